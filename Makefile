@@ -1,0 +1,84 @@
+# `make help` lists the targets. Each one that needs the environment sets it up first.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.setup-complete
+SPARK_STAMP := $(VENV)/.setup-spark-complete
+PROTO := src/weir/format/proto/memwal.proto
+# Processes that pytest spreads the tests over.
+WORKERS ?= 2
+
+# The stamps name the directory they were written in: a checkout that was copied or moved carries an
+# environment that still points at the old place, and is set up again.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+ifneq ($(shell cat $(SPARK_STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(SPARK_STAMP)
+endif
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+.PHONY: setup
+setup: $(STAMP) ## Build .venv from the lock; again only when the lock or pyproject.toml has changed
+
+$(STAMP): pyproject.toml requirements/build.lock requirements/dev.lock tools/setup.sh tools/ensure_java.sh
+	@PYTHON="$(PYTHON)" tools/setup.sh dev
+	@echo "$(CURDIR)" > $@
+
+.PHONY: setup-spark
+setup-spark: $(SPARK_STAMP) ## Add Spark to .venv (a download of 450 MB)
+
+$(SPARK_STAMP): $(STAMP) requirements/spark.lock
+	@PYTHON="$(PYTHON)" tools/setup.sh spark
+	@echo "$(CURDIR)" > $@
+
+.PHONY: demo
+demo: setup ## Stream a year of real flights into a table, kill the writer, check every row
+	@$(VENV)/bin/weir demo $(ARGS)
+
+.PHONY: test
+test: lint types contracts ## Run every check: lint, types, import contracts, doctests and tests
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+.PHONY: lint
+lint: setup ## Check style and formatting
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+.PHONY: types
+types: setup ## Check types
+	@$(PY) -m mypy
+
+.PHONY: contracts
+contracts: setup ## Check which package imports which
+	@$(PY) -c 'from importlinter.cli import lint_imports_command as run; run()'
+
+.PHONY: format
+format: setup ## Sort imports, apply safe fixes and format
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+.PHONY: bench
+bench: setup ## Compare Weir with pylance's own MemWAL writer and readers
+	@$(PY) -m benchmarks $(ARGS)
+
+.PHONY: proto
+proto: setup ## Generate the protobuf messages from their .proto
+	@$(PY) -m grpc_tools.protoc -I src --python_out=src --pyi_out=src $(PROTO:src/%=%)
+
+.PHONY: lock
+lock: ## Write the lock files anew; ARGS=--upgrade takes newer versions
+	@tools/lock.sh $(ARGS)
+
+.PHONY: clean
+clean: ## Remove caches and build outputs (not .venv)
+	@rm -rf .venv-lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
