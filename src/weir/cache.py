@@ -1,0 +1,78 @@
+"""One cache per process for immutable things, with a budget in bytes.
+
+What is cached never changes under its key: decoded WAL entries, key indexes of generations, bloom
+filters, which rows of an older source a newer one supersedes. So an entry is never invalid, only
+evicted, least recently used first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
+
+from cachetools import LRUCache
+
+__all__ = ["ByteBudgetCache", "process_cache"]
+
+T = TypeVar("T")
+
+_DEFAULT_BUDGET = 1024 * 1024 * 1024
+
+
+class ByteBudgetCache:
+    """A thread-safe least-recently-used cache whose entries count by their size in bytes.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes the cached values may take together. A value larger than the budget is not kept.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._entries: LRUCache[Hashable, tuple[Any, int]] = LRUCache(budget, getsizeof=lambda pair: pair[1])
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the cached values take together."""
+        return int(self._entries.currsize)
+
+    def get(self, key: Hashable) -> Any | None:
+        """Return the value under ``key``, or None."""
+        with self._lock:
+            pair = self._entries.get(key)
+        return None if pair is None else pair[0]
+
+    def put(self, key: Hashable, value: object, nbytes: int) -> None:
+        """Keep ``value``, which takes ``nbytes``, under ``key``."""
+        # A floor per entry bounds how many tiny values the bookkeeping has to carry.
+        size = max(nbytes, 256)
+        with self._lock:
+            if size <= self._entries.maxsize:
+                self._entries[key] = (value, size)
+
+    def get_or_load(self, key: Hashable, load: Callable[[], T], size: Callable[[T], int]) -> T:
+        """Return the value under ``key``, loading and keeping it if it is absent.
+
+        Two threads that miss at once may both load; they load the same immutable thing.
+        """
+        found = self.get(key)
+        if found is not None:
+            return cast("T", found)
+        value = load()
+        self.put(key, value, size(value))
+        return value
+
+    def clear(self) -> None:
+        """Drop every entry."""
+        with self._lock:
+            self._entries.clear()
+
+
+_process_cache = ByteBudgetCache(_DEFAULT_BUDGET)
+
+
+def process_cache() -> ByteBudgetCache:
+    """Return the cache of this process (1 GiB)."""
+    return _process_cache

@@ -1,0 +1,198 @@
+"""Every error Weir raises, as one tree.
+
+::
+
+    WeirError
+    ├── InputError (ValueError)           what the caller passed cannot be accepted; nothing was written
+    │   ├── SchemaError                   a column is missing, unknown, doubled, or of the wrong type
+    │   ├── KeyValueError                 a primary key is missing or null
+    │   ├── FilterError                   a filter does not parse or does not fit the schema
+    │   ├── ShardingError                 a shard spec or transform is invalid
+    │   ├── OptionError                   an option is unknown or out of range
+    │   └── UriError                      a location cannot be understood
+    ├── TableError
+    │   ├── TableNotFoundError (FileNotFoundError)
+    │   └── TableExistsError (FileExistsError)
+    ├── WriterError
+    │   ├── FencedError                   another writer has claimed the shard
+    │   ├── LeaseHeldError                another writer holds a live lease on the shard
+    │   ├── ShardSealedError              the shard accepts no more writes
+    │   ├── BackpressureError (TimeoutError)
+    │   └── WriterClosedError
+    ├── StorageError (OSError)
+    │   ├── ObjectNotFoundError (FileNotFoundError)
+    │   ├── ObjectExistsError (FileExistsError)
+    │   └── PreconditionError             the object changed since it was read
+    ├── CorruptionError                   stored bytes are not what was written
+    ├── ConflictError                     concurrent commits did not settle within the retries
+    ├── SnapshotExpiredError              garbage collection has passed the snapshot
+    └── MissingDependencyError (ImportError)
+
+A message says what happened, where, and what to do next. Errors that concern a stored object carry
+its location in :attr:`WeirError.where`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackpressureError",
+    "ConflictError",
+    "CorruptionError",
+    "FencedError",
+    "FilterError",
+    "InputError",
+    "KeyValueError",
+    "LeaseHeldError",
+    "MissingDependencyError",
+    "ObjectExistsError",
+    "ObjectNotFoundError",
+    "OptionError",
+    "PreconditionError",
+    "SchemaError",
+    "ShardSealedError",
+    "ShardingError",
+    "SnapshotExpiredError",
+    "StorageError",
+    "TableError",
+    "TableExistsError",
+    "TableNotFoundError",
+    "UriError",
+    "WeirError",
+    "WriterClosedError",
+    "WriterError",
+]
+
+
+class WeirError(Exception):
+    """Base of every error raised by Weir.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    where : str, optional
+        The location it concerns: a path, a column, a shard and position.
+    hint : str, optional
+        What the caller can do next.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, where, hint)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Return message, place and hint as one line."""
+        text = self.message
+        if self.where:
+            text = f"{text} [{self.where}]"
+        if self.hint:
+            text = f"{text}. {self.hint}"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with the keyword-only arguments."""
+        # Errors cross process boundaries in distributed services; keyword-only
+        # arguments need their own way back.
+        return (_rebuild, (type(self), self.message, self.where, self.hint))
+
+
+def _rebuild(kind: type[WeirError], message: str, where: str | None, hint: str | None) -> WeirError:
+    return kind(message, where=where, hint=hint)
+
+
+class InputError(WeirError, ValueError):
+    """What the caller passed cannot be accepted. Nothing was written."""
+
+
+class SchemaError(InputError):
+    """A column is missing, unknown, doubled, or of a type that does not fit."""
+
+
+class KeyValueError(InputError):
+    """A primary-key column is missing from the data, or a key is null."""
+
+
+class FilterError(InputError):
+    """A filter does not parse, or names columns or types the table does not have."""
+
+
+class ShardingError(InputError):
+    """A shard spec or transform is invalid for the table."""
+
+
+class OptionError(InputError):
+    """An option is unknown or out of range."""
+
+
+class UriError(InputError):
+    """A table location or storage option cannot be understood."""
+
+
+class TableError(WeirError):
+    """The table as a whole is not in the state the call needs."""
+
+
+class TableNotFoundError(TableError, FileNotFoundError):
+    """No Weir table exists at the location."""
+
+
+class TableExistsError(TableError, FileExistsError):
+    """A table exists already at the location."""
+
+
+class WriterError(WeirError):
+    """A writer cannot go on."""
+
+
+class FencedError(WriterError):
+    """Another writer has claimed the shard with a higher epoch (invariant I2)."""
+
+
+class LeaseHeldError(WriterError):
+    """Another writer holds a live lease on the shard."""
+
+
+class ShardSealedError(WriterError):
+    """The shard is sealed: it accepts no more writes."""
+
+
+class BackpressureError(WriterError, TimeoutError):
+    """Writes outran flush or merge for longer than the writer was told to wait."""
+
+
+class WriterClosedError(WriterError):
+    """The writer has been closed, or an earlier failure has stopped it."""
+
+
+class StorageError(WeirError, OSError):
+    """The store failed in a way that is neither absence nor a lost race."""
+
+
+class ObjectNotFoundError(StorageError, FileNotFoundError):
+    """The object does not exist."""
+
+
+class ObjectExistsError(StorageError, FileExistsError):
+    """A put-if-absent found an object already there."""
+
+
+class PreconditionError(StorageError):
+    """A compare-and-swap found a version other than the expected one."""
+
+
+class CorruptionError(WeirError):
+    """Stored bytes are not what was written (invariant I11). Never skipped."""
+
+
+class ConflictError(WeirError):
+    """Concurrent commits kept colliding until the retries were used up."""
+
+
+class SnapshotExpiredError(WeirError):
+    """Garbage collection has passed the snapshot that was asked for (invariant I8)."""
+
+
+class MissingDependencyError(WeirError, ImportError):
+    """An optional dependency is not installed."""
