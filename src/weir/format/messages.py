@@ -1,0 +1,60 @@
+"""What all protobuf codecs of Weir share: parsing without surprises and keeping unknown fields."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from uuid import UUID
+
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from weir.errors import CorruptionError, InputError
+from weir.format.buffers import Bytes
+
+__all__ = ["ENCODE_ERRORS", "parse", "read_uuid", "serialize", "unknown_fields"]
+
+M = TypeVar("M", bound=Message)
+
+ENCODE_ERRORS = (ValueError, TypeError, DecodeError)
+"""What protobuf raises for a value that does not fit its field, or unknown fields that are none."""
+
+
+def parse(message: M, data: Bytes, *, what: str, where: str) -> M:
+    """Fill ``message`` from ``data`` and return it.
+
+    Raises
+    ------
+    CorruptionError
+        ``data`` is not a serialised message of this kind.
+    """
+    try:
+        message.ParseFromString(bytes(data))
+    except (DecodeError, RuntimeError) as error:
+        raise CorruptionError(f"the {what} cannot be decoded: {error}", where=where) from error
+    return message
+
+
+def serialize(message: Message) -> bytes:
+    """Return the message as bytes; equal messages give equal bytes."""
+    try:
+        data: bytes = message.SerializeToString(deterministic=True)
+    except (EncodeError, ValueError) as error:
+        raise InputError(f"{type(message).__name__} cannot be encoded: {error}") from error
+    return data
+
+
+def unknown_fields(message: Message) -> bytes:
+    """Return the fields of ``message`` that its definition does not have, serialised.
+
+    ``message`` is used up: its known fields are gone afterwards.
+    """
+    for field in message.DESCRIPTOR.fields:
+        message.ClearField(field.name)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def read_uuid(raw: bytes, *, what: str, where: str) -> UUID:
+    """Return the UUID of 16 stored bytes; :class:`~weir.errors.CorruptionError` for any other length."""
+    if len(raw) != 16:
+        raise CorruptionError(f"{what} has {len(raw)} bytes, a UUID has 16", where=where)
+    return UUID(bytes=raw)

@@ -1,0 +1,69 @@
+"""Which row of each primary key is the newest, when later rows replace earlier ones.
+
+Lance MemWAL spec, "LSM Tree Merging Read": within one generation the higher row address wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["key_codes", "newest_rows"]
+
+_CODE_LIMIT = 2**62
+
+
+def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
+    """Return a number per row, equal where the values are equal, and how many numbers there are."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    encoded = pc.dictionary_encode(array, null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+
+
+def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[npt.NDArray[np.int64], int]:
+    """Number the distinct keys of some rows.
+
+    Parameters
+    ----------
+    columns : sequence of Array or ChunkedArray
+        The primary-key columns, all of the same length.
+
+    Returns
+    -------
+    codes : ndarray of int64
+        One number per row; equal exactly where the keys are equal.
+    count : int
+        Every code is below this.
+    """
+    codes, count = _codes(columns[0])
+    for column in columns[1:]:
+        more, more_count = _codes(column)
+        if count * max(more_count, 1) >= _CODE_LIMIT:
+            codes, count = _codes(pa.array(codes))
+        codes = codes * more_count + more
+        count = count * more_count
+    if len(columns) > 1:
+        codes, count = _codes(pa.array(codes))
+    return codes, count
+
+
+def newest_rows(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """Return the offsets, ascending, of the last row of every distinct key.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> newest_rows([pa.array([1, 2, 1])]).tolist()
+    [1, 2]
+    """
+    codes, count = key_codes(columns)
+    if count == len(codes):
+        return np.arange(len(codes), dtype=np.int64)
+    last = np.empty(count, dtype=np.int64)
+    # NumPy assigns in order, so where a code repeats the last row stays.
+    last[codes] = np.arange(len(codes), dtype=np.int64)
+    return np.sort(last)

@@ -1,0 +1,1 @@
+"""Protobuf messages, generated from ``memwal.proto``. Nothing but codecs in this package uses them."""

@@ -1,0 +1,440 @@
+"""A WAL entry: the rows of one WAL flush, as an Arrow IPC stream.
+
+The entry's own facts are metadata of the stream's schema:
+
+==================  ================================================================================
+key                 value
+==================  ================================================================================
+``writer_epoch``    epoch of the writer, decimal
+``generation``      generation of the MemTable the rows went to, decimal; data entries have it
+``fence_sentinel``  ``true`` in the empty entry that a claim appends to fence the former writer
+``weir:write_id``   tells a writer whose reply was lost that the entry is its own (invariant I4)
+``weir:xxh64``      checksum of the whole entry: 16 hex digits of XXH64 with seed 0 over all its bytes
+                    while these digits read ``0``
+==================  ================================================================================
+
+Columns are those of the table and :data:`TOMBSTONE`. Lance MemWAL spec, section "WAL Entry Format";
+``generation``, ``fence_sentinel`` and the tombstone column come from the released library, which
+tolerates the ``weir:`` keys. The library's own entries carry no checksum.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import RawIOBase
+
+import pyarrow as pa
+import xxhash
+from pyarrow import ipc
+
+from weir.errors import CorruptionError, InputError, SchemaError
+from weir.format.buffers import Bytes
+from weir.format.ipc_framing import END_OF_STREAM, FrameKind, KeyValue, read_frames, read_key_values
+
+__all__ = ["TOMBSTONE", "WalEntry", "WalEntryHeader", "decode", "encode", "new_write_id", "wal_schema"]
+
+TOMBSTONE = "_tombstone"
+"""Name of the boolean column, never null, that is true for a row that deletes its key."""
+
+_EPOCH = b"writer_epoch"
+_GENERATION = b"generation"
+_FENCE = b"fence_sentinel"
+_WRITE_ID = b"weir:write_id"
+_CHECKSUM = b"weir:xxh64"
+_ENTRY_KEYS = frozenset((_EPOCH, _GENERATION, _FENCE))
+_OWN_PREFIX = b"weir:"
+
+_DIGITS = 16
+_ZEROS = b"0" * _DIGITS
+_DECIMAL = re.compile(rb"[0-9]{1,20}")
+_HEX_DIGITS = re.compile(rb"[0-9a-f]{16}")
+
+# Up to here copying a batch into one message costs less than collecting its buffers one by one.
+_COPY_LIMIT = 256 * 1024
+_STREAM_OPTIONS = ipc.IpcWriteOptions(use_legacy_format=False, compression=None)
+
+# What pyarrow raises for a stream it cannot read; OSError for Arrow's IOError.
+_ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class WalEntryHeader:
+    """What a WAL entry says of itself.
+
+    Parameters
+    ----------
+    writer_epoch : int
+        Epoch of the writer that appended it.
+    generation : int, optional
+        Generation of the MemTable its rows went to; None in fence entries.
+    write_id : str, optional
+        Identifier of the append (:func:`new_write_id`); None in the library's entries.
+    fence : bool, default False
+        Whether it is the empty entry of a claim.
+    """
+
+    writer_epoch: int
+    generation: int | None = None
+    write_id: str | None = None
+    fence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WalEntry:
+    """A decoded WAL entry. Its batches refer to the bytes it was decoded from.
+
+    Parameters
+    ----------
+    header : WalEntryHeader
+        What the entry says of itself.
+    schema : pyarrow.Schema
+        Schema of the batches, without the entry's own metadata.
+    batches : tuple of pyarrow.RecordBatch
+        The rows, in the order they were written.
+    """
+
+    header: WalEntryHeader
+    schema: pa.Schema
+    batches: tuple[pa.RecordBatch, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, tombstones included."""
+        return sum(batch.num_rows for batch in self.batches)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the rows as Arrow data, in bytes."""
+        return sum(batch.nbytes for batch in self.batches)
+
+
+def new_write_id() -> str:
+    """Return a fresh write id: 32 random hex digits.
+
+    Examples
+    --------
+    >>> len(new_write_id())
+    32
+    """
+    return secrets.token_hex(16)
+
+
+def wal_schema(table_schema: pa.Schema) -> pa.Schema:
+    """Return the schema of WAL entries and generations of a table: its own plus :data:`TOMBSTONE`.
+
+    Raises
+    ------
+    SchemaError
+        The table has a column of that name itself.
+
+    Examples
+    --------
+    >>> wal_schema(pa.schema([pa.field("id", pa.int64(), nullable=False)])).names
+    ['id', '_tombstone']
+    """
+    if TOMBSTONE in table_schema.names:
+        raise SchemaError(
+            f"the table has a column {TOMBSTONE!r}", hint="The name is reserved: rename the column"
+        )
+    return table_schema.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False))
+
+
+def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.RecordBatch] = ()) -> list[Bytes]:
+    """Return a WAL entry as buffers to be stored one after the other.
+
+    Column data of large batches is not copied: the buffers refer to the batches.
+
+    Parameters
+    ----------
+    header : WalEntryHeader
+        What the entry says of itself.
+    schema : pyarrow.Schema
+        Schema of the batches (:func:`wal_schema`). Its metadata is kept, except keys of the entry.
+        Pass the same object for every entry of a writer: what depends on it alone is made once.
+    batches : sequence of pyarrow.RecordBatch, default ()
+        The rows; none in a fence entry.
+
+    Raises
+    ------
+    InputError
+        A number of the header does not fit in 64 bits, the write id is not ASCII, or a fence entry
+        has rows.
+    SchemaError
+        A batch has another schema.
+
+    Examples
+    --------
+    >>> schema = wal_schema(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+    >>> batch = pa.record_batch([pa.array([7]), pa.array([False])], schema=schema)
+    >>> data = b"".join(encode(WalEntryHeader(writer_epoch=1, generation=1), schema, [batch]))
+    >>> decode(data, where="example").batches[0].to_pylist()
+    [{'id': 7, '_tombstone': False}]
+    """
+    if header.fence and batches:
+        raise InputError("a fence entry has no rows")
+    if header.write_id is not None and not header.write_id.isascii():
+        raise InputError(f"the write id {header.write_id!r} is not ASCII")
+    for batch in batches:
+        if not batch.schema.equals(schema):
+            raise SchemaError(
+                f"a batch has the columns {batch.schema.to_string(show_field_metadata=False)!r}, "
+                f"the entry {schema.to_string(show_field_metadata=False)!r}"
+            )
+    template = _template(header, schema)
+    opening = bytearray(template.message)
+    if header.write_id is not None:
+        write_id = header.write_id.encode()
+        opening[template.write_id_at : template.write_id_at + len(write_id)] = write_id
+
+    parts: list[Bytes] = [opening]
+    if batches and (template.has_dictionary or _are_large(batches)):
+        parts.extend(_collect_messages(template, batches))
+    else:
+        parts.extend(batch.serialize() for batch in batches)
+    parts.append(END_OF_STREAM)
+
+    checksum = xxhash.xxh64()
+    for part in parts:
+        checksum.update(part)
+    opening[template.checksum_at : template.checksum_at + _DIGITS] = checksum.hexdigest().encode()
+    return parts
+
+
+def decode(data: Bytes, *, where: str) -> WalEntry:
+    """Return the WAL entry stored as ``data``.
+
+    An entry with a checksum is proved whole before anything else is made of it. One without (the
+    released library's) has its frame and its values validated instead, as far as they can be.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The whole object. The batches refer to it.
+    where : str
+        Path of the object, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a whole WAL entry, or not what was written (invariant I11).
+    """
+    view = memoryview(data).cast("B")
+    opening = read_frames(view, where=where, limit=1)
+    if not opening:
+        raise CorruptionError("the WAL entry has no schema", where=where)
+    pairs = read_key_values(opening[0], where=where)
+    checked = _verify_checksum(view, pairs, where)
+    if not checked:
+        _check_frames(view, where)
+    header = _read_header(pairs, where)
+    try:
+        with ipc.open_stream(pa.py_buffer(data)) as reader:
+            schema = reader.schema
+            batches = tuple(reader)
+        if not checked:
+            for field in schema:
+                _check_text(field)
+            for batch in batches:
+                batch.validate(full=True)
+    except _ARROW_ERRORS as error:
+        raise CorruptionError(f"the WAL entry is not a readable stream: {error}", where=where) from error
+    if header.fence and batches:
+        raise CorruptionError("the WAL entry is a fence and has rows", where=where)
+    metadata = _without_entry_keys(schema)
+    plain = schema.with_metadata(metadata)
+    return WalEntry(header, plain, tuple(batch.replace_schema_metadata(metadata) for batch in batches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """The schema message that entries have in common, up to write id and checksum.
+
+    Making it is most of the cost of a small entry, and one writer makes the same one again and again.
+    """
+
+    plain_schema: pa.Schema
+    entry_schema: pa.Schema
+    message: bytes
+    checksum_at: int
+    write_id_at: int
+    has_dictionary: bool
+
+
+# Keyed by the identity of the schema, which the template keeps alive; hashing a schema costs more
+# than the rest of an entry.
+_templates: dict[tuple[int, int, int | None, bool, int], _Template] = {}
+_TEMPLATE_LIMIT = 64
+
+
+def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
+    key = (id(schema), header.writer_epoch, header.generation, header.fence, len(header.write_id or ""))
+    template = _templates.get(key)
+    if template is None:
+        template = _make_template(header, schema)
+        if len(_templates) >= _TEMPLATE_LIMIT:
+            _templates.clear()
+        _templates[key] = template
+    return template
+
+
+def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
+    metadata = _without_entry_keys(schema) or {}
+    metadata[_EPOCH] = _decimal("writer epoch", header.writer_epoch)
+    if header.generation is not None:
+        metadata[_GENERATION] = _decimal("generation", header.generation)
+    if header.fence:
+        metadata[_FENCE] = b"true"
+    if header.write_id is not None:
+        metadata[_WRITE_ID] = header.write_id.encode()
+    metadata[_CHECKSUM] = _ZEROS
+    entry_schema = schema.with_metadata(metadata)
+    message = entry_schema.serialize().to_pybytes()
+    (frame,) = read_frames(memoryview(message), where="a new WAL entry", limit=1)
+    starts = {pair.key: pair.value_start for pair in read_key_values(frame, where="a new WAL entry")}
+    return _Template(
+        plain_schema=schema,
+        entry_schema=entry_schema,
+        message=message,
+        checksum_at=starts[_CHECKSUM],
+        write_id_at=starts.get(_WRITE_ID, 0),
+        has_dictionary=any(_has_dictionary(field.type) for field in schema),
+    )
+
+
+def _has_dictionary(type: pa.DataType) -> bool:
+    """Whether batches with this type need dictionary messages besides their own."""
+    if pa.types.is_dictionary(type):
+        return True
+    return any(_has_dictionary(type.field(number).type) for number in range(type.num_fields))
+
+
+def _are_large(batches: Sequence[pa.RecordBatch]) -> bool:
+    # The cheap sum counts whole buffers; only when a slice may hide behind it is the true size asked.
+    if sum(batch.get_total_buffer_size() for batch in batches) <= _COPY_LIMIT:
+        return False
+    return bool(sum(ipc.get_record_batch_size(batch) for batch in batches) > _COPY_LIMIT)
+
+
+def _decimal(what: str, number: int) -> bytes:
+    if not 0 <= number < 1 << 64:
+        raise InputError(f"the {what} {number} does not fit in 64 unsigned bits")
+    return str(number).encode()
+
+
+def _without_entry_keys(schema: pa.Schema) -> dict[bytes, bytes] | None:
+    if schema.metadata is None:
+        return None
+    kept = {
+        key: value
+        for key, value in schema.metadata.items()
+        if key not in _ENTRY_KEYS and not key.startswith(_OWN_PREFIX)
+    }
+    return kept or None
+
+
+class _Collector(RawIOBase):
+    """A file that keeps what is written to it, without copying."""
+
+    def __init__(self) -> None:
+        self.parts: list[Bytes] = []
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, part: Bytes) -> int:
+        self.parts.append(part)
+        self.size += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        return self.size
+
+
+def _collect_messages(template: _Template, batches: Iterable[pa.RecordBatch]) -> list[Bytes]:
+    """Return the messages after the schema's and before the end marker."""
+    collector = _Collector()
+    with ipc.new_stream(
+        pa.PythonFile(collector, mode="w"), template.entry_schema, options=_STREAM_OPTIONS
+    ) as writer:
+        for batch in batches:
+            # The writer compares metadata too.
+            writer.write_batch(batch.replace_schema_metadata(template.entry_schema.metadata))
+        # Closing the writer adds the end marker, after what is taken here.
+        parts = collector.parts[:]
+    schema_length = len(template.message)
+    start = 0
+    while schema_length > 0:
+        schema_length -= len(parts[start])
+        start += 1
+    return parts[start:]
+
+
+def _verify_checksum(view: memoryview, pairs: Sequence[KeyValue], where: str) -> bool:
+    """Return whether the entry has a checksum, after checking it."""
+    found = [pair for pair in pairs if pair.key == _CHECKSUM]
+    if not found:
+        if any(pair.key.startswith(_OWN_PREFIX) for pair in pairs):
+            raise CorruptionError("the WAL entry has lost its checksum", where=where)
+        return False
+    if len(found) > 1 or _HEX_DIGITS.fullmatch(found[0].value) is None:
+        raise CorruptionError("the WAL entry has no valid checksum", where=where)
+    start = found[0].value_start
+    checksum = xxhash.xxh64(view[:start])
+    checksum.update(_ZEROS)
+    checksum.update(view[start + _DIGITS :])
+    expected = found[0].value.decode()
+    actual = checksum.hexdigest()
+    if actual != expected:
+        raise CorruptionError(
+            f"the WAL entry has the checksum {actual}, but {expected} was written", where=where
+        )
+    return True
+
+
+def _check_frames(view: memoryview, where: str) -> None:
+    """Check the frame of an entry without checksum, so that Arrow allocates no more than there is."""
+    for number, frame in enumerate(read_frames(view, where=where)):
+        if (frame.kind is FrameKind.SCHEMA) != (number == 0):
+            raise CorruptionError("the WAL entry must have one schema, as its first message", where=where)
+        if frame.compressed:
+            raise CorruptionError("the WAL entry has a compressed body, which no writer makes", where=where)
+
+
+def _check_text(field: pa.Field) -> None:
+    """Look at all text of a field: pyarrow decodes it only when asked, and a damaged one must fail here."""
+    _ = field.name
+    if pa.types.is_timestamp(field.type):
+        _ = field.type.tz
+    elif pa.types.is_dictionary(field.type):
+        _check_text(pa.field("", field.type.value_type))
+    for number in range(field.type.num_fields):
+        _check_text(field.type.field(number))
+
+
+def _read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
+    metadata = {pair.key: pair.value for pair in pairs}
+    epoch = _read_decimal(metadata, _EPOCH, where)
+    if epoch is None:
+        raise CorruptionError("the WAL entry has no writer epoch", where=where)
+    fence = metadata.get(_FENCE, b"false")
+    if fence not in (b"true", b"false"):
+        raise CorruptionError(f"the WAL entry has the fence sentinel {fence[:40]!r}", where=where)
+    write_id = metadata.get(_WRITE_ID)
+    try:
+        text = None if write_id is None else write_id.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError("the WAL entry has an unreadable write id", where=where) from error
+    return WalEntryHeader(epoch, _read_decimal(metadata, _GENERATION, where), text, fence == b"true")
+
+
+def _read_decimal(metadata: dict[bytes, bytes], key: bytes, where: str) -> int | None:
+    text = metadata.get(key)
+    if text is None:
+        return None
+    if _DECIMAL.fullmatch(text) is None or int(text) >= 1 << 64:
+        raise CorruptionError(f"the WAL entry has the {key.decode()} {text[:40]!r}", where=where)
+    return int(text)

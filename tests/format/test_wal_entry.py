@@ -1,0 +1,424 @@
+"""WAL entries: round trips, the library reading Weir's and Weir the library's, and damage (invariant I11)."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import ipc
+
+from weir.errors import CorruptionError, InputError, SchemaError
+from weir.format import layout, shard_manifest, wal_entry
+from weir.format.wal_entry import TOMBSTONE, WalEntry, WalEntryHeader, wal_schema
+
+WHERE = "_mem_wal/x/wal/y.arrow"
+UINT64 = st.integers(0, (1 << 64) - 1)
+WRITE_IDS = st.none() | st.from_regex("[0-9a-f]{32}", fullmatch=True)
+HEADERS = st.builds(WalEntryHeader, UINT64, st.none() | UINT64, WRITE_IDS)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
+    "number": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
+    "flag": (pa.bool_(), st.booleans()),
+    "text": (pa.string(), TEXT),
+    "large": (pa.large_binary(), st.binary(max_size=8)),
+    "vector": (
+        pa.list_(pa.float32(), 3),
+        st.lists(st.floats(width=32, allow_nan=False), min_size=3, max_size=3),
+    ),
+    "list": (pa.list_(pa.int16()), st.lists(st.integers(-9, 9), max_size=3)),
+    "struct": (pa.struct([("x", pa.string())]), st.fixed_dictionaries({"x": st.none() | TEXT})),
+    "word": (pa.dictionary(pa.int8(), pa.string()), st.sampled_from(["a", "b"])),
+    "nested_word": (
+        pa.list_(pa.dictionary(pa.int8(), pa.string())),
+        st.lists(st.sampled_from(["a", "b"]), max_size=2),
+    ),
+    "nothing": (pa.null(), st.none()),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """A table schema with WAL columns, and up to three batches of it, as slices with an offset."""
+    names = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=4, unique=True))
+    metadata = draw(st.none() | st.dictionaries(TEXT, TEXT, min_size=1, max_size=2))
+    schema = wal_schema(pa.schema([pa.field(name, COLUMNS[name][0]) for name in names], metadata=metadata))
+    made = []
+    for _ in range(draw(st.integers(0, 3))):
+        rows = draw(st.integers(0, 5))
+        columns = [
+            pa.array(draw(st.lists(st.none() | values, min_size=rows + 3, max_size=rows + 3)), type)
+            for type, values in (COLUMNS[name] for name in names)
+        ]
+        columns.append(pa.array(draw(st.lists(st.booleans(), min_size=rows + 3, max_size=rows + 3))))
+        made.append(pa.record_batch(columns, schema=schema).slice(2, rows))
+    return schema, made
+
+
+def stored(header: WalEntryHeader, schema: pa.Schema, rows: list[pa.RecordBatch]) -> bytes:
+    """The entry as one object."""
+    return b"".join(wal_entry.encode(header, schema, rows))
+
+
+def sample(header: WalEntryHeader | None = None, rows: int = 3) -> tuple[bytes, pa.RecordBatch]:
+    """A small entry and the batch it holds."""
+    schema = wal_schema(
+        pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+    )
+    columns = [
+        pa.array(range(rows)),
+        pa.array([f"row {row}" for row in range(rows)]),
+        pa.array([False] * rows),
+    ]
+    batch = pa.record_batch(columns, schema=schema)
+    return stored(header or WalEntryHeader(5, 2, "ab" * 16), schema, [batch]), batch
+
+
+@given(HEADERS, batches())
+def test_round_trip(header: WalEntryHeader, rows: tuple[pa.Schema, list[pa.RecordBatch]]) -> None:
+    schema, made = rows
+    entry = wal_entry.decode(stored(header, schema, made), where=WHERE)
+    assert entry.header == header
+    assert entry.schema.equals(schema, check_metadata=True)
+    assert [batch.to_pylist() for batch in entry.batches] == [batch.to_pylist() for batch in made]
+    assert all(batch.schema.equals(schema, check_metadata=True) for batch in entry.batches)
+    assert entry.num_rows == sum(batch.num_rows for batch in made)
+    assert entry.nbytes == sum(batch.nbytes for batch in entry.batches)
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_large_batches_are_neither_copied_nor_changed(dictionary: bool) -> None:
+    count = 200_000
+    schema = wal_schema(pa.schema([("number", pa.int64()), ("text", pa.string())]))
+    text = pa.array([f"text {row % 7}" for row in range(count)])
+    if dictionary:
+        text = text.dictionary_encode()
+        schema = wal_schema(pa.schema([("number", pa.int64()), ("text", text.type)]))
+    numbers = pa.array(range(count))
+    batch = pa.record_batch([numbers, text, pa.array([False] * count)], schema=schema)
+    parts = wal_entry.encode(WalEntryHeader(1, 1), schema, [batch, batch.slice(5, 10)])
+    data_address = numbers.buffers()[1].address
+    assert [part.address for part in parts if isinstance(part, pa.Buffer)].count(data_address) == 1
+    entry = wal_entry.decode(b"".join(parts), where=WHERE)
+    assert entry.batches[0].equals(batch)
+    assert entry.batches[1].equals(batch.slice(5, 10))
+
+
+def test_decoding_does_not_copy() -> None:
+    data, _ = sample()
+    buffer = pa.py_buffer(data)
+    (batch,) = wal_entry.decode(buffer, where=WHERE).batches
+    values = batch.column("id").buffers()[1]
+    assert buffer.address <= values.address < buffer.address + buffer.size
+
+
+def test_the_checksum_is_the_hash_of_the_entry_with_zeros_in_its_place() -> None:
+    data, _ = sample()
+    with ipc.open_stream(data) as reader:
+        digits = reader.schema.metadata[b"weir:xxh64"]
+    assert data.count(digits) == 1
+    assert xxhash.xxh64_hexdigest(data.replace(digits, b"0" * 16)).encode() == digits
+
+
+def test_the_entry_is_a_plain_arrow_stream() -> None:
+    data, batch = sample(WalEntryHeader(5, 2, "ab" * 16))
+    with ipc.open_stream(data) as reader:
+        metadata = reader.schema.metadata
+        assert reader.read_all().to_pylist() == batch.to_pylist()
+    del metadata[b"weir:xxh64"]
+    assert metadata == {b"writer_epoch": b"5", b"generation": b"2", b"weir:write_id": b"ab" * 16}
+
+
+def test_headers_of_one_schema_do_not_mix() -> None:
+    schema = wal_schema(pa.schema([("id", pa.int64())]))
+    headers = [
+        WalEntryHeader(epoch, generation, write_id)
+        for epoch in (1, 2)
+        for generation in (None, 1, 2)
+        for write_id in (None, "a" * 32, "b" * 32, "short")
+    ]
+    for header in [*headers, *headers]:
+        assert wal_entry.decode(stored(header, schema, []), where=WHERE).header == header
+
+
+def test_many_schemas_in_turn() -> None:
+    for number in range(200):
+        schema = wal_schema(pa.schema([(f"column {number}", pa.int64())]))
+        assert wal_entry.decode(stored(WalEntryHeader(number), schema, []), where=WHERE).schema.equals(schema)
+
+
+def test_metadata_of_the_table_cannot_pass_for_that_of_the_entry() -> None:
+    metadata = {
+        "writer_epoch": "99",
+        "generation": "99",
+        "fence_sentinel": "true",
+        "weir:write_id": "forged",
+        "weir:xxh64": "0" * 16,
+        "kept": "yes",
+    }
+    schema = wal_schema(pa.schema([pa.field("weir:xxh64", pa.int64(), metadata=metadata)], metadata=metadata))
+    entry = wal_entry.decode(stored(WalEntryHeader(1), schema, []), where=WHERE)
+    assert entry.header == WalEntryHeader(1)
+    assert entry.schema.metadata == {b"kept": b"yes"}
+    assert entry.schema.equals(schema)
+
+
+def test_a_fence_entry_is_empty() -> None:
+    header = WalEntryHeader(7, write_id="cd" * 16, fence=True)
+    entry = wal_entry.decode(stored(header, pa.schema([]), []), where=WHERE)
+    assert entry == WalEntry(header, pa.schema([]), ())
+    _, batch = sample()
+    with pytest.raises(InputError, match="fence"):
+        wal_entry.encode(header, batch.schema, [batch])
+
+
+def test_write_ids_differ() -> None:
+    assert len({wal_entry.new_write_id() for _ in range(100)}) == 100
+
+
+def test_the_tombstone_column_is_reserved() -> None:
+    schema = pa.schema([pa.field("id", pa.int64())], metadata={"kept": "yes"})
+    assert wal_schema(schema).field(TOMBSTONE) == pa.field("_tombstone", pa.bool_(), nullable=False)
+    assert wal_schema(schema).metadata == {b"kept": b"yes"}
+    with pytest.raises(SchemaError, match="_tombstone"):
+        wal_schema(wal_schema(schema))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [WalEntryHeader(-1), WalEntryHeader(1 << 64), WalEntryHeader(1, -1), WalEntryHeader(1, write_id="é")],
+)
+def test_a_header_that_cannot_be_stored_is_refused(header: WalEntryHeader) -> None:
+    with pytest.raises(InputError):
+        wal_entry.encode(header, pa.schema([]))
+
+
+def test_a_batch_of_another_schema_is_refused() -> None:
+    _, batch = sample()
+    with pytest.raises(SchemaError, match="id"):
+        wal_entry.encode(WalEntryHeader(1, 1), batch.schema.remove(0), [batch])
+
+
+# --- the library ------------------------------------------------------------------------------
+
+
+def library_schema() -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("text", pa.string()),
+            pa.field("vector", pa.list_(pa.float32(), 2)),
+            pa.field("word", pa.dictionary(pa.int32(), pa.string())),
+        ],
+        metadata={"kept": "yes"},
+    )
+
+
+def library_rows(table: Any, *ids: int) -> pa.Table:
+    count = len(ids)
+    columns = {
+        "id": list(ids),
+        "text": [f"row {row}" for row in ids],
+        "vector": [[row, 0.5] for row in ids],
+        "word": pa.array(["a"] * count).dictionary_encode(),
+    }
+    return pa.table(columns, schema=table.dataset.schema)
+
+
+def test_entries_of_the_library_are_understood(library_table: Callable[..., Any]) -> None:
+    table = library_table(library_schema(), ["id"])
+    table.put(library_rows(table, 1, 2), delete=pa.table({"id": [1]}))
+    table.put(library_rows(table, 3))
+    entries = {
+        position: wal_entry.decode(data, where=WHERE) for position, data in table.wal_entries().items()
+    }
+    assert sorted(entries) == [1, 2, 3, 4]
+    assert [entries[position].header for position in sorted(entries)] == [
+        WalEntryHeader(1, generation=1),
+        WalEntryHeader(1, generation=1),
+        WalEntryHeader(2, fence=True),
+        WalEntryHeader(2, generation=2),
+    ]
+    data = entries[1]
+    assert data.schema.equals(wal_schema(library_schema()))
+    assert data.schema.metadata == {b"kept": b"yes"}
+    assert [row for batch in data.batches for row in batch.to_pylist()] == [
+        {"id": 1, "text": "row 1", "vector": [1.0, 0.5], "word": "a", TOMBSTONE: False},
+        {"id": 2, "text": "row 2", "vector": [2.0, 0.5], "word": "a", TOMBSTONE: False},
+    ]
+    tombstone = {"id": 1, "text": None, "vector": None, "word": None, TOMBSTONE: True}
+    assert [row for batch in entries[2].batches for row in batch.to_pylist()] == [tombstone]
+    assert entries[3].num_rows == 0
+
+
+def test_the_library_replays_entries_of_weir(library_table: Callable[..., Any]) -> None:
+    table = library_table(library_schema(), ["id"])
+    schema = wal_schema(table.dataset.schema)
+    rows = library_rows(table, 1, 2, 3)
+    kept = [rows.combine_chunks().to_batches()[0].append_column(TOMBSTONE, pa.array([False] * 3))]
+    nulls = [pa.nulls(1, field.type) for field in table.dataset.schema][1:]
+    deleted = [pa.record_batch([pa.array([2]), *nulls, pa.array([True])], schema=schema)]
+    (table.path / layout.wal_directory(table.shard_id)).mkdir(parents=True)
+    (table.path / layout.manifest_directory(table.shard_id)).mkdir(parents=True)
+    objects = {
+        layout.wal_path(table.shard_id, 1): stored(
+            WalEntryHeader(1, 1, "ab" * 16), schema, [kept[0].cast(schema)]
+        ),
+        layout.wal_path(table.shard_id, 2): stored(
+            WalEntryHeader(2, None, "cd" * 16, True), pa.schema([]), []
+        ),
+        layout.wal_path(table.shard_id, 3): stored(WalEntryHeader(2, 1, "ef" * 16), schema, deleted),
+        layout.manifest_path(table.shard_id, 1): shard_manifest.encode(
+            shard_manifest.ShardManifest(table.shard_id, 1, writer_epoch=2)
+        ),
+    }
+    for path, data in objects.items():
+        (table.path / path).write_bytes(data)
+    with table.dataset.mem_wal_writer(str(table.shard_id)) as writer:
+        found = writer.lsm_scanner().to_table()
+    assert sorted(found["id"].to_pylist()) == [1, 3]
+    assert found.sort_by("id")["text"].to_pylist() == ["row 1", "row 3"]
+
+
+# --- damage -----------------------------------------------------------------------------------
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    data, _ = sample()
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptionError) as caught:
+            wal_entry.decode(damaged, where=WHERE)
+        assert caught.value.where == WHERE
+
+
+def test_an_entry_cut_short_is_noticed() -> None:
+    data, _ = sample()
+    for length in range(len(data)):
+        with pytest.raises(CorruptionError):
+            wal_entry.decode(data[:length], where=WHERE)
+
+
+@given(st.binary(min_size=1, max_size=20))
+def test_bytes_after_the_end_are_noticed(trailing: bytes) -> None:
+    with pytest.raises(CorruptionError, match="checksum"):
+        wal_entry.decode(sample()[0] + trailing, where=WHERE)
+
+
+@given(st.data())
+def test_every_damage_is_noticed(data: st.DataObject) -> None:
+    whole, _ = sample()
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        replacement = data.draw(st.binary(min_size=1, max_size=16))
+        damaged[at : at + len(replacement)] = replacement
+    if damaged != whole:
+        with pytest.raises(CorruptionError):
+            wal_entry.decode(damaged, where=WHERE)
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=100).map(lambda tail: sample()[0][:300] + tail))
+def test_random_bytes_are_no_entry(data: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        wal_entry.decode(data, where=WHERE)
+
+
+def test_an_entry_that_lost_its_checksum_is_not_taken_for_one_of_the_library() -> None:
+    data, _ = sample()
+    for damaged in (b"weir:xxh65", b"Weir:xxh64"):
+        with pytest.raises(CorruptionError, match="checksum"):
+            wal_entry.decode(data.replace(b"weir:xxh64", damaged), where=WHERE)
+
+
+def arrow_stream(batch: pa.RecordBatch, metadata: dict[str, str], **options: Any) -> bytes:
+    """An entry without checksum, as another writer would make it."""
+    sink = pa.BufferOutputStream()
+    schema = batch.schema.with_metadata(metadata)
+    with ipc.new_stream(sink, schema, options=ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_batch(batch.replace_schema_metadata(metadata))
+    return bytes(sink.getvalue())
+
+
+@given(st.data())
+def test_damage_to_an_entry_without_checksum_is_corruption_or_another_entry(data: st.DataObject) -> None:
+    schema = wal_schema(library_schema())
+    rows = {"id": [1], "text": ["a"], "vector": [[1, 2]], "word": pa.array(["a"]).dictionary_encode()}
+    batch = pa.record_batch({**rows, TOMBSTONE: [False]}, schema=schema)
+    damaged = bytearray(arrow_stream(batch, {"writer_epoch": "1", "generation": "1"}))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        replacement = data.draw(
+            st.binary(min_size=1, max_size=8)
+            | st.sampled_from([b"\xff\xff\xff\x7f", b"\xff" * 7 + b"\x7f", bytes(8)])
+        )
+        damaged[at : at + len(replacement)] = replacement
+    try:
+        entry = wal_entry.decode(bytes(damaged), where=WHERE)
+    except CorruptionError as error:
+        assert error.where == WHERE
+    else:
+        assert entry.num_rows >= 0
+        assert entry.nbytes < 10 * len(damaged)
+        assert isinstance(entry.schema.names, list)
+        for found in entry.batches:
+            found.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "problem"),
+    [
+        ({}, "no writer epoch"),
+        ({"generation": "1"}, "no writer epoch"),
+        ({"writer_epoch": ""}, "writer_epoch"),
+        ({"writer_epoch": "-1"}, "writer_epoch"),
+        ({"writer_epoch": str(1 << 64)}, "writer_epoch"),
+        ({"writer_epoch": "9" * 5000}, "writer_epoch"),
+        ({"writer_epoch": "1", "generation": "one"}, "generation"),
+        ({"writer_epoch": "1", "fence_sentinel": "maybe"}, "fence"),
+        ({"writer_epoch": "1", "fence_sentinel": "true"}, "fence and has rows"),
+        ({"writer_epoch": "1", "weir:write_id": "x"}, "lost its checksum"),
+        ({"writer_epoch": "1", "weir:xxh64": "short"}, "no valid checksum"),
+        ({"writer_epoch": "1", "weir:xxh64": "g" * 16}, "no valid checksum"),
+        ({"writer_epoch": "1", "weir:xxh64": "0" * 16}, "was written"),
+    ],
+)
+def test_metadata_that_no_entry_has_is_corruption(metadata: dict[str, str], problem: str) -> None:
+    _, batch = sample()
+    with pytest.raises(CorruptionError, match=problem):
+        wal_entry.decode(arrow_stream(batch, metadata), where=WHERE)
+
+
+def test_a_compressed_body_without_checksum_is_not_unpacked() -> None:
+    _, batch = sample()
+    data = arrow_stream(batch, {"writer_epoch": "1"}, compression="zstd")
+    with pytest.raises(CorruptionError, match="compressed"):
+        wal_entry.decode(data, where=WHERE)
+
+
+def test_a_schema_in_the_middle_is_corruption() -> None:
+    _, batch = sample()
+    data = arrow_stream(batch, {"writer_epoch": "1"})
+    schema = bytes(batch.schema.serialize())
+    with pytest.raises(CorruptionError, match="one schema"):
+        wal_entry.decode(data[:-8] + schema + data[-8:], where=WHERE)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xff\xff\xff\x00\x00\x00\x00"])
+def test_an_empty_stream_is_corruption(data: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        wal_entry.decode(data, where=WHERE)
+
+
+def test_headers_can_be_changed_like_any_dataclass() -> None:
+    header = WalEntryHeader(1, 2, wal_entry.new_write_id())
+    assert dataclasses.replace(header, generation=3).generation == 3
+    assert uuid.UUID(hex=header.write_id or "").hex == header.write_id
