@@ -1,0 +1,163 @@
+"""The few operations Weir asks of a place where bytes live.
+
+A store holds objects below one root, named by relative paths with ``/`` between parts. It knows
+nothing of LSM trees. Every write is atomic: readers see the whole object or none of it. Every
+conditional write is decided by the store: of any number of racing writers exactly one wins, in
+whatever process or machine they are.
+
+Paths are text in NFC or any other form, passed through unchanged; ``weir.storage.paths`` says what
+they may hold. Whatever goes wrong is one of the errors of :class:`~weir.errors.StorageError`, except
+a path that cannot be understood, which is a :class:`~weir.errors.UriError`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+import pyarrow as pa
+
+__all__ = ["Bytes", "ObjectMeta", "ObjectStore"]
+
+
+Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+"""What a store takes and gives: anything that holds contiguous bytes.
+
+All of them support ``len`` (of a ``memoryview``, use ``nbytes``), ``memoryview(data)`` for a view and
+``bytes(data)`` for a copy; ``pa.py_buffer(data)`` makes an Arrow buffer without copying. What a store
+gives is ``bytes`` or ``pa.Buffer``, never changes, and stays valid when the object is deleted.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """What a store tells about one object without reading it.
+
+    Parameters
+    ----------
+    path : str
+        Path relative to the root of the store.
+    size : int
+        Size in bytes.
+    last_modified : datetime
+        When the object was published, in UTC. Object stores round it to seconds.
+    version : str
+        Opaque token that changes whenever the content does; what
+        :meth:`ObjectStore.compare_and_swap` expects back (an ETag on object stores).
+    """
+
+    path: str
+    size: int
+    last_modified: datetime
+    version: str
+
+
+class ObjectStore(ABC):
+    """A flat namespace of immutable or conditionally replaced objects.
+
+    Implementations are safe to use from many threads and can be pickled (they open anew on the
+    other side).
+    """
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """Location of the root, as Lance spells it (``s3://bucket/table``, ``/data/table``)."""
+
+    @property
+    @abstractmethod
+    def storage_options(self) -> Mapping[str, str]:
+        """The storage options the store was opened with, spelled as Lance spells them."""
+
+    @property
+    @abstractmethod
+    def is_local(self) -> bool:
+        """Whether the root is a directory of this machine."""
+
+    @abstractmethod
+    def get(self, path: str) -> Bytes:
+        """Return the whole object.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            There is no such object.
+        """
+
+    @abstractmethod
+    def get_range(self, path: str, start: int, length: int) -> Bytes:
+        """Return ``length`` bytes from ``start``; fewer, or none, at the end of the object.
+
+        A negative ``start`` counts from the end of the object (and from its beginning if the object
+        is shorter than that).
+
+        Raises
+        ------
+        ObjectNotFoundError
+            There is no such object.
+        OptionError
+            ``length`` is negative.
+        """
+
+    @abstractmethod
+    def head(self, path: str) -> ObjectMeta | None:
+        """Return what is known of the object, or None if there is none."""
+
+    @abstractmethod
+    def list(self, prefix: str) -> Sequence[ObjectMeta]:
+        """Return every object below the directory ``prefix``, at any depth, in path order.
+
+        The root is ``""``. A directory that does not exist holds no objects. Path order is the order
+        of the code points of the whole path.
+        """
+
+    @abstractmethod
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        """Return the names (not paths) directly below the directory ``prefix`` that hold objects.
+
+        In order; at any depth below the name counts.
+        """
+
+    @abstractmethod
+    def put(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        """Write or replace the object atomically. A sequence is written as one object, in order."""
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        """Write the object atomically if there is none.
+
+        Raises
+        ------
+        ObjectExistsError
+            There is one; nothing was changed. On an object store it can be the caller's own, when
+            the response to its first attempt was lost and the client tried again (invariant I4):
+            whoever must tell the difference stamps the content with an identifier.
+        """
+
+    @abstractmethod
+    def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
+        """Replace the object if its version is still ``expected``; return the new version.
+
+        ``expected`` is what :meth:`head` or an earlier swap returned. On object stores equal content
+        may have an equal version, so content that must be told apart carries something unique.
+
+        Raises
+        ------
+        PreconditionError
+            The version differs or the object is gone; nothing was changed.
+        """
+
+    @abstractmethod
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are passed over."""
+
+    @abstractmethod
+    def sync(self, prefix: str) -> None:
+        """Make everything below ``prefix`` durable that another library has written there.
+
+        On local disk the files and directories are fsynced (Lance does not do it); on object
+        stores a completed write is durable, and nothing happens.
+        """

@@ -1,0 +1,485 @@
+"""Objects as files below a directory of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter
+from types import MappingProxyType
+
+from weir.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OptionError,
+    PreconditionError,
+)
+from weir.storage.buffers import parts_of, size_of
+from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
+from weir.storage.local_errors import reporting
+from weir.storage.local_files import read_fully, sync_directory, sync_file
+from weir.storage.local_lock import directory_lock
+from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
+from weir.storage.paths import check_path, check_prefix, is_reserved
+
+__all__ = ["LocalStore"]
+
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+# How often to make a directory again that a concurrent delete has removed as empty.
+_ATTEMPTS = 100
+_ATTEMPTS_WHEN_REFUSED = 10
+_REMEMBERED_DIRECTORIES = 4096
+_ABANDONED_AFTER_SECONDS = 3600.0
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+
+
+class LocalStore(ObjectStore):
+    """Objects as files below a directory.
+
+    An object is published with one ``link`` or ``rename`` of a complete file, so readers in any
+    process see all of it or nothing, and a process that dies leaves nothing half-written. Missing
+    directories are made by the first write into them, and removed by the delete that empties them.
+
+    Every process that swaps, replaces or deletes the same objects must open the same root: their
+    locks are kept there (in ``.weir-locks``, which listings do not show).
+
+    Parameters
+    ----------
+    root : str or os.PathLike
+        The directory; it need not exist. A relative path is taken from the current directory.
+    fsync : bool, default True
+        Whether a write returns only when the disk has the data, the name and every directory above
+        it. Without it a write survives the death of the process, not of the machine. Deletions are
+        never waited for: an object deleted just before a power cut may be there again.
+    unnamed_files : bool, optional
+        Whether to stage content in ``O_TMPFILE`` files. By default this is found out once, at the
+        first write; False stages under hidden temporary names, which works on every filesystem
+        with hard links.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = LocalStore(tempfile.mkdtemp(), fsync=False)
+    >>> store.put_if_absent("wal/1.arrow", [b"head", b"body"])
+    >>> bytes(store.get("wal/1.arrow"))
+    b'headbody'
+    >>> store.list_directories("")
+    ['wal']
+    """
+
+    def __init__(
+        self, root: str | os.PathLike[str], *, fsync: bool = True, unnamed_files: bool | None = None
+    ) -> None:
+        self._root = os.path.abspath(root)
+        self._base = self._root if self._root.endswith("/") else self._root + "/"
+        self._fsync = fsync
+        self._unnamed_files = unnamed_files
+        self._kind: type[StagedFile] | None = None
+        if unnamed_files is not None:
+            self._kind = UnnamedFile if unnamed_files else NamedFile
+        # Directories whose own entries, up to the root, this process has made durable.
+        self._durable: set[str] = set()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Open the same root anew where the store is unpickled."""
+        return (_reopen, (self._root, self._fsync, self._unnamed_files))
+
+    def __repr__(self) -> str:
+        """Say where the store is and whether it waits for the disk."""
+        return f"LocalStore({self._root!r}, fsync={self._fsync})"
+
+    @property
+    def uri(self) -> str:
+        """The absolute path of the root, which Lance takes as it is (it decodes ``file://`` URIs)."""
+        return self._root
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """Always empty: the local filesystem has none."""
+        return _NO_OPTIONS
+
+    @property
+    def is_local(self) -> bool:
+        """Always True."""
+        return True
+
+    @property
+    def fsync(self) -> bool:
+        """Whether writes wait for the disk."""
+        return self._fsync
+
+    # ------------------------------------------------------------------ reading
+
+    def get(self, path: str) -> Bytes:
+        """Return the whole object."""
+        return self._read(path, 0, None)
+
+    def get_range(self, path: str, start: int, length: int) -> Bytes:
+        """Return ``length`` bytes from ``start``; fewer, or none, at the end of the object."""
+        if length < 0:
+            raise OptionError(f"A length cannot be negative: {length}", where=path)
+        return self._read(path, start, length)
+
+    def _read(self, path: str, start: int, length: int | None) -> Bytes:
+        location = self._base + check_path(path)
+        with reporting("Reading the object", location):
+            try:
+                descriptor = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    raise _not_found(location) from None
+                raise
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise _not_found(location)
+                size = status.st_size
+                first = min(start, size) if start >= 0 else max(0, size + start)
+                count = size - first if length is None else min(length, size - first)
+                return read_fully(descriptor, first, count)
+            finally:
+                os.close(descriptor)
+
+    def head(self, path: str) -> ObjectMeta | None:
+        """Return what is known of the object, or None if there is none."""
+        location = self._base + check_path(path)
+        with reporting("Looking at the object", location):
+            status = self._status(location)
+        return None if status is None else _meta(path, status)
+
+    def list(self, prefix: str) -> Sequence[ObjectMeta]:
+        """Return every object below the directory ``prefix``, at any depth, in path order."""
+        prefix = check_prefix(prefix)
+        with reporting("Listing the directory", self._base + prefix):
+            found = [_meta(path, status) for path, status in self._objects_below(prefix)]
+        found.sort(key=attrgetter("path"))
+        return found
+
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        """Return the names (not paths) directly below the directory ``prefix`` that hold objects."""
+        prefix = check_prefix(prefix)
+        with reporting("Listing the directory", self._base + prefix):
+            names = [entry.name for entry in self._entries(prefix) if entry.is_dir()]
+            return sorted(name for name in names if any(self._objects_below(_join(prefix, name))))
+
+    def _entries(self, prefix: str) -> Iterator[os.DirEntry[str]]:
+        """Yield what lies directly in a directory, except what the store keeps for itself."""
+        try:
+            entries = os.scandir(self._base + prefix)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            raise
+        with entries:
+            for entry in entries:
+                if not is_reserved(entry.name):
+                    yield entry
+
+    def _objects_below(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+        pending = [prefix]
+        while pending:
+            directory = pending.pop()
+            for entry in self._entries(directory):
+                path = _join(directory, entry.name)
+                if entry.is_dir():
+                    pending.append(path)
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue  # deleted since the directory was read
+                if stat.S_ISREG(status.st_mode):
+                    yield path, status
+
+    def _status(self, location: str) -> os.stat_result | None:
+        try:
+            status = os.stat(location)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
+        return status if stat.S_ISREG(status.st_mode) else None
+
+    # ------------------------------------------------------------------ writing
+
+    def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        """Write the object atomically if there is none."""
+        location = self._base + check_path(path)
+        directory = os.path.dirname(location)
+        with reporting("Writing the object", location):
+            staged = self._stage(directory, data)
+            try:
+                self._link(staged, location, directory)
+            except FileExistsError:
+                if os.path.isdir(location):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+                raise ObjectExistsError(
+                    "An object of this name exists already",
+                    where=location,
+                    hint="Read it to see whose it is; nothing was changed",
+                ) from None
+            finally:
+                staged.close()
+        self._make_durable(directory)
+
+    def put(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        """Write or replace the object atomically."""
+        location = self._base + check_path(path)
+        directory = os.path.dirname(location)
+        with reporting("Writing the object", location):
+            staged = self._stage(directory, data)
+            try:
+                self._link_or_rename(staged, location, directory)
+            finally:
+                staged.close()
+        self._make_durable(directory)
+
+    def _link_or_rename(self, staged: StagedFile, location: str, directory: str) -> None:
+        for _ in range(_ATTEMPTS):
+            try:
+                self._link(staged, location, directory)
+                return
+            except FileExistsError:
+                pass
+            try:
+                with self._lock(directory, exclusive=False):
+                    staged.rename(location)
+                return
+            except FileNotFoundError:
+                continue  # deleted with its directory since the link was tried
+        raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
+
+    def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
+        """Replace the object if its version is still ``expected``; return the new version."""
+        location = self._base + check_path(path)
+        directory = os.path.dirname(location)
+        with reporting("Replacing the object", location):
+            # Looked at before anything is written, and again when nobody else can change it.
+            self._require_version(location, expected)
+            staged = self._stage(directory, data)
+            try:
+                with self._lock(directory, exclusive=True):
+                    self._require_version(location, expected)
+                    staged.rename(location)
+                version = _version(os.fstat(staged.descriptor))
+            finally:
+                staged.close()
+        self._make_durable(directory)
+        return version
+
+    def _require_version(self, location: str, expected: str) -> None:
+        status = self._status(location)
+        if status is None:
+            raise PreconditionError(
+                "The object that was to be replaced is gone",
+                where=location,
+                hint="Somebody has deleted it; nothing was changed",
+            )
+        if _version(status) != expected:
+            raise PreconditionError(
+                "The object has changed since it was read",
+                where=location,
+                hint="Read it again and decide anew; nothing was changed",
+            )
+
+    def _stage(self, directory: str, data: Bytes | Sequence[Bytes]) -> StagedFile:
+        parts = parts_of(data)
+        size = size_of(parts)
+        staged = self._new_file(directory)
+        try:
+            staged.fill(parts, size, fsync=self._fsync)
+        except BaseException:
+            staged.close()
+            raise
+        return staged
+
+    def _new_file(self, directory: str) -> StagedFile:
+        for attempt in range(_ATTEMPTS):
+            try:
+                if self._kind is None:
+                    self._kind = UnnamedFile if supports_unnamed_files(directory) else NamedFile
+                return self._kind.create(directory)
+            except FileNotFoundError:
+                self._make_directories(directory)
+            except PermissionError as error:
+                # What ext4 says of a directory that is removed while an unnamed file is made in it.
+                if error.errno != errno.EPERM or attempt >= _ATTEMPTS_WHEN_REFUSED:
+                    raise
+                self._make_directories(directory)
+        raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
+
+    def _link(self, staged: StagedFile, location: str, directory: str) -> None:
+        for _ in range(_ATTEMPTS):
+            try:
+                staged.link(location)
+                return
+            except FileNotFoundError:
+                self._make_directories(directory)
+        raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
+
+    def _make_directories(self, directory: str) -> None:
+        self._durable.discard(directory)
+        # A parent may be removed as empty in the meantime, or be there and then not any more: the
+        # caller tries again, and is told by its own attempt if a file is in the place.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            os.makedirs(directory, exist_ok=True)
+
+    def _lock(self, directory: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
+        return directory_lock(self._root, directory[len(self._base) :], exclusive=exclusive)
+
+    # ------------------------------------------------------------------ deleting
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects, and the directories that hold nothing any more."""
+        by_directory: dict[str, set[str]] = {}
+        for path in paths:
+            location = self._base + check_path(path)
+            by_directory.setdefault(os.path.dirname(location), set()).add(location)
+        # Deepest first, so that a directory is looked at after those in it.
+        for directory in sorted(by_directory, key=lambda name: name.count("/"), reverse=True):
+            self._delete_in(directory, by_directory[directory])
+
+    def _delete_in(self, directory: str, locations: Iterable[str]) -> None:
+        if not os.path.isdir(directory):
+            return
+        with (
+            reporting("Deleting objects of the directory", directory),
+            self._lock(directory, exclusive=False),
+        ):
+            for location in locations:
+                _unlink(location)
+        self._remove_empty(directory)
+
+    def _remove_empty(self, directory: str) -> None:
+        while len(directory) > len(self._root):
+            try:
+                os.rmdir(directory)
+            except FileNotFoundError:
+                pass  # somebody else removed it
+            except OSError:
+                # Not empty, or not ours to remove. Either way the objects are gone.
+                if not _remove_abandoned(directory):
+                    return
+                continue
+            self._durable.discard(directory)
+            directory = os.path.dirname(directory)
+
+    # ------------------------------------------------------------------ durability
+
+    def sync(self, prefix: str) -> None:
+        """Fsync every file and directory below ``prefix``, and the directories above it.
+
+        Does nothing when the store does not wait for the disk.
+        """
+        prefix = check_prefix(prefix)
+        if not self._fsync:
+            return
+        top = self._base + prefix if prefix else self._root
+        directories: set[str] = set()
+        with reporting("Making the files durable", top):
+            for path, _ in self._objects_below(prefix):
+                location = self._base + path
+                with contextlib.suppress(FileNotFoundError):
+                    sync_file(location)
+                directories.update(_directories_between(location, top))
+            for directory in sorted(directories, key=len, reverse=True):
+                with contextlib.suppress(FileNotFoundError):
+                    sync_directory(directory)
+            if os.path.isdir(top):
+                self._sync_entry(top)
+
+    def _make_durable(self, directory: str) -> None:
+        if not self._fsync:
+            return
+        with (
+            reporting("The object was written, but making its name durable", directory),
+            # A directory that is gone was emptied: somebody has deleted the object already.
+            contextlib.suppress(FileNotFoundError),
+        ):
+            self._sync_entry(directory)
+
+    def _sync_entry(self, directory: str) -> None:
+        """Make the entries of a directory durable, and its own entry and those above it.
+
+        What is above is synced once per process and directory: whoever made it may have died before
+        doing so.
+        """
+        sync_directory(directory)
+        if directory in self._durable:
+            return
+        above = directory
+        while len(above) > len(self._root):
+            above = os.path.dirname(above)
+            sync_directory(above)
+        # The entry of the root lies in a directory that need not be ours to open.
+        with contextlib.suppress(PermissionError):
+            sync_directory(os.path.dirname(self._root))
+        if len(self._durable) >= _REMEMBERED_DIRECTORIES:
+            self._durable.clear()
+        self._durable.add(directory)
+
+
+def _reopen(root: str, fsync: bool, unnamed_files: bool | None) -> LocalStore:
+    return LocalStore(root, fsync=fsync, unnamed_files=unnamed_files)
+
+
+def _directories_between(location: str, top: str) -> Iterator[str]:
+    """Yield the directories that hold ``location`` and lie below ``top``, deepest first."""
+    directory = os.path.dirname(location)
+    while len(directory) > len(top):
+        yield directory
+        directory = os.path.dirname(directory)
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _meta(path: str, status: os.stat_result) -> ObjectMeta:
+    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    return ObjectMeta(path, status.st_size, modified, _version(status))
+
+
+def _unlink(location: str) -> None:
+    try:
+        os.unlink(location)
+    except OSError as error:
+        if error.errno in _ABSENT or os.path.isdir(location):
+            return  # no object of this name
+        raise
+
+
+def _remove_abandoned(directory: str) -> bool:
+    """Remove what dead processes left in a directory that holds nothing else; whether it did."""
+    oldest = time.time() - _ABANDONED_AFTER_SECONDS
+    leftovers = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                # Mostly the first entry is an object, and that is the end of it.
+                if not is_reserved(entry.name) or not entry.is_file(follow_symlinks=False):
+                    return False
+                if entry.stat().st_mtime >= oldest:
+                    return False
+                leftovers.append(entry.path)
+        for path in leftovers:
+            os.unlink(path)
+    except OSError:
+        return False
+    return bool(leftovers)
+
+
+def _not_found(location: str) -> ObjectNotFoundError:
+    return ObjectNotFoundError(
+        "There is no such object",
+        where=location,
+        hint="It was never written, or has been deleted since",
+    )

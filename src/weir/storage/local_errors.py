@@ -1,0 +1,84 @@
+"""What the operating system says, as errors that tell what to do next."""
+
+from __future__ import annotations
+
+import errno
+from types import TracebackType
+
+from weir.errors import StorageError
+
+__all__ = ["reporting", "storage_error"]
+
+_HINTS: dict[int, str] = {
+    errno.ENOSPC: "Free some space on the disk, then try again; nothing was changed",
+    errno.EDQUOT: "The disk quota is used up: free some space or raise the quota, then try again",
+    errno.EFBIG: "The file would be larger than the process or the filesystem allows (see 'ulimit -f')",
+    errno.EACCES: "Give this user permission to read and write there, or choose another location",
+    errno.EPERM: "The filesystem does not allow it: check the owner, and that it supports hard links",
+    errno.EROFS: "The filesystem is mounted read-only: remount it or choose another location",
+    errno.ENOTDIR: "A file is in the place of a directory of the path: remove it or choose another path",
+    errno.EISDIR: "A directory is in the place of the object: remove it or choose another path",
+    errno.ENAMETOOLONG: "Use a shorter location: filesystems allow about 255 bytes in a name",
+    errno.EMFILE: "Too many files are open in this process: raise 'ulimit -n'",
+    errno.ENFILE: "Too many files are open on this machine: raise 'fs.file-max'",
+    errno.ELOOP: "Symbolic links form a circle: remove one of them",
+    errno.EIO: "The disk reported a failure: check the system log and the disk itself",
+    errno.ESTALE: "The network filesystem lost the file: check the mount, then try again",
+    errno.ENOLCK: "The filesystem does not support flock: use a local disk or an object store",
+    errno.EOPNOTSUPP: "The filesystem lacks hard links or flock: use a local disk or an object store",
+    errno.ETIMEDOUT: "The network filesystem did not answer: check the mount, then try again",
+}
+_DEFAULT_HINT = "Check the path and the system log"
+
+
+def storage_error(error: OSError, what: str, where: str) -> StorageError:
+    """Return the error to raise in place of ``error``.
+
+    Parameters
+    ----------
+    error : OSError
+        What the operating system said.
+    what : str
+        What was being done, as in "writing the object".
+    where : str
+        The path on this machine.
+    """
+    reason = error.strerror or str(error)
+    hint = _HINTS.get(error.errno or 0, _DEFAULT_HINT)
+    return StorageError(f"{what} failed: {reason}", where=where, hint=hint)
+
+
+class reporting:  # noqa: N801  (reads as a verb: "with reporting(...)")
+    """Turn what the operating system says inside a ``with`` block into a :class:`StorageError`.
+
+    Parameters
+    ----------
+    what : str
+        What is being done, as in "Writing the object".
+    where : str
+        The path on this machine.
+
+    Examples
+    --------
+    >>> with reporting("Reading the object", "/no/such/file"):
+    ...     open("/no/such/file")
+    Traceback (most recent call last):
+    weir.errors.StorageError: Reading the object failed: No such file or directory [/no/such/file]. \
+Check the path and the system log
+    """
+
+    __slots__ = ("_what", "_where")
+
+    def __init__(self, what: str, where: str) -> None:
+        self._what = what
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Do nothing: only leaving matters."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise the error of the store in place of one of the operating system."""
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(error, self._what, self._where) from error

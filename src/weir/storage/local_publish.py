@@ -1,0 +1,194 @@
+"""Files that appear in a directory whole or not at all.
+
+A staged file holds its content before it has its name. It then gets the name either by ``link``, which
+fails if the name is taken, or by ``rename``, which replaces what had it. Two kinds do this:
+:class:`UnnamedFile` (``O_TMPFILE``) leaves nothing behind when the process dies, and is the faster;
+:class:`NamedFile` works on every filesystem with hard links, under a name that listings hide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from weir.storage.interface import Bytes
+from weir.storage.local_files import write_fully
+from weir.storage.paths import RESERVED_PREFIX
+
+__all__ = ["NamedFile", "StagedFile", "UnnamedFile", "supports_unnamed_files"]
+
+_O_TMPFILE: int | None = getattr(os, "O_TMPFILE", None)
+_DESCRIPTORS = "/proc/self/fd"
+_PROCESS_TOKEN = secrets.token_hex(6)
+_counter = itertools.count()
+
+_CANNOT_MAKE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
+# Some filesystems make unnamed files and then cannot name them.
+_CANNOT_NAME = _CANNOT_MAKE | {errno.EXDEV, errno.EPERM}
+
+
+def _temporary_name() -> str:
+    # Unique between machines by the token and between forked processes by the process id. The end
+    # hides it from Lance's listings, the beginning from ours.
+    return f"{RESERVED_PREFIX}{_PROCESS_TOKEN}-{os.getpid()}-{next(_counter)}#0"
+
+
+class StagedFile(ABC):
+    """A file with content and no place yet. Close it in any case.
+
+    Attributes
+    ----------
+    descriptor : int
+        The open file.
+    """
+
+    __slots__ = ("descriptor",)
+
+    descriptor: int
+
+    @classmethod
+    @abstractmethod
+    def create(cls, directory: str) -> StagedFile:
+        """Open an empty file on the filesystem of ``directory``."""
+
+    @abstractmethod
+    def link(self, target: str) -> None:
+        """Give the file its name; raises :class:`FileExistsError` if the name is taken."""
+
+    @abstractmethod
+    def rename(self, target: str) -> None:
+        """Give the file its name, in place of what had it."""
+
+    def close(self) -> None:
+        """Let go of the file; it vanishes if it has no name."""
+        os.close(self.descriptor)
+
+    def fill(self, parts: Sequence[Bytes], size: int, *, fsync: bool) -> None:
+        """Write the content, and make it durable before the file can have a name.
+
+        Parameters
+        ----------
+        parts : sequence of Bytes
+            The content.
+        size : int
+            Its size in bytes.
+        fsync : bool
+            Whether to wait until the disk has it.
+        """
+        write_fully(self.descriptor, parts, size)
+        # The kernel's clock ticks every few milliseconds, within which an inode may be freed and
+        # used again; versions of objects are told apart by the time, so it has to be finer.
+        now = time.time_ns()
+        os.utime(self.descriptor, ns=(now, now))
+        if fsync:
+            os.fsync(self.descriptor)
+
+
+class UnnamedFile(StagedFile):
+    """A staged file that has no name at all until it is published (Linux)."""
+
+    __slots__ = ()
+
+    @classmethod
+    def create(cls, directory: str) -> UnnamedFile:
+        """Open an unnamed file on the filesystem of ``directory``."""
+        if _O_TMPFILE is None:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), directory)
+        staged = cls()
+        staged.descriptor = os.open(directory, os.O_WRONLY | os.O_CLOEXEC | _O_TMPFILE, 0o666)
+        return staged
+
+    def link(self, target: str) -> None:
+        """Give the file its name; raises :class:`FileExistsError` if the name is taken."""
+        # Naming a directory descriptor, though the path is absolute, is what makes CPython call
+        # linkat and follow the link in /proc.
+        os.link(f"{_DESCRIPTORS}/{self.descriptor}", target, src_dir_fd=self.descriptor)
+
+    def rename(self, target: str) -> None:
+        """Give the file its name, in place of what had it."""
+        temporary = os.path.join(os.path.dirname(target), _temporary_name())
+        self.link(temporary)
+        try:
+            os.rename(temporary, target)
+        except OSError:
+            os.unlink(temporary)
+            raise
+
+
+class NamedFile(StagedFile):
+    """A staged file under a temporary name beside its future place."""
+
+    __slots__ = ("_temporary",)
+
+    _temporary: str | None
+
+    @classmethod
+    def create(cls, directory: str) -> NamedFile:
+        """Open a file in ``directory`` under a name that listings hide."""
+        staged = cls()
+        temporary = os.path.join(directory, _temporary_name())
+        staged.descriptor = os.open(temporary, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o666)
+        staged._temporary = temporary
+        return staged
+
+    def link(self, target: str) -> None:
+        """Give the file its name; raises :class:`FileExistsError` if the name is taken."""
+        assert self._temporary is not None
+        try:
+            os.link(self._temporary, target)
+        except FileExistsError:
+            # A network filesystem that lost the answer tries again and finds its own work.
+            if not os.path.samestat(os.fstat(self.descriptor), os.stat(target)):
+                raise
+
+    def rename(self, target: str) -> None:
+        """Give the file its name, in place of what had it."""
+        assert self._temporary is not None
+        os.rename(self._temporary, target)
+        self._temporary = None
+
+    def close(self) -> None:
+        """Let go of the file and of its temporary name."""
+        super().close()
+        if self._temporary is not None:
+            # It is not there if the whole directory was removed meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary)
+
+
+def supports_unnamed_files(directory: str) -> bool:
+    """Whether files can be published from ``O_TMPFILE`` in an existing directory.
+
+    Tried out, because the kernel, the filesystem and the container all have a say.
+
+    Raises
+    ------
+    OSError
+        The directory cannot be written to at all, or has gone.
+    """
+    probe = os.path.join(directory, _temporary_name())
+    try:
+        staged = UnnamedFile.create(directory)
+    except OSError as error:
+        if error.errno in _CANNOT_MAKE:
+            return False
+        raise
+    try:
+        staged.link(probe)
+    except OSError as error:
+        if error.errno in _CANNOT_NAME:
+            return False
+        if error.errno == errno.ENOENT and not os.path.exists(f"{_DESCRIPTORS}/{staged.descriptor}"):
+            return False  # no /proc
+        raise
+    else:
+        os.unlink(probe)
+        return True
+    finally:
+        staged.close()
