@@ -1,0 +1,1 @@
+"""Which shard a row belongs to, and which shards a filter or a key can touch."""

@@ -1,0 +1,211 @@
+"""The values all rows of a shard share, as manifests record them, and the shard id that follows from them.
+
+A manifest records each value as the bytes of a little-endian Arrow scalar, as the released library does:
+an ``int32`` is 4 bytes, text its UTF-8 bytes, a bool one byte. A null is not recorded at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.errors import CorruptionError, ShardingError
+from weir.format.index_details import ShardFieldSpec, ShardSpec
+from weir.format.shard_manifest import ShardFieldValue
+from weir.sharding.type_names import parse_type
+
+__all__ = ["ShardValue", "ShardValues", "encode_values", "shard_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardValue:
+    """One field of a shard spec with its value.
+
+    Parameters
+    ----------
+    field_id : str
+        The field.
+    data : bytes or None
+        The value as a little-endian Arrow scalar; None for null.
+    type : pyarrow.DataType
+        The field's type.
+    """
+
+    field_id: str
+    data: bytes | None
+    type: pa.DataType = field(compare=False)
+
+    @property
+    def scalar(self) -> pa.Scalar:
+        """The value as an Arrow scalar."""
+        if self.data is None:
+            return pa.scalar(None, self.type)
+        return _decode(self.data, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardValues:
+    """The value of every field of a shard spec, for one shard.
+
+    Parameters
+    ----------
+    values : tuple of ShardValue
+        In the order of the spec's fields.
+    """
+
+    values: tuple[ShardValue, ...]
+
+    def to_manifest(self) -> tuple[ShardFieldValue, ...]:
+        """Return what the shard's manifest records; nulls are left out."""
+        return tuple(
+            ShardFieldValue(value.field_id, value.data) for value in self.values if value.data is not None
+        )
+
+    @staticmethod
+    def from_manifest(recorded: Sequence[ShardFieldValue], spec: ShardSpec) -> ShardValues | None:
+        """Return the values of a shard of ``spec``, or None if its manifest does not tell.
+
+        The released library records no values when it makes a shard, and nulls are not recorded either;
+        a missing value is known only where the field can have no other. Such a shard may hold any rows.
+
+        Parameters
+        ----------
+        recorded : sequence of ShardFieldValue
+            What the manifest records.
+        spec : ShardSpec
+            The spec that the manifest names.
+
+        Raises
+        ------
+        CorruptionError
+            A value is not one of its type.
+        """
+        known = {value.field_id: value.value for value in recorded}
+        values = []
+        for one in spec.fields:
+            try:
+                data_type = parse_type(one.result_type)
+            except ShardingError:
+                return None
+            data = known.get(one.field_id, _only_value(one))
+            if data is None:
+                return None
+            _decode(data, data_type)
+            values.append(ShardValue(one.field_id, data, data_type))
+        return ShardValues(tuple(values))
+
+    def to_text(self) -> Mapping[str, str]:
+        """Return the values by field, for people.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> dict(ShardValues((ShardValue("bucket", bytes([3, 0, 0, 0]), pa.int32()),)).to_text())
+        {'bucket': '3'}
+        """
+        return {value.field_id: _text(value.scalar) for value in self.values}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{field_id}={text}" for field_id, text in self.to_text().items())
+
+
+def shard_id(table_identity: str, spec_id: int, values: ShardValues) -> UUID:
+    """Return the id of the shard that a table makes for some values.
+
+    It follows from the arguments alone, so that two writers that meet new values at the same time agree
+    on the shard, and one of them is fenced. It has the form of a random UUID (RFC 4122, version 4), as
+    the spec wants it.
+
+    Parameters
+    ----------
+    table_identity : str
+        What tells this table from others.
+    spec_id : int
+        The shard spec.
+    values : ShardValues
+        The shard's values.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> values = ShardValues((ShardValue("bucket", bytes([3, 0, 0, 0]), pa.int32()),))
+    >>> shard_id("flights", 1, values)
+    UUID('37c7e8ad-33b3-4d16-9127-dcf28bdf72c5')
+    """
+    parts = [table_identity.encode(), str(spec_id).encode()]
+    for value in values.values:
+        # A null and an empty text differ in the number of parts.
+        parts += [value.field_id.encode(), b"null" if value.data is None else b"value"]
+        parts.append(value.data or b"")
+    digest = hashlib.sha256(b"weir shard 1")
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return UUID(bytes=digest.digest()[:16], version=4)
+
+
+def encode_values(values: pa.Array) -> list[bytes | None]:
+    """Return every value as the bytes of a little-endian Arrow scalar, None for null."""
+    kind = values.type
+    if _has_bytes(kind):
+        return [scalar.as_buffer().to_pybytes() if scalar.is_valid else None for scalar in values]
+    if pa.types.is_boolean(kind):
+        values, width = values.cast(pa.uint8()), 1
+    else:
+        width = kind.byte_width
+    data = values.buffers()[1]
+    start = values.offset * width
+    raw = b"" if data is None else data.slice(start, len(values) * width).to_pybytes()
+    pieces: list[bytes | None] = [raw[at : at + width] for at in range(0, len(raw), width)]
+    if values.null_count:
+        valid = values.is_valid().to_pylist()
+        pieces = [piece if ok else None for piece, ok in zip(pieces, valid, strict=True)]
+    return pieces
+
+
+def _decode(data: bytes, data_type: pa.DataType) -> pa.Scalar:
+    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
+        try:
+            return pa.scalar(data.decode(), data_type)
+        except UnicodeDecodeError as error:
+            raise CorruptionError("a shard value that should be text is not UTF-8") from error
+    if _has_bytes(data_type) and not pa.types.is_fixed_size_binary(data_type):
+        return pa.scalar(data, data_type)
+    width = 1 if pa.types.is_boolean(data_type) else data_type.byte_width
+    if len(data) != width:
+        raise CorruptionError(
+            f"a shard value of type {data_type} should have {width} bytes and has {len(data)}"
+        )
+    if pa.types.is_boolean(data_type):
+        return pa.scalar(data != b"\x00")
+    return pa.Array.from_buffers(data_type, 1, [None, pa.py_buffer(data)])[0]
+
+
+def _only_value(one: ShardFieldSpec) -> bytes | None:
+    """Return the value of a field that can have only one, else None."""
+    one_bucket = one.transform == "bucket" and one.parameters.get("num_buckets") == "1"
+    return bytes(4) if one.transform == "unsharded" or one_bucket else None
+
+
+def _has_bytes(data_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(data_type)
+        or pa.types.is_large_string(data_type)
+        or pa.types.is_binary(data_type)
+        or pa.types.is_large_binary(data_type)
+        or pa.types.is_fixed_size_binary(data_type)
+    )
+
+
+def _text(scalar: pa.Scalar) -> str:
+    if not scalar.is_valid:
+        return "null"
+    if pa.types.is_temporal(scalar.type):
+        # Python has no nanoseconds, and its instants print with a zone database.
+        return str(scalar.cast(pa.string()).as_py())
+    value = scalar.as_py()
+    return value.hex() if isinstance(value, bytes) else str(value)

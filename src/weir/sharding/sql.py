@@ -1,0 +1,76 @@
+"""DataFusion as Weir uses it for shard expressions and filters: one session, and what is stable in it.
+
+Names are case-sensitive, as in Lance, and rows keep their order.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from datafusion import DataFrame, Expr, SessionConfig, SessionContext
+
+__all__ = ["parse", "session", "why_unstable"]
+
+_FORMS = frozenset(
+    {
+        *("Alias", "Between", "BinaryExpr", "Case", "Cast", "InList", "Like", "Negative", "Not", "RLike"),
+        *("SimilarTo", "TryCast"),
+        *("IsFalse", "IsNotFalse", "IsNotNull", "IsNotTrue", "IsNotUnknown", "IsNull", "IsTrue", "IsUnknown"),
+    }
+)
+_LEAVES = frozenset({"Column", "Literal"})
+
+
+@cache
+def session() -> SessionContext:
+    """Return the session that shard expressions and filters are planned in; one per process."""
+    config = SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false")
+    # With one partition no operator shuffles rows.
+    return SessionContext(config.with_target_partitions(1).with_information_schema(True))
+
+
+@cache
+def _stable_functions() -> frozenset[str]:
+    rows = session().sql(
+        "SELECT DISTINCT routine_name FROM information_schema.routines "
+        "WHERE is_deterministic AND function_type = 'SCALAR'"
+    )
+    names = rows.to_arrow_table().column(0).to_pylist()
+    # The version of DataFusion is the same for a whole process, but not for ever.
+    return frozenset(names) - {"version"}
+
+
+def parse(frame: DataFrame, text: str) -> Expr:
+    """Parse one SQL expression over the columns of ``frame``.
+
+    Raises
+    ------
+    ValueError
+        The text is not one expression, or names columns there are not.
+    """
+    try:
+        return frame.parse_sql_expr(text)
+    except Exception as error:  # DataFusion raises nothing more specific
+        raise ValueError(str(error).removeprefix("DataFusion error: ")) from error
+
+
+def why_unstable(expression: Expr) -> str | None:
+    """Return what keeps an expression from being a function of its columns alone, or None if nothing does.
+
+    Functions are stable if DataFusion's catalog calls them deterministic; subqueries, aggregates, window
+    functions and forms not known here are not.
+    """
+    form = expression.variant_name()
+    if form in _LEAVES:
+        return None
+    if form == "ScalarFunction":
+        function = expression.rex_call_operator()
+        if function not in _stable_functions():
+            return f"{function}() does not depend on the columns alone"
+    elif form not in _FORMS:
+        return f"it contains a form that is not a function of the row ({form})"
+    for operand in expression.rex_call_operands():
+        reason = why_unstable(operand)
+        if reason is not None:
+            return reason
+    return None
