@@ -1,0 +1,373 @@
+"""Making base tables: new ones, and existing Lance datasets that become Weir tables."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import lance
+import pyarrow as pa
+from lance.dataset import LanceOperation
+from lance.fragment import FragmentMetadata, write_fragments
+
+from weir import failpoint
+from weir.base.details_commit import wait_for_turn
+from weir.base.durability import sync_changes, sync_objects
+from weir.base.key_index import extend_key_index
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
+from weir.base.manifest import read_manifest
+from weir.base.publish import mem_wal_index_change, publish_details, publish_version
+from weir.base.schema import RESERVED_NAMES, all_field_ids, key_metadata, table_schema
+from weir.base.table import TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
+from weir.errors import (
+    ConflictError,
+    KeyValueError,
+    SchemaError,
+    ShardingError,
+    TableExistsError,
+    TableNotFoundError,
+)
+from weir.format import layout
+from weir.format.index_details import IndexDetails, ShardSpec
+from weir.format.keys import PrimaryKey
+from weir.format.newest import key_codes, newest_rows
+from weir.storage.interface import ObjectStore
+
+__all__ = ["adopt_base_table", "create_base_table"]
+
+_MAX_ATTEMPTS = 16
+_FIRST_VERSION = 2
+
+
+def create_base_table(
+    store: ObjectStore,
+    schema: pa.Schema,
+    primary_key: tuple[str, ...],
+    *,
+    shard_specs: Sequence[ShardSpec] = (),
+    initial_data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | None = None,
+    maintained_indexes: Sequence[str] | None = None,
+    writer_defaults: Mapping[str, str] | None = None,
+) -> BaseTable:
+    """Create a table: the Lance dataset, its primary key and its MemWAL index, in one atomic step.
+
+    A process that dies on the way leaves no table, only files that nothing refers to, and the call
+    can be made again. The key index (:func:`~weir.base.key_index.extend_key_index`) is built after
+    that step; a table without it is complete, only slower, and the first merge builds it.
+
+    The first version is 2: version 1, without a MemWAL index, is never seen by anybody.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The place of the table; nothing but the table is below it.
+    schema : pyarrow.Schema
+        Columns. Key columns become not nullable. For deletes all others must be nullable.
+    primary_key : tuple of str
+        Key columns, in key order.
+    shard_specs : sequence of ShardSpec, default ()
+        How rows map to shards; source columns by id (:func:`~weir.base.schema.field_ids`). None:
+        every shard is made by hand.
+    initial_data : Table, RecordBatch or RecordBatchReader, optional
+        Rows the table starts with. Of several rows with one key the last stays.
+    maintained_indexes : sequence of str, optional
+        Names of base-table indexes that generations get too. Default: every index there is or will
+        be.
+    writer_defaults : mapping of str to str, optional
+        Writer options to record with the table.
+
+    Returns
+    -------
+    BaseTable
+        The new table.
+
+    Raises
+    ------
+    SchemaError
+        The schema cannot be that of a table, or the initial data does not fit it. Nothing is
+        written.
+    KeyValueError
+        A key in the initial data is null. Nothing is written.
+    ShardingError
+        A shard spec names a column that does not exist, or an id twice. Nothing is written.
+    TableExistsError
+        There is a Lance dataset at that place, Weir table or not. Nothing is written.
+    """
+    schema = table_schema(schema, primary_key)
+    details = _new_details(shard_specs, maintained_indexes, writer_defaults)
+    _check_shard_specs(shard_specs, all_field_ids(schema))
+    rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)
+    _refuse_existing(store)
+    failpoint.reach("create.before_data")
+    fragments = [] if rows is None or not rows.num_rows else _write_data(store, rows, schema)
+    failpoint.reach("create.before_publish")
+    with tempfile.TemporaryDirectory(prefix="weir-") as scratch:
+        try:
+            first = lance.LanceDataset.commit(scratch, LanceOperation.Overwrite(schema, fragments))
+            change = mem_wal_index_change(first.version, details, replaced=None)
+            lance.LanceDataset.commit(scratch, change, read_version=first.version)
+        except LIBRARY_ERRORS as error:
+            _discard(store, fragments)
+            raise storage_failure(error, "building the table", where=store.uri) from error
+        version = publish_version(store, Path(scratch), _FIRST_VERSION, counts_down=True)
+    if version is None:
+        _discard(store, fragments)
+        raise _exists(store)
+    failpoint.reach("create.before_key_index")
+    return extend_key_index(BaseTable.open(store))
+
+
+def adopt_base_table(
+    store: ObjectStore,
+    primary_key: tuple[str, ...] | None = None,
+    *,
+    shard_specs: Sequence[ShardSpec] = (),
+    maintained_indexes: Sequence[str] | None = None,
+    writer_defaults: Mapping[str, str] | None = None,
+    check_keys: bool = True,
+) -> BaseTable:
+    """Turn a Lance dataset into a Weir table, in place: its rows and versions stay.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The place of the dataset.
+    primary_key : tuple of str, optional
+        Key columns, for a dataset that has no primary key yet: they become not nullable and are
+        marked, which cannot be undone. For a dataset with a key it must be that key, or left away.
+    shard_specs, maintained_indexes, writer_defaults
+        As for :func:`create_base_table`.
+    check_keys : bool, default True
+        Whether to read the key columns and make sure that every key is there once.
+
+    Returns
+    -------
+    BaseTable
+        The table.
+
+    Raises
+    ------
+    TableNotFoundError
+        There is no Lance dataset.
+    TableExistsError
+        The dataset is a Weir table, or has been set up by the library, which is the same.
+    SchemaError
+        It has no primary key and none is given, another one, or one that cannot be.
+    KeyValueError
+        A key is null, or several rows have the same.
+    ConflictError
+        Others committed during every attempt.
+    """
+    details = _new_details(shard_specs, maintained_indexes, writer_defaults)
+    for attempt in range(_MAX_ATTEMPTS):
+        wait_for_turn(attempt)
+        dataset = open_dataset(store)
+        manifest = read_manifest(store, dataset.version)
+        if manifest.mem_wal_index() is not None:
+            raise TableExistsError(
+                "the dataset is a Weir table already", where=store.uri, hint="Open it with weir.open"
+            )
+        key = _key_to_adopt(store, dataset, primary_key)
+        _check_shard_specs(shard_specs, all_field_ids(dataset.lance_schema))
+        if check_keys:
+            _check_stored_keys(store, dataset, key)
+        if not primary_key_of(dataset):
+            _mark_key(store, dataset, key)
+            continue  # look again: rows may have been committed before the mark was
+        failpoint.reach("adopt.before_publish")
+        if publish_details(store, manifest, details) is not None:
+            return extend_key_index(BaseTable.open(store))
+    raise ConflictError(
+        f"the dataset changed during each of {_MAX_ATTEMPTS} attempts to adopt it",
+        where=store.uri,
+        hint="Stop what writes to it until it is a Weir table",
+    )
+
+
+def _new_details(
+    shard_specs: Sequence[ShardSpec],
+    maintained_indexes: Sequence[str] | None,
+    writer_defaults: Mapping[str, str] | None,
+) -> IndexDetails:
+    ids = [spec.spec_id for spec in shard_specs]
+    for spec_id in ids:
+        if spec_id < 1 or ids.count(spec_id) > 1:
+            raise ShardingError(
+                f"shard spec id {spec_id} is {'used twice' if spec_id > 0 else 'not positive'}",
+                hint="Number the shard specs from 1",
+            )
+    return IndexDetails(
+        shard_specs=tuple(shard_specs),
+        maintained_indexes=tuple(maintained_indexes or ()),
+        maintain_all_indexes=maintained_indexes is None,
+        writer_config_defaults={**(writer_defaults or {}), TABLE_ID: str(uuid4())},
+    )
+
+
+def _check_shard_specs(shard_specs: Sequence[ShardSpec], known: Mapping[str, int]) -> None:
+    for spec in shard_specs:
+        for item in spec.fields:
+            unknown = [source for source in item.source_ids if source not in known.values()]
+            if unknown:
+                columns = ", ".join(f"{name} = {number}" for name, number in known.items())
+                raise ShardingError(
+                    f"field {item.field_id!r} of shard spec {spec.spec_id} is computed from the column "
+                    f"with id {unknown[0]}, and the table has none",
+                    hint=f"Columns: {columns}",
+                )
+
+
+def _refuse_existing(store: ObjectStore) -> None:
+    try:
+        open_dataset(store)
+    except TableNotFoundError:
+        shards = store.list_directories(layout.MEM_WAL)
+    else:
+        raise _exists(store)
+    if shards:
+        # A new table would take their rows for its own.
+        raise TableExistsError(
+            f"there are {len(shards)} shards of a former table and no Lance dataset",
+            where=f"{store.uri}/{layout.MEM_WAL}",
+            hint="Delete what is left of it, or choose another location",
+        )
+
+
+def _exists(store: ObjectStore) -> TableExistsError:
+    return TableExistsError(
+        "there is a Lance dataset already",
+        where=store.uri,
+        hint="Open it with weir.open; a dataset without a MemWAL index can be adopted "
+        "(weir.base.create.adopt_base_table)",
+    )
+
+
+def _initial_rows(
+    data: pa.Table | pa.RecordBatch | pa.RecordBatchReader, schema: pa.Schema, primary_key: tuple[str, ...]
+) -> pa.Table:
+    """Return the rows with the table's schema, one per key."""
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif isinstance(data, pa.RecordBatchReader):
+        data = data.read_all()
+    elif not isinstance(data, pa.Table):
+        raise SchemaError(f"initial data is an Arrow table, batch or reader, not {type(data).__name__}")
+    if sorted(data.schema.names) != sorted(schema.names):
+        odd = sorted(set(data.schema.names) ^ set(schema.names)) or sorted(data.schema.names)
+        raise SchemaError(
+            f"the initial data and the schema do not have the same columns: {', '.join(odd)}",
+            where=odd[0],
+            hint=f"Columns of the table: {', '.join(schema.names)}",
+        )
+    for field in schema:
+        nulls = data.column(field.name).null_count
+        if nulls and field.name in primary_key:
+            raise KeyValueError(f"{nulls} rows of the initial data have no key", where=field.name)
+        if nulls and not field.nullable:
+            raise SchemaError(f"{nulls} nulls in a column that is not nullable", where=field.name)
+    columns = []
+    for field in schema:
+        try:
+            columns.append(data.column(field.name).cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(
+                f"the initial data has the type {data.schema.field(field.name).type} and the table "
+                f"{field.type}: {error}",
+                where=field.name,
+            ) from error
+    rows = pa.Table.from_arrays(columns, schema=schema)
+    kept = newest_rows([rows.column(name) for name in primary_key])
+    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
+
+
+def _write_data(store: ObjectStore, rows: pa.Table, schema: pa.Schema) -> list[FragmentMetadata]:
+    try:
+        fragments: list[FragmentMetadata] = write_fragments(
+            rows, store.uri, schema=schema, mode="create", storage_options=library_options(store)
+        )
+    except LIBRARY_ERRORS as error:
+        if classify(error) is LibraryFailure.EXISTS:
+            raise _exists(store) from error
+        raise storage_failure(error, "writing the initial data", where=store.uri) from error
+    # Durable before the table exists: its first version never refers to what a power cut can take.
+    sync_objects(store, _data_files(fragments))
+    return fragments
+
+
+def _data_files(fragments: Iterable[FragmentMetadata]) -> list[str]:
+    return [f"data/{file.path}" for fragment in fragments for file in fragment.files]
+
+
+def _discard(store: ObjectStore, fragments: Iterable[FragmentMetadata]) -> None:
+    store.delete(_data_files(fragments))
+
+
+def _key_to_adopt(
+    store: ObjectStore, dataset: lance.LanceDataset, primary_key: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    recorded = primary_key_of(dataset)
+    if not recorded and primary_key is None:
+        raise SchemaError(
+            "the dataset has no primary key", where=store.uri, hint="Pass the columns of its primary key"
+        )
+    if recorded and primary_key is not None and primary_key != recorded:
+        raise SchemaError(
+            f"the dataset's primary key is ({', '.join(recorded)}), not ({', '.join(primary_key)}), and "
+            "cannot be changed",
+            where=store.uri,
+        )
+    key = recorded or primary_key
+    assert key is not None
+    reserved = [name for name in dataset.schema.names if name in RESERVED_NAMES]
+    if reserved:
+        raise SchemaError(
+            f"the column name {reserved[0]!r} is reserved",
+            where=reserved[0],
+            hint="Rename the column (LanceDataset.alter_columns) and adopt the dataset then",
+        )
+    # The types of the columns are those Lance stores; nullability is settled when the key is marked.
+    not_null = pa.schema(
+        [field.with_nullable(False) if field.name in key else field for field in dataset.schema]
+    )
+    PrimaryKey.from_schema(not_null, key)
+    return key
+
+
+def _check_stored_keys(store: ObjectStore, dataset: lance.LanceDataset, key: tuple[str, ...]) -> None:
+    keys = dataset.to_table(columns=list(key))
+    for name in key:
+        if keys.column(name).null_count:
+            raise KeyValueError(
+                f"{keys.column(name).null_count} rows have no key",
+                where=f"{store.uri}, column {name}",
+                hint="Delete them or give them one, and adopt the dataset then",
+            )
+    codes, count = key_codes([keys.column(name) for name in key])
+    if count < len(codes):
+        raise KeyValueError(
+            f"{len(codes) - count} rows repeat the key of another row",
+            where=store.uri,
+            hint="Keep one row of every key, and adopt the dataset then",
+        )
+
+
+def _mark_key(store: ObjectStore, dataset: lance.LanceDataset, key: tuple[str, ...]) -> None:
+    """Make the columns the dataset's primary key, unless another commit gets in the way."""
+    before = copy.copy(dataset)
+    try:
+        nullable = [name for name in key if dataset.schema.field(name).nullable]
+        if nullable:
+            changes: Any = [{"path": name, "nullable": False} for name in nullable]
+            dataset.alter_columns(*changes)
+        # All columns in one commit: the library lets nobody change a key once it is set.
+        dataset.update_field_metadata(
+            {name: dict(key_metadata(position, len(key))) for position, name in enumerate(key)}
+        )
+    except LIBRARY_ERRORS as error:
+        if classify(error) is not LibraryFailure.CONFLICT:
+            raise storage_failure(error, "marking the primary key", where=store.uri) from error
+    sync_changes(store, before, dataset)

@@ -1,0 +1,96 @@
+"""Changing the details of the MemWAL index without losing what others commit meanwhile."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from weir.base.manifest import read_manifest
+from weir.base.publish import publish_details
+from weir.base.table import BaseTable
+from weir.errors import ConflictError, InputError, ObjectNotFoundError, TableNotFoundError
+from weir.format.index_details import IndexDetails
+
+__all__ = ["update_details", "wait_for_turn"]
+
+_MAX_ATTEMPTS = 64
+_FIRST_WAIT_SECONDS = 0.002
+_LONGEST_WAIT_SECONDS = 0.5
+
+
+def update_details(
+    base: BaseTable, change: Callable[[IndexDetails], IndexDetails], *, max_attempts: int = _MAX_ATTEMPTS
+) -> BaseTable:
+    """Apply ``change`` to the newest details of the MemWAL index and commit the result.
+
+    Safe against everything that commits to the table at the same time, in this process or another,
+    Weir or the library: nobody's rows, merge progress or details are lost.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    change : callable
+        Maps the newest details to what should follow them. It is called again after a lost race,
+        and raises to give up: whatever it raises passes through. If it returns equal details,
+        nothing is committed.
+    max_attempts : int, default 64
+        Races to lose before giving up.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table, with the change in it.
+
+    Raises
+    ------
+    ConflictError
+        Others committed during every attempt.
+    InputError
+        The change would take back merge progress.
+    TableNotFoundError
+        The table is gone.
+    """
+    for attempt in range(max_attempts):
+        wait_for_turn(attempt)
+        base = base.latest()
+        changed = change(base.details)
+        if changed == base.details:
+            return base
+        _check_progress(base, changed)
+        try:
+            manifest = read_manifest(base.store, base.version)
+        except ObjectNotFoundError:
+            continue  # cleaned up, so there is a newer version
+        if manifest.mem_wal_index() is None:
+            raise TableNotFoundError(
+                "the table has lost its MemWAL index",
+                where=base.uri,
+                hint="To write to it through Weir, adopt it: weir.base.create.adopt_base_table",
+            )
+        if publish_details(base.store, manifest, changed) is not None:
+            return base.latest()
+    raise ConflictError(
+        f"the table changed during each of {max_attempts} attempts to update its MemWAL index",
+        where=base.uri,
+        hint="Run fewer services on the table at once",
+    )
+
+
+def wait_for_turn(attempt: int) -> None:
+    """Wait before the next attempt of a commit that has lost races; not at all before the first."""
+    if attempt:
+        longest = min(_FIRST_WAIT_SECONDS * 2**attempt, _LONGEST_WAIT_SECONDS)
+        time.sleep(random.uniform(0, longest))
+
+
+def _check_progress(base: BaseTable, changed: IndexDetails) -> None:
+    for merged in base.details.merged_generations:
+        if changed.merged_generation(merged.shard_id) < merged.generation:
+            raise InputError(
+                f"merge progress of shard {merged.shard_id} cannot go back from generation "
+                f"{merged.generation} to {changed.merged_generation(merged.shard_id)}",
+                where=base.uri,
+                hint="Change the details that are passed in, not ones read earlier",
+            )

@@ -1,0 +1,113 @@
+"""The BTREE indexes on the primary key of the base table, which make lookups by key cheap.
+
+A single key column has one index. Lance has no index over several columns, so every column of a
+composite key has its own, and a lookup intersects them. Merged rows are not in an index until it is
+extended; until then the library scans the fragments it does not cover.
+
+The library keeps index catch-up itself: a commit that leaves an index covering every fragment of the
+version it read credits the index with the merge progress of that version, and a later merge leaves
+the credit where it is.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import lance
+
+from weir.base.details_commit import wait_for_turn
+from weir.base.durability import sync_changes
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
+from weir.base.table import BaseTable
+from weir.errors import ConflictError
+
+__all__ = ["extend_key_index", "key_index_name", "key_index_names"]
+
+_MAX_SEGMENTS = 16
+_MAX_ATTEMPTS = 16
+
+
+def key_index_name(column: str) -> str:
+    """Return the name of the key index on a column: the one the library would give it.
+
+    Examples
+    --------
+    >>> key_index_name("id")
+    'id_idx'
+    """
+    return f"{column}_idx"
+
+
+def key_index_names(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> dict[str, str]:
+    """Return the BTREE index of every key column that has one, whatever its name."""
+    names: dict[str, str] = {}
+    for index in dataset.describe_indices():
+        if (
+            index.index_type == "BTree"
+            and len(index.field_names) == 1
+            and index.field_names[0] in primary_key
+        ):
+            names.setdefault(index.field_names[0], index.name)
+    return names
+
+
+def extend_key_index(base: BaseTable) -> BaseTable:
+    """Bring the key indexes up to date with the newest version of the table.
+
+    Missing indexes are built; the others get a segment over the fragments they lack, which costs in
+    proportion to those. Once an index has more than 16 segments they become one.
+
+    Safe beside merges, compaction and other calls of this function; when another call does the
+    same work first, that is as good.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table.
+
+    Raises
+    ------
+    ConflictError
+        Concurrent commits got in the way of every attempt.
+    """
+    for attempt in range(_MAX_ATTEMPTS):
+        wait_for_turn(attempt)
+        base = base.latest()
+        dataset = copy.copy(base.dataset)
+        try:
+            _extend(dataset, base.primary_key)
+        except LIBRARY_ERRORS as error:
+            if classify(error) is LibraryFailure.CONFLICT:
+                continue
+            raise storage_failure(error, "extending the key index", where=base.uri) from error
+        sync_changes(base.store, base.dataset, dataset)
+        return base.latest()
+    raise ConflictError(
+        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to extend the key index",
+        where=base.uri,
+        hint="Run compaction and index builds one after the other",
+    )
+
+
+def _extend(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> None:
+    names = key_index_names(dataset, primary_key)
+    for column in primary_key:
+        if column not in names:
+            dataset.create_scalar_index(column, "BTREE", name=_free_name(dataset, column))
+    if not names:
+        return
+    segments = {index.name: len(index.segments) for index in dataset.describe_indices()}
+    few = [name for name in names.values() if segments[name] <= _MAX_SEGMENTS]
+    many = [name for name in names.values() if segments[name] > _MAX_SEGMENTS]
+    if few:
+        dataset.optimize.optimize_indices(index_names=few, num_indices_to_merge=0)
+    for name in many:
+        dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=segments[name])
+
+
+def _free_name(dataset: lance.LanceDataset, column: str) -> str:
+    taken = {index.name for index in dataset.describe_indices()}
+    name = key_index_name(column)
+    while name in taken:
+        name = f"key_{name}"
+    return name

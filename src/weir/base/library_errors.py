@@ -1,0 +1,81 @@
+"""What the Lance library's exceptions mean.
+
+The library raises plain ``OSError`` and ``ValueError``; only their text tells what happened. The texts
+are matched here and nowhere else, and a test provokes every one of them with the library itself.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from lance.commit import CommitConflictError
+
+from weir.errors import StorageError
+
+__all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "storage_failure"]
+
+LIBRARY_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError)
+"""What calls into the library raise."""
+
+
+class LibraryFailure(Enum):
+    """Kinds of failure the library reports."""
+
+    ABSENT = "no dataset, or no such version of it"
+    EXISTS = "a dataset is there already"
+    CONFLICT = "a concurrent commit got in the way"
+    STALE_PROGRESS = "the merge progress to record is not above what is recorded"
+    OTHER = "anything else"
+
+
+_SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
+    ("stale sstable compaction", LibraryFailure.STALE_PROGRESS),
+    ("too many concurrent writers", LibraryFailure.CONFLICT),
+    ("commit conflict", LibraryFailure.CONFLICT),
+    ("incompatible transaction", LibraryFailure.CONFLICT),
+    ("dataset already exists", LibraryFailure.EXISTS),
+    ("was not found", LibraryFailure.ABSENT),
+)
+
+
+def classify(error: BaseException) -> LibraryFailure:
+    """Return which kind of failure an exception of the library reports.
+
+    Examples
+    --------
+    >>> classify(OSError("Dataset already exists: /data/flights, insert.rs:333")).name
+    'EXISTS'
+    """
+    if isinstance(error, CommitConflictError):
+        return LibraryFailure.CONFLICT
+    text = str(error).lower()
+    for sign, failure in _SIGNS:
+        if sign in text:
+            return failure
+    # A dataset that vanished while it was open is reported by the directory that is gone.
+    if text.startswith("not found:"):
+        return LibraryFailure.ABSENT
+    return LibraryFailure.OTHER
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether the library has stopped at a defect of its own, as it does over some damaged files.
+
+    Its exception is no :class:`Exception`, and its class cannot be imported.
+    """
+    return type(error).__name__ == "PanicException"
+
+
+def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageError:
+    """Return the error to raise when the library failed for a reason Weir does not know.
+
+    Parameters
+    ----------
+    error : BaseException
+        What the library raised.
+    doing : str
+        What was being done, as the subject of "failed".
+    where : str
+        The table.
+    """
+    return StorageError(f"{doing} failed: {error}", where=where)

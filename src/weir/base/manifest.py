@@ -1,0 +1,117 @@
+"""The table's own manifest of one version: where it is, and the MemWAL index in it.
+
+Lance table format spec, "Manifest". The library hands out neither merge progress nor index catch-up
+(``mem_wal_index_details`` leaves both away), so the manifest file is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.format import index_details
+from weir.format.index_details import IndexDetails
+from weir.format.table_manifest import IndexEntry, decode_index_section
+from weir.storage.interface import Bytes, ObjectStore
+
+__all__ = ["VERSIONS", "TableManifest", "manifest_path", "read_manifest"]
+
+VERSIONS = "_versions"
+"""Directory of the table's manifests."""
+
+_LAST_VERSION = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableManifest:
+    """The manifest of one version of a Lance table.
+
+    Parameters
+    ----------
+    version : int
+        The version.
+    path : str
+        Path of the manifest in the store.
+    data : Bytes
+        The whole file.
+    where : str
+        Its location, for errors.
+    """
+
+    version: int
+    path: str
+    data: Bytes
+    where: str
+
+    @property
+    def counts_down(self) -> bool:
+        """Whether the file is named by Lance's second scheme, in which the newest sorts first."""
+        return self.path == manifest_path(self.version, counts_down=True)
+
+    def mem_wal_index(self) -> IndexEntry | None:
+        """Return the entry of the MemWAL index, or None if the table has none.
+
+        Raises
+        ------
+        CorruptionError
+            The manifest cannot be decoded, or lists several MemWAL indexes.
+        """
+        entries = [
+            entry
+            for entry in decode_index_section(self.data, where=self.where)
+            if entry.name == index_details.INDEX_NAME
+        ]
+        if len(entries) > 1:
+            raise CorruptionError(
+                f"version {self.version} of the table has {len(entries)} MemWAL indexes where one is allowed",
+                where=self.where,
+            )
+        return entries[0] if entries else None
+
+    def decode_details(self, entry: IndexEntry) -> IndexDetails:
+        """Return the details in the entry of the MemWAL index."""
+        if entry.details_type_url and not entry.details_type_url.endswith("MemWalIndexDetails"):
+            raise CorruptionError(
+                f"the MemWAL index holds details of the type {entry.details_type_url!r}",
+                where=self.where,
+                hint="An older or newer library may have written it",
+            )
+        return index_details.decode(entry.details, where=self.where)
+
+
+def manifest_path(version: int, *, counts_down: bool) -> str:
+    """Return the path of the manifest of a version.
+
+    Parameters
+    ----------
+    version : int
+        The version, from 1.
+    counts_down : bool
+        Whether the table uses Lance's second naming scheme (the default since Lance 0.17).
+
+    Examples
+    --------
+    >>> manifest_path(3, counts_down=True)
+    '_versions/18446744073709551612.manifest'
+    >>> manifest_path(3, counts_down=False)
+    '_versions/3.manifest'
+    """
+    name = f"{_LAST_VERSION - version:020}" if counts_down else str(version)
+    return f"{VERSIONS}/{name}.manifest"
+
+
+def read_manifest(store: ObjectStore, version: int) -> TableManifest:
+    """Read the manifest of a version, whichever way the table names it.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        There is no such version.
+    """
+    path = manifest_path(version, counts_down=True)
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError:
+        path = manifest_path(version, counts_down=False)
+        data = store.get(path)
+    return TableManifest(version, path, data, f"{store.uri}/{path}")

@@ -1,0 +1,135 @@
+"""Publishing a new version of the table that changes nothing but its MemWAL index.
+
+The library cannot do this safely. Its commit of a ``CreateIndex`` never conflicts with a
+``merge_insert`` that was committed since the version it read: it replaces the index all the same, and
+the merge progress that went into the same commit as the merged rows is lost (with every setting of
+``max_retries``). So the new manifest is built by the library from a copy of the manifest it follows,
+in a scratch directory where nobody else commits, and then published with one put-if-absent under the
+name that any other commit on that version would need too. Whoever comes second finds the name taken
+and starts over from what the winner wrote.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import lance
+from lance.bitmap import Bitmap
+from lance.dataset import Index, LanceOperation
+
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.manifest import VERSIONS, TableManifest, manifest_path
+from weir.errors import ObjectExistsError
+from weir.format import index_details
+from weir.format.index_details import IndexDetails
+from weir.format.table_manifest import IndexEntry
+from weir.storage.interface import ObjectStore
+
+__all__ = ["TRANSACTIONS", "mem_wal_index_change", "publish_details", "publish_version"]
+
+TRANSACTIONS = "_transactions"
+"""Directory of the table's transaction files, which concurrent commits read to look for conflicts."""
+
+
+def publish_details(store: ObjectStore, manifest: TableManifest, details: IndexDetails) -> int | None:
+    """Publish the version after ``manifest`` with other details of the MemWAL index.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The newest version; with or without a MemWAL index.
+    details : IndexDetails
+        What its MemWAL index is to say.
+
+    Returns
+    -------
+    int or None
+        The version published, or None if somebody else has published that version.
+    """
+    with tempfile.TemporaryDirectory(prefix="weir-") as scratch:
+        copied = Path(scratch) / manifest.path
+        copied.parent.mkdir()
+        copied.write_bytes(manifest.data)
+        change = mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
+        try:
+            lance.LanceDataset.commit(scratch, change, read_version=manifest.version)
+        except LIBRARY_ERRORS as error:
+            raise storage_failure(error, "building the table's next version", where=store.uri) from error
+        return publish_version(store, Path(scratch), manifest.version + 1, counts_down=manifest.counts_down)
+
+
+def mem_wal_index_change(
+    version: int, details: IndexDetails, *, replaced: IndexEntry | None
+) -> LanceOperation.CreateIndex:
+    """Return the library's operation that sets the MemWAL index of a version.
+
+    Parameters
+    ----------
+    version : int
+        The version it is based on.
+    details : IndexDetails
+        What the index is to say.
+    replaced : IndexEntry or None
+        The MemWAL index of that version.
+    """
+    # A fresh uuid each time: readers of the library cache decoded details under it.
+    new = _index(str(uuid4()), version, index_details.encode(details))
+    removed = []
+    if replaced is not None:
+        removed.append(_index(str(replaced.uuid), replaced.dataset_version, replaced.details))
+    return LanceOperation.CreateIndex([new], removed)
+
+
+def _index(uuid: str, version: int, details: bytes) -> Index:
+    return Index(
+        uuid=uuid,
+        name=index_details.INDEX_NAME,
+        fields=[],
+        dataset_version=version,
+        fragment_ids=Bitmap(),
+        index_version=0,
+        created_at=datetime.now(UTC),
+        index_details=(index_details.TYPE_URL, details),
+    )
+
+
+def publish_version(store: ObjectStore, scratch: Path, version: int, *, counts_down: bool) -> int | None:
+    """Publish a version that the library has built in a scratch directory.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    scratch : Path
+        The directory. Data files must be in the table already.
+    version : int
+        The version.
+    counts_down : bool
+        How the table names its manifests.
+
+    Returns
+    -------
+    int or None
+        ``version``, or None if somebody else has published it.
+    """
+    path = manifest_path(version, counts_down=counts_down)
+    own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
+    transactions = {f"{TRANSACTIONS}/{file.name}": file for file in own}
+    for name, file in transactions.items():
+        # Random names: nothing refers to them until the manifest has its place.
+        store.put(name, file.read_bytes())
+    data = (scratch / VERSIONS / path.removeprefix(f"{VERSIONS}/")).read_bytes()
+    try:
+        store.put_if_absent(path, data)
+    except ObjectExistsError:
+        # Ours all the same if the answer to an earlier attempt was lost (invariant I4): no two
+        # manifests are alike, every one names its own transaction.
+        if bytes(store.get(path)) != data:
+            store.delete(transactions)
+            return None
+    return version

@@ -1,0 +1,201 @@
+"""The newest row of every key in a run of generations.
+
+Lance MemWAL spec, section "LSM Tree Merging Read": the higher generation wins, and within one
+generation the higher row address. Rows a generation has deleted itself (the library's flush drops
+superseded rows that way) are not there for anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.base.library_errors import (
+    LIBRARY_ERRORS,
+    LibraryFailure,
+    classify,
+    is_panic,
+    storage_failure,
+)
+from weir.base.merge_plan import MergeTask
+from weir.base.table import library_options
+from weir.errors import CorruptionError
+from weir.format import layout
+from weir.format.conform import conform_batch
+from weir.format.newest import newest_rows
+from weir.format.shard_manifest import FlushedGeneration
+from weir.format.wal_entry import TOMBSTONE
+
+__all__ = ["RunRows", "read_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One generation and the rows of it that nothing in the run supersedes."""
+
+    dataset: lance.LanceDataset
+    generation: int
+    upserts: npt.NDArray[np.bool_]
+
+
+class RunRows:
+    """What a run of generations comes to: for every key either one row or a delete.
+
+    Parameters
+    ----------
+    sources : sequence of _Source
+        The generations, ascending.
+    deletes : Table
+        The key columns of the keys that are deleted.
+    """
+
+    def __init__(self, sources: Sequence[_Source], deletes: pa.Table) -> None:
+        self._sources = sources
+        self.deletes = deletes
+
+    @cached_property
+    def num_upserts(self) -> int:
+        """Keys that have a row."""
+        return sum(int(np.count_nonzero(source.upserts)) for source in self._sources)
+
+    def upserts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Read the rows.
+
+        Parameters
+        ----------
+        schema : pyarrow.Schema
+            Of the base table; columns a generation lacks are null.
+
+        Yields
+        ------
+        RecordBatch
+            Rows of the base table's schema, in no particular order, every key once.
+
+        Raises
+        ------
+        CorruptionError
+            A generation is not what it was when its keys were read.
+        """
+        for source in self._sources:
+            if not source.upserts.any():
+                continue
+            names = [name for name in schema.names if name in source.dataset.schema.names]
+            where = source.dataset.uri
+            at = 0
+            for batch in _scan(source.dataset, names):
+                kept = source.upserts[at : at + batch.num_rows]
+                at += len(kept)
+                if not kept.all():
+                    batch = batch.filter(pa.array(kept))
+                if batch.num_rows:
+                    yield conform_batch(batch, schema, where=where)
+            if at != len(source.upserts):
+                raise CorruptionError(
+                    f"generation {source.generation} had {len(source.upserts)} rows and has {at}",
+                    where=where,
+                    hint="Generations are immutable: something else writes there",
+                )
+
+
+def read_run(task: MergeTask, generations: Sequence[FlushedGeneration], key_schema: pa.Schema) -> RunRows:
+    """Read the keys of a run and settle which row of each key counts. Reads no other columns.
+
+    Parameters
+    ----------
+    task : MergeTask
+        Names the store and the shard.
+    generations : sequence of FlushedGeneration
+        The run, ascending, at least one.
+    key_schema : pyarrow.Schema
+        The primary-key columns of the base table.
+
+    Raises
+    ------
+    CorruptionError
+        A generation that the shard manifest lists is not there or cannot be read.
+    """
+    datasets = [_open(task, flushed) for flushed in generations]
+    keys: list[pa.RecordBatch] = []
+    tombstones: list[npt.NDArray[np.bool_]] = []
+    bounds: list[int] = []
+    rows = 0
+    for dataset in datasets:
+        for batch in _scan_keys(dataset, key_schema.names):
+            keys.append(conform_batch(batch.select(key_schema.names), key_schema, where=dataset.uri))
+            tombstones.append(_flags(batch))
+            rows += batch.num_rows
+        bounds.append(rows)
+    together = pa.Table.from_batches(keys, schema=key_schema)
+    newest = np.zeros(rows, dtype=bool)
+    if rows:
+        newest[newest_rows(together.columns)] = True
+    deleted = np.concatenate(tombstones) if rows else newest
+    upserts = np.split(newest & ~deleted, bounds[:-1])
+    sources = [
+        _Source(dataset, flushed.generation, mask)
+        for flushed, dataset, mask in zip(generations, datasets, upserts, strict=True)
+    ]
+    return RunRows(sources, together.filter(pa.array(newest & deleted)))
+
+
+def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:
+    store = task.store
+    where = f"{store.uri}/{layout.generation_path(task.shard_id, flushed.path)}"
+    try:
+        return lance.dataset(where, storage_options=library_options(store))
+    except LIBRARY_ERRORS as error:
+        if classify(error) is LibraryFailure.ABSENT:
+            raise CorruptionError(
+                f"generation {flushed.generation} is in the manifest of shard {task.shard_id} and "
+                "not on storage",
+                where=where,
+                hint="Its files were deleted before it was merged: restore them from a backup",
+            ) from error
+        raise storage_failure(error, f"opening generation {flushed.generation}", where=where) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise _unreadable(where, error) from error
+
+
+def _scan(dataset: lance.LanceDataset, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Read columns in row-address order, without the rows the generation has deleted."""
+    try:
+        yield from dataset.scanner(columns=columns, scan_in_order=True).to_batches()
+    except LIBRARY_ERRORS as error:
+        raise _unreadable(dataset.uri, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise _unreadable(dataset.uri, error) from error
+
+
+def _unreadable(where: str, error: BaseException) -> CorruptionError:
+    return CorruptionError(
+        f"the generation cannot be read: {error}",
+        where=where,
+        hint="Restore its files from a backup: until it is merged its rows are nowhere else",
+    )
+
+
+def _scan_keys(dataset: lance.LanceDataset, key_columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Read the key columns and, where the generation has it, the tombstone column."""
+    present = dataset.schema.names
+    missing = [name for name in key_columns if name not in present]
+    if missing:
+        raise CorruptionError(f"the generation has no key column {missing[0]!r}", where=dataset.uri)
+    return _scan(dataset, [*key_columns, *([TOMBSTONE] if TOMBSTONE in present else [])])
+
+
+def _flags(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Return which rows are deletes."""
+    if TOMBSTONE not in batch.schema.names:
+        return np.zeros(batch.num_rows, dtype=bool)
+    flags: npt.NDArray[np.bool_] = batch.column(TOMBSTONE).fill_null(False).to_numpy(zero_copy_only=False)
+    return flags

@@ -1,0 +1,269 @@
+"""The base table, pinned at a version: what readers, mergers and services hold."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import lance
+import pyarrow as pa
+
+from weir.base.library_errors import (
+    LIBRARY_ERRORS,
+    LibraryFailure,
+    classify,
+    is_panic,
+    storage_failure,
+)
+from weir.base.manifest import VERSIONS, read_manifest
+from weir.errors import (
+    CorruptionError,
+    ObjectNotFoundError,
+    SchemaError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+)
+from weir.format.index_details import IndexDetails
+from weir.storage.interface import ObjectStore
+
+__all__ = ["TABLE_ID", "BaseTable", "library_options", "open_dataset", "primary_key_of"]
+
+TABLE_ID = "weir.table_id"
+"""Key among the writer defaults of the MemWAL index under which a table's own id is kept."""
+
+
+class BaseTable:
+    """The Lance base table of a Weir table, at one version. Immutable, thread-safe, picklable.
+
+    Reading a table while it is being merged: open the base table first and the shard manifests after
+    it. What the base lacks is then still listed by the manifests.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa
+    >>> from weir.base.create import create_base_table
+    >>> from weir.storage.local import LocalStore
+    >>> store = LocalStore(tempfile.mkdtemp() + "/flights", fsync=False)
+    >>> created = create_base_table(store, pa.schema([("id", pa.int64()), ("delay", pa.float32())]), ("id",))
+    >>> base = BaseTable.open(store)
+    >>> base.primary_key, base.dataset.count_rows(), base.details.merged_generations
+    (('id',), 0, ())
+    >>> base.latest() is base
+    True
+    """
+
+    __slots__ = ("_dataset", "_details", "_primary_key", "_store")
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        dataset: lance.LanceDataset,
+        details: IndexDetails,
+        primary_key: tuple[str, ...],
+    ) -> None:
+        self._store = store
+        self._dataset = dataset
+        self._details = details
+        self._primary_key = primary_key
+
+    @classmethod
+    def open(cls, store: ObjectStore, *, version: int | None = None) -> BaseTable:
+        """Open the base table in a store.
+
+        Parameters
+        ----------
+        store : ObjectStore
+            The table's store.
+        version : int, optional
+            The version to pin. Default: the latest.
+
+        Raises
+        ------
+        TableNotFoundError
+            There is no Lance dataset, or one without a MemWAL index; the hint says what to do.
+        SnapshotExpiredError
+            The version asked for does not exist any more.
+        SchemaError
+            The table has a MemWAL index and no primary key.
+        CorruptionError
+            The table's manifest cannot be decoded.
+        """
+        return cls._pinned(store, open_dataset(store, version=version))
+
+    @classmethod
+    def _pinned(cls, store: ObjectStore, dataset: lance.LanceDataset) -> BaseTable:
+        try:
+            manifest = read_manifest(store, dataset.version)
+        except ObjectNotFoundError as error:
+            raise SnapshotExpiredError(
+                f"version {dataset.version} of the table was removed while it was being opened",
+                where=store.uri,
+                hint="Open the latest version",
+            ) from error
+        entry = manifest.mem_wal_index()
+        if entry is None:
+            raise TableNotFoundError(
+                "there is a Lance dataset, and it has no MemWAL index",
+                where=store.uri,
+                hint="To write to it through Weir, adopt it: weir.base.create.adopt_base_table",
+            )
+        primary_key = primary_key_of(dataset)
+        if not primary_key:
+            raise SchemaError(
+                "the table has no primary key, so its rows cannot be replaced or deleted",
+                where=store.uri,
+                hint="Adopt it with the columns of its primary key: weir.base.create.adopt_base_table",
+            )
+        return cls(store, dataset, manifest.decode_details(entry), primary_key)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as where the table is and its version; it is opened anew on the other side."""
+        return (_reopen, (self._store, self.version))
+
+    def __repr__(self) -> str:
+        """Show where the table is and its version."""
+        return f"BaseTable({self.uri!r}, version={self.version})"
+
+    @property
+    def store(self) -> ObjectStore:
+        """The table's store."""
+        return self._store
+
+    @property
+    def uri(self) -> str:
+        """Location of the table."""
+        return self._store.uri
+
+    @property
+    def identity(self) -> str:
+        """What tells this table from all others, also from one at the same place before or after it.
+
+        A table the library has set up carries no id of its own; its location stands in.
+        """
+        return self._details.writer_config_defaults.get(TABLE_ID) or self._store.uri
+
+    @property
+    def version(self) -> int:
+        """The version this handle is pinned at."""
+        return self._dataset.version
+
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        """The Lance dataset at that version. Read with it; whatever changes it needs a copy."""
+        return self._dataset
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the table, with Lance's field metadata."""
+        return self._dataset.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Primary-key columns, in key order."""
+        return self._primary_key
+
+    @property
+    def field_ids(self) -> Mapping[str, int]:
+        """Lance field id of every top-level column, by name."""
+        return {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+
+    @property
+    def details(self) -> IndexDetails:
+        """Details of the MemWAL index: shard specs, merge progress, index catch-up."""
+        return self._details
+
+    def latest(self) -> BaseTable:
+        """Return the newest version of the table: this very handle if nothing has been committed.
+
+        Raises
+        ------
+        TableNotFoundError
+            The table is gone.
+        """
+        dataset = copy.copy(self._dataset)
+        try:
+            dataset.checkout_latest()  # type: ignore[no-untyped-call]
+        except LIBRARY_ERRORS as error:
+            if classify(error) is LibraryFailure.ABSENT:
+                raise _no_dataset(self._store) from error
+            raise storage_failure(error, "looking for a newer version", where=self.uri) from error
+        return self if dataset.version == self.version else BaseTable._pinned(self._store, dataset)
+
+    def at_version(self, version: int) -> BaseTable:
+        """Return the table as it was at another version.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            There is no such version, or it has been cleaned up.
+        """
+        if version == self.version:
+            return self
+        try:
+            dataset = self._dataset.checkout_version(version)
+        except LIBRARY_ERRORS as error:
+            if classify(error) is LibraryFailure.ABSENT:
+                raise _no_version(self._store, version) from error
+            raise storage_failure(error, f"opening version {version} of the table", where=self.uri) from error
+        return BaseTable._pinned(self._store, dataset)
+
+
+def _reopen(store: ObjectStore, version: int) -> BaseTable:
+    return BaseTable.open(store, version=version)
+
+
+def library_options(store: ObjectStore) -> dict[str, str] | None:
+    """Return the storage options to hand to the library."""
+    return dict(store.storage_options) or None
+
+
+def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.LanceDataset:
+    """Open the Lance dataset at the root of a store, Weir table or not.
+
+    Raises
+    ------
+    TableNotFoundError
+        There is none.
+    SnapshotExpiredError
+        There is one, without the version asked for.
+    CorruptionError
+        The library cannot make sense of its manifest.
+    """
+    try:
+        return lance.dataset(store.uri, version=version, storage_options=library_options(store))
+    except LIBRARY_ERRORS as error:
+        if classify(error) is LibraryFailure.ABSENT:
+            if version is None:
+                raise _no_dataset(store) from error
+            open_dataset(store)
+            raise _no_version(store, version) from error
+        raise storage_failure(error, "opening the table", where=store.uri) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise CorruptionError(
+            f"the library cannot read the table's manifest: {error}",
+            where=f"{store.uri}/{VERSIONS}",
+            hint="Restore the newest file there from a backup, or move it away to go back one version",
+        ) from error
+
+
+def primary_key_of(dataset: lance.LanceDataset) -> tuple[str, ...]:
+    """Return the primary-key columns of a Lance dataset in key order; empty if it has no key."""
+    return tuple(field.name() for field in dataset.lance_schema.unenforced_primary_key())
+
+
+def _no_dataset(store: ObjectStore) -> TableNotFoundError:
+    return TableNotFoundError(
+        "there is no table",
+        where=store.uri,
+        hint="Create it with weir.create, or check the location and the storage options",
+    )
+
+
+def _no_version(store: ObjectStore, version: int) -> SnapshotExpiredError:
+    return SnapshotExpiredError(
+        f"the table has no version {version}",
+        where=store.uri,
+        hint="It was cleaned up or never existed; open the latest version",
+    )

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pickle
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import lance
+import pytest
+from tests.base.table_kit import SCHEMA, contents, new_store, new_table, run_python, table_of
+
+from weir.base.details_commit import update_details
+from weir.base.manifest import manifest_path, read_manifest
+from weir.base.table import BaseTable
+from weir.errors import (
+    CorruptionError,
+    ObjectNotFoundError,
+    SchemaError,
+    SnapshotExpiredError,
+    StorageError,
+    TableNotFoundError,
+)
+from weir.format.index_details import MergedGeneration
+
+
+def append(base: BaseTable, key: int) -> None:
+    rows = table_of(SCHEMA, [(key, "appended")]).cast(base.schema)
+    lance.write_dataset(rows, base.uri, mode="append")
+
+
+def test_a_handle_stays_at_its_version(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=[(1, "a")])
+    append(base, 2)
+    newer = base.latest()
+    assert newer.version == base.version + 1
+    assert sorted(contents(newer)) == [(1,), (2,)]
+    assert sorted(contents(base)) == [(1,)]
+    assert sorted(contents(newer.at_version(base.version))) == [(1,)]
+    assert base.identity == newer.identity
+
+
+def test_latest_and_at_version_are_the_same_handle_when_nothing_changed(tmp_path: Path) -> None:
+    base = new_table(tmp_path)
+    assert base.latest() is base
+    assert base.at_version(base.version) is base
+
+
+def test_details_are_those_of_the_version(tmp_path: Path) -> None:
+    base = new_table(tmp_path)
+    shard = UUID(int=7)
+    newer = update_details(base, lambda old: replace(old, merged_generations=(MergedGeneration(shard, 4),)))
+    assert newer.details.merged_generation(shard) == 4
+    assert base.details.merged_generation(shard) == 0
+    assert newer.at_version(base.version).details == base.details
+
+
+def test_a_pickled_handle_is_the_same_version_in_another_process(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=[(1, "a")])
+    append(base, 2)
+    restored = pickle.loads(pickle.dumps(base))
+    assert restored.version == base.version
+    assert restored.details == base.details
+    assert contents(restored) == contents(base)
+    code = "import sys\nbase, = arguments\nsys.exit(base.version * 10 + base.dataset.count_rows())"
+    assert run_python(code, base) == base.version * 10 + 1
+
+
+def test_no_table_is_named_as_such(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    with pytest.raises(TableNotFoundError, match=r"weir\.create") as caught:
+        BaseTable.open(store)
+    assert caught.value.where == store.uri
+    with pytest.raises(TableNotFoundError):
+        BaseTable.open(store, version=3)
+
+
+def test_a_dataset_without_mem_wal_index_is_named_as_such(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    lance.write_dataset(table_of(SCHEMA, [(1, "a")]), store.uri)
+    with pytest.raises(TableNotFoundError, match=r"no MemWAL index.*adopt"):
+        BaseTable.open(store)
+
+
+def test_a_table_without_primary_key_is_refused(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    lance.write_dataset(table_of(SCHEMA, [(1, "a")]), store.uri).initialize_mem_wal()
+    with pytest.raises(SchemaError, match="no primary key"):
+        BaseTable.open(store)
+
+
+def test_a_version_that_is_gone_has_expired(tmp_path: Path) -> None:
+    base = new_table(tmp_path)
+    for key in range(3):
+        append(base, key)
+    for version in (base.version + 9, 1):
+        with pytest.raises(SnapshotExpiredError, match=f"no version {version}"):
+            base.at_version(version)
+        with pytest.raises(SnapshotExpiredError):
+            BaseTable.open(base.store, version=version)
+    lance.dataset(base.uri).cleanup_old_versions(older_than=timedelta(0))
+    with pytest.raises(SnapshotExpiredError):
+        base.latest().at_version(base.version)
+    with pytest.raises(SnapshotExpiredError):
+        pickle.loads(pickle.dumps(base))
+
+
+def test_a_table_that_vanishes_is_not_found(tmp_path: Path) -> None:
+    base = new_table(tmp_path)
+    shutil.rmtree(base.uri)
+    with pytest.raises(TableNotFoundError):
+        base.latest()
+
+
+def test_a_broken_manifest_is_loud(tmp_path: Path) -> None:
+    base = new_table(tmp_path)
+    path = manifest_path(base.version, counts_down=True)
+    data = bytes(base.store.get(path))
+    base.store.put(path, data[:-16] + b"\xff" * 16)
+    with pytest.raises(CorruptionError) as caught:
+        BaseTable.open(base.store)
+    assert "_versions" in str(caught.value.where)
+    base.store.put(path, data[:-16])
+    with pytest.raises((StorageError, CorruptionError)):
+        BaseTable.open(base.store)
+
+
+def test_the_manifest_of_both_naming_schemes_is_found(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    lance.write_dataset(table_of(SCHEMA, [(1, "a")]), store.uri, enable_v2_manifest_paths=False)
+    old = read_manifest(store, 1)
+    assert (old.path, old.counts_down) == ("_versions/1.manifest", False)
+    assert old.mem_wal_index() is None
+    new = read_manifest(new_table(tmp_path).store, 2)
+    assert new.counts_down
+    with pytest.raises(ObjectNotFoundError):
+        read_manifest(store, 2)
+
+
+def test_field_ids_are_those_of_the_library(tmp_path: Path) -> None:
+    assert new_table(tmp_path).field_ids == {"id": 0, "value": 1}
