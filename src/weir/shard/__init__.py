@@ -1,0 +1,1 @@
+"""One shard's life as its writer sees it: claim, WAL, MemTable, flush."""

@@ -1,0 +1,87 @@
+"""Flushing a MemTable: write the generation, then let the shard manifest list it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weir import failpoint
+from weir.errors import FencedError
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.logs import get_logger
+from weir.shard.claim import Claim
+from weir.shard.generation_writer import write_generation
+from weir.shard.manifest_store import read_latest_manifest, update_manifest
+from weir.shard.memtable import MemTable
+from weir.storage.interface import ObjectStore
+
+__all__ = ["flush_memtable"]
+
+_log = get_logger(__name__)
+
+
+def flush_memtable(
+    store: ObjectStore, claim: Claim, memtable: MemTable, key_columns: tuple[str, ...]
+) -> ShardManifest:
+    """Turn a frozen MemTable into a flushed generation of the shard.
+
+    Replay starts after the MemTable's last position from then on. A MemTable without rows (fence
+    entries alone) moves that position and lists no generation.
+
+    Raises
+    ------
+    FencedError
+        If the shard has been claimed with a higher epoch. The generation's directory is left behind
+        as an orphan; the rows are in the WAL and the new owner replays them.
+    """
+    shard_id = claim.manifest.shard_id
+    _refuse_if_fenced(store, claim)
+    flushed: FlushedGeneration | None = None
+    if memtable.num_rows:
+        rows = memtable.newest(key_columns)
+        flushed = write_generation(
+            store, shard_id, memtable.generation, rows, key_columns, in_memory_bytes=memtable.nbytes
+        )
+
+    def publish(latest: ShardManifest) -> ShardManifest:
+        _check_epoch(store, claim, latest)
+        moved = replace(
+            latest,
+            replay_after_wal_entry_position=memtable.last_position,
+            wal_entry_position_last_seen=max(latest.wal_entry_position_last_seen, memtable.last_position),
+        )
+        if flushed is None:
+            return moved
+        return replace(
+            moved,
+            current_generation=memtable.generation + 1,
+            flushed_generations=(*latest.flushed_generations, flushed),
+        )
+
+    failpoint.reach("flush.before_manifest")
+    published = update_manifest(store, shard_id, publish)
+    failpoint.reach("flush.after_manifest")
+    _log.info(
+        "shard.flushed",
+        shard=str(shard_id),
+        generation=memtable.generation,
+        position=memtable.last_position,
+        rows=flushed.physical_rows if flushed else 0,
+    )
+    return published
+
+
+def _refuse_if_fenced(store: ObjectStore, claim: Claim) -> None:
+    """Look at the epoch before the expensive part, so that a fenced writer leaves no orphan."""
+    latest = read_latest_manifest(store, claim.manifest.shard_id, known=claim.manifest)
+    if latest is not None:
+        _check_epoch(store, claim, latest)
+
+
+def _check_epoch(store: ObjectStore, claim: Claim, latest: ShardManifest) -> None:
+    if latest.writer_epoch != claim.epoch:
+        raise FencedError(
+            f"shard {latest.shard_id} is claimed with epoch {latest.writer_epoch}; "
+            f"this writer has epoch {claim.epoch}",
+            where=store.uri,
+            hint="Every acknowledged row is safe in the WAL; open a new writer to go on",
+        )

@@ -1,0 +1,98 @@
+"""Writing a flushed generation: a Lance dataset with its key index and bloom filter.
+
+Lance MemWAL spec, "Flushed MemTable Storage Layout". The directory has a random name, so an attempt
+that fails leaves an orphan and the retry starts clean; nothing refers to the directory until the
+shard manifest does.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from uuid import UUID
+
+import lance
+import pyarrow as pa
+from lance.file import LanceFileWriter
+
+from weir import failpoint
+from weir.format import layout, pk_index
+from weir.format.bloom_filter import BloomFilter
+from weir.format.key_hash import hash_keys
+from weir.format.keys import encode_keys
+from weir.format.shard_manifest import FlushedGeneration
+from weir.storage.interface import ObjectStore
+
+__all__ = ["write_generation"]
+
+_KEY_INDEX_FILE_VERSION = "2.0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    store: ObjectStore
+    path: str
+
+    @property
+    def uri(self) -> str:
+        return f"{self.store.uri}/{self.path}"
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        return dict(self.store.storage_options) or None
+
+
+def write_generation(
+    store: ObjectStore,
+    shard_id: UUID,
+    generation: int,
+    rows: pa.Table,
+    key_columns: tuple[str, ...],
+    *,
+    in_memory_bytes: int,
+) -> FlushedGeneration:
+    """Write ``rows`` as a generation and make them durable. Publishes nothing.
+
+    Parameters
+    ----------
+    rows : Table
+        The newest row of every key, in write order, with ``_tombstone``.
+    key_columns : tuple of str
+        Primary-key columns.
+    in_memory_bytes : int
+        What the MemTable took in memory, recorded for operators.
+
+    Returns
+    -------
+    FlushedGeneration
+        What the shard manifest will list.
+    """
+    name = layout.generation_name(secrets.token_hex(4), generation)
+    place = _Place(store, layout.generation_path(shard_id, name))
+    keys = [rows.column(column).combine_chunks() for column in key_columns]
+    lance.write_dataset(rows, place.uri, mode="create", storage_options=place.storage_options)
+    failpoint.reach("flush.after_data")
+    _write_key_index(place, keys)
+    store.put(f"{place.path}/{layout.BLOOM_FILTER}", BloomFilter.build(hash_keys(keys)).to_bytes())
+    failpoint.reach("flush.after_key_index")
+    store.sync(place.path)
+    return FlushedGeneration(
+        generation=generation,
+        path=name,
+        in_memory_bytes=in_memory_bytes,
+        physical_rows=rows.num_rows,
+        primary_key_bytes=sum(key.nbytes for key in keys),
+    )
+
+
+def _write_key_index(place: _Place, keys: list[pa.Array]) -> None:
+    index = pk_index.build(encode_keys(keys))
+    for file_name, batch in (("page_data", index.page_data), ("page_lookup", index.page_lookup)):
+        with LanceFileWriter(
+            f"{place.uri}/{layout.PK_INDEX}/{file_name}.lance",
+            batch.schema,
+            version=_KEY_INDEX_FILE_VERSION,
+            storage_options=place.storage_options,
+        ) as writer:
+            for start in range(0, batch.num_rows, pk_index.PAGE_ROWS):
+                writer.write_batch(batch.slice(start, pk_index.PAGE_ROWS))

@@ -1,0 +1,129 @@
+"""Group commit: writes that arrive while another is being written share the next WAL entry.
+
+Lance MemWAL spec, "WAL Durability": "Multiple writes can be batched together in a single WAL flush".
+There is no thread of its own: whichever waiting caller gets hold of the lead writes for all that wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+__all__ = ["GroupCommit", "PendingWrite"]
+
+
+class PendingWrite:
+    """One write on its way into the WAL.
+
+    Parameters
+    ----------
+    batch : RecordBatch
+        The rows, in the schema of WAL entries.
+    """
+
+    __slots__ = ("batch", "error", "nbytes", "position", "submitted")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.nbytes: int = batch.nbytes
+        self.submitted = time.monotonic()
+        self.position: int | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the write is durable or has failed."""
+        return self.position is not None or self.error is not None
+
+
+class GroupCommit:
+    """Gathers pending writes into groups and has each group written by one of its callers.
+
+    Parameters
+    ----------
+    write : callable
+        Writes a group as one WAL entry and returns its position. Never called concurrently.
+    max_bytes : int
+        Bytes after which a group takes no more writes.
+    max_delay : float
+        Seconds the first write of a group waits for others.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[PendingWrite]], int], *, max_bytes: int, max_delay: float
+    ) -> None:
+        self._write = write
+        self._max_bytes = max_bytes
+        self._max_delay = max_delay
+        self._changed = threading.Condition()
+        self._leading = False
+        self._queue: deque[PendingWrite] = deque()
+        self._queued_bytes = 0
+
+    def submit(self, batch: pa.RecordBatch) -> PendingWrite:
+        """Queue a write. It goes out when its caller, or another, calls :meth:`settle`."""
+        pending = PendingWrite(batch)
+        with self._changed:
+            self._queue.append(pending)
+            self._queued_bytes += pending.nbytes
+            if self._max_delay:
+                self._changed.notify_all()
+        return pending
+
+    def settle(self, pending: PendingWrite) -> int:
+        """Wait until the write is durable and return its position; raise what made it fail."""
+        while not pending.settled:
+            self._lead_or_wait(lambda: pending.settled)
+        if pending.error is not None:
+            raise pending.error
+        assert pending.position is not None
+        return pending.position
+
+    def drain(self) -> None:
+        """Write everything queued so far, and wait for a group that is being written."""
+        while self._queue or self._leading:
+            self._lead_or_wait(lambda: not self._queue and not self._leading)
+
+    def _lead_or_wait(self, done: Callable[[], bool]) -> None:
+        """Write the next group if nobody else is writing; otherwise wait for whoever is."""
+        with self._changed:
+            while self._leading and not done():
+                self._changed.wait()
+            if done() or not self._queue:
+                return
+            self._leading = True
+        group: list[PendingWrite] = []
+        try:
+            group = self._gather()
+            position = self._write(group)
+            for pending in group:
+                pending.position = position
+        except BaseException as error:
+            for pending in group:
+                pending.error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._changed:
+                self._leading = False
+                self._changed.notify_all()
+
+    def _gather(self) -> list[PendingWrite]:
+        with self._changed:
+            if self._max_delay:
+                deadline = self._queue[0].submitted + self._max_delay
+                while self._queued_bytes < self._max_bytes:
+                    remaining = deadline - time.monotonic()
+                    if remaining <= 0 or not self._changed.wait(remaining):
+                        break
+            group = [self._queue.popleft()]
+            size = group[0].nbytes
+            while self._queue and size + self._queue[0].nbytes <= self._max_bytes:
+                group.append(self._queue.popleft())
+                size += group[-1].nbytes
+            self._queued_bytes -= size
+        return group

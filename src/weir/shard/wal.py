@@ -1,0 +1,173 @@
+"""Reading and appending WAL entries (Lance MemWAL spec, "WAL Entry" and "WAL Replay")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from uuid import UUID
+
+from weir import failpoint
+from weir.cache import ByteBudgetCache, process_cache
+from weir.errors import ObjectExistsError, ObjectNotFoundError
+from weir.format import layout, wal_entry
+from weir.format.shard_manifest import ShardManifest
+from weir.format.wal_entry import WalEntry
+from weir.storage.interface import Bytes, ObjectStore
+
+__all__ = ["PositionedEntry", "Wal", "first_unflushed_position"]
+
+_MAX_READ_AHEAD = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PositionedEntry:
+    """A WAL entry and where it stands.
+
+    Parameters
+    ----------
+    position : int
+        The entry's position in its shard's WAL.
+    entry : WalEntry
+        What it holds.
+    """
+
+    position: int
+    entry: WalEntry
+
+
+def first_unflushed_position(manifest: ShardManifest) -> int:
+    """Return where replay starts: the position after the last one that a generation covers.
+
+    The spec counts entries from 0 yet starts replay at ``replay_after_wal_entry_position + 1`` with
+    a default of 0, so on a shard that has never flushed an entry 0 may still be waiting.
+    """
+    never_flushed = manifest.current_generation <= 1 and not manifest.flushed_generations
+    if manifest.replay_after_wal_entry_position == 0 and never_flushed:
+        return 0
+    return manifest.replay_after_wal_entry_position + 1
+
+
+class Wal:
+    """The write-ahead log of one shard.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    shard_id : UUID
+        The shard.
+    namespace : str
+        Identity of the table, under which decoded entries are cached for this process.
+    """
+
+    def __init__(self, store: ObjectStore, shard_id: UUID, *, namespace: str) -> None:
+        self._store = store
+        self._shard_id = shard_id
+        self._namespace = namespace
+        self._cache: ByteBudgetCache = process_cache()
+        self._spec_suffix: bool | None = None
+
+    def _key(self, position: int) -> tuple[str, str, UUID, int]:
+        return ("wal", self._namespace, self._shard_id, position)
+
+    def where(self, position: int) -> str:
+        """Return the location of an entry, for messages."""
+        return f"{self._store.uri}/{layout.wal_path(self._shard_id, position)} (position {position})"
+
+    def append(self, position: int, data: Sequence[Bytes]) -> None:
+        """Publish an encoded entry at ``position``: one round trip, durable on return.
+
+        Raises
+        ------
+        ObjectExistsError
+            If the position is taken.
+        """
+        failpoint.reach("wal.before_append")
+        self._store.put_if_absent(layout.wal_path(self._shard_id, position), data)
+        failpoint.reach("wal.after_append")
+
+    def remember(self, position: int, entry: WalEntry) -> None:
+        """Cache an entry known to stand at ``position``, so that readers here need not load it."""
+        self._cache.put(self._key(position), entry, entry.nbytes)
+
+    def read(self, position: int) -> WalEntry | None:
+        """Return the entry at ``position``, or None if there is none.
+
+        Raises
+        ------
+        CorruptionError
+            If its checksum or stream is broken; the message names path and position.
+        """
+        cached = self._cache.get(self._key(position))
+        if isinstance(cached, WalEntry):
+            return cached
+        entry = self._load(position, ".arrow")
+        if entry is None and self._spec_suffix is not False:
+            # The spec's text names entries `.lance`, its example `.arrow`. No writer mixes them
+            # within a run, so the first miss settles whether this shard has any of the former.
+            entry = self._load(position, ".lance")
+            self._spec_suffix = entry is not None
+        if entry is not None:
+            self.remember(position, entry)
+        return entry
+
+    def _load(self, position: int, suffix: str) -> WalEntry | None:
+        path = layout.wal_path(self._shard_id, position, suffix)
+        try:
+            data = self._store.get(path)
+        except ObjectNotFoundError:
+            return None
+        return wal_entry.decode(data, where=f"{self._store.uri}/{path} (position {position})")
+
+    def read_tail(self, manifest: ShardManifest) -> Iterator[PositionedEntry]:
+        """Yield, in order, the entries that no generation of ``manifest`` covers."""
+        start = first_unflushed_position(manifest)
+        if start == 0:
+            entry = self.read(0)
+            if entry is not None:
+                yield PositionedEntry(0, entry)
+            start = 1
+        yield from self.read_from(start)
+
+    def read_from(self, position: int) -> Iterator[PositionedEntry]:
+        """Yield entries from ``position`` on until one does not exist.
+
+        When nothing new is there this costs one round trip. On object stores entries are read
+        ahead, more at a time the longer the run is, so that a long tail is not one round trip
+        after the other.
+        """
+        ahead = 1
+        while True:
+            positions = range(position, position + ahead)
+            for at, entry in zip(positions, self._read_many(positions), strict=True):
+                if entry is None:
+                    return
+                yield PositionedEntry(at, entry)
+            position += ahead
+            if not self._store.is_local:
+                ahead = min(ahead * 2, _MAX_READ_AHEAD)
+
+    def _read_many(self, positions: range) -> Iterator[WalEntry | None]:
+        if len(positions) == 1:
+            yield self.read(positions.start)
+            return
+        with ThreadPoolExecutor(len(positions), thread_name_prefix="weir-wal-read") as pool:
+            yield from pool.map(self.read, positions)
+
+    def append_or_read(self, position: int, data: Sequence[Bytes]) -> WalEntry | None:
+        """Append, or return the entry that holds the position already.
+
+        Returns
+        -------
+        WalEntry or None
+            None when the append went through.
+        """
+        try:
+            self.append(position, data)
+        except ObjectExistsError:
+            found = self._load(position, ".arrow")
+            if found is None:
+                raise
+            return found
+        return None

@@ -1,0 +1,67 @@
+"""A shard on a real directory, and a store whose answers can be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from weir.config import WriterOptions
+from weir.format.wal_entry import wal_schema
+from weir.shard.writer import ShardWriter
+from weir.storage.interface import ObjectStore
+from weir.storage.local import LocalStore
+
+SHARD = UUID("11111111-2222-4333-8444-555555555555")
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+WAL_SCHEMA = wal_schema(SCHEMA)
+
+OpenWriter = Callable[..., ShardWriter]
+
+
+def rows(*pairs: tuple[int, str | None]) -> pa.RecordBatch:
+    """Return a batch of upserts (a value) and tombstones (None)."""
+    return pa.record_batch(
+        [
+            pa.array([key for key, _ in pairs], pa.int64()),
+            pa.array([value for _, value in pairs], pa.string()),
+            pa.array([value is None for _, value in pairs], pa.bool_()),
+        ],
+        schema=WAL_SCHEMA,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "table", fsync=False)
+
+
+@pytest.fixture
+def open_writer() -> Iterator[OpenWriter]:
+    with ThreadPoolExecutor(2) as flusher:
+        opened: list[ShardWriter] = []
+
+        def open_one(store: ObjectStore, namespace: str = "", **options: object) -> ShardWriter:
+            writer = ShardWriter(
+                store,
+                SHARD,
+                WAL_SCHEMA,
+                ("id",),
+                namespace=store.uri + namespace,
+                options=WriterOptions.from_keywords(**options),
+                flusher=flusher,
+            )
+            opened.append(writer)
+            return writer
+
+        yield open_one
+        for writer in opened:
+            writer.abandon()
+
+
+def positions(entries: Sequence[object]) -> list[int]:
+    return [entry.position for entry in entries]  # type: ignore[attr-defined]

@@ -1,0 +1,97 @@
+"""Concurrent writes share WAL entries, keep their order, and fail together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from weir.format import layout
+from weir.shard.group_commit import GroupCommit, PendingWrite
+from weir.storage.interface import Bytes
+from weir.storage.local import LocalStore
+
+from .conftest import SHARD, OpenWriter, rows
+
+
+class Slow(LocalStore):
+    def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        time.sleep(0.005)
+        super().put_if_absent(path, data)
+
+
+def test_many_threads_need_few_entries(store: LocalStore, open_writer: OpenWriter) -> None:
+    writer = open_writer(Slow(store.uri, fsync=False))
+    threads, writes = 32, 10
+
+    def work(thread: int) -> list[int]:
+        return [writer.write(rows((thread * 1000 + n, "x"))) for n in range(writes)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(work, range(threads)))
+    for positions in found:
+        assert positions == sorted(positions)
+        assert len(set(positions)) == writes
+    entries = len(store.list(layout.wal_directory(SHARD))) - 1
+    assert writer.unflushed_rows == threads * writes
+    # One thread alone would need as many entries as writes.
+    assert entries <= threads * writes / 4
+
+
+def test_futures_keep_the_order_of_calls(store: LocalStore, open_writer: OpenWriter) -> None:
+    writer = open_writer(store)
+    with ThreadPoolExecutor(4) as pool:
+        futures = [writer.write_later(rows((1, str(n))), pool) for n in range(50)]
+        positions = [future.result() for future in futures]
+    assert positions == sorted(positions)
+    assert writer._active.newest(("id",)).column("value").to_pylist() == ["49"]
+
+
+def test_a_failed_group_fails_all_its_writes() -> None:
+    def fail(group: Sequence[PendingWrite]) -> int:
+        raise OSError(f"{len(group)} writes")
+
+    commits = GroupCommit(fail, max_bytes=1000, max_delay=0)
+    pending = [commits.submit(rows((n, "x"))) for n in range(3)]
+    for one in pending:
+        with pytest.raises(OSError, match="3 writes"):
+            commits.settle(one)
+
+
+def test_a_group_ends_at_the_byte_limit() -> None:
+    sizes: list[int] = []
+
+    def write(group: Sequence[PendingWrite]) -> int:
+        sizes.append(len(group))
+        return len(sizes)
+
+    batch = rows((1, "x"))
+    commits = GroupCommit(write, max_bytes=2 * batch.nbytes, max_delay=0)
+    pending = [commits.submit(batch) for _ in range(5)]
+    assert [commits.settle(one) for one in pending] == [1, 1, 2, 2, 3]
+    assert sizes == [2, 2, 1]
+
+
+def test_delay_gathers_writes_and_the_byte_limit_ends_it_early() -> None:
+    batch = rows((1, "x"))
+    groups: list[int] = []
+
+    def write(group: Sequence[PendingWrite]) -> int:
+        groups.append(len(group))
+        return len(groups)
+
+    commits = GroupCommit(write, max_bytes=3 * batch.nbytes, max_delay=30.0)
+    with ThreadPoolExecutor(3) as pool:
+        barrier = threading.Barrier(3)
+
+        def one() -> int:
+            barrier.wait()
+            return commits.settle(commits.submit(batch))
+
+        futures = [pool.submit(one) for _ in range(3)]
+        # Without the byte limit this would take the whole delay.
+        assert [future.result(timeout=20) for future in futures] == [1, 1, 1]
+    assert groups == [3]
