@@ -1,0 +1,1 @@
+"""Reading the merged view: snapshot, sources, plan, rows."""

@@ -1,0 +1,77 @@
+"""Filters: SQL text with Lance's meaning, also over rows that are in memory.
+
+Lance evaluates filters on what it stores. Rows of the WAL tail are given to it as a data set in
+memory, with only the columns the filter names, so that one engine decides everywhere.
+"""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.cache import process_cache
+from weir.errors import FilterError
+
+__all__ = ["check_filter", "matching_rows"]
+
+
+def check_filter(schema: pa.Schema, text: str) -> None:
+    """Refuse a filter that does not parse or does not fit the table.
+
+    Raises
+    ------
+    FilterError
+        With what Lance says about it.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise FilterError(f'a filter is SQL text such as "delay > 60", got {text!r}', where="filter")
+    process_cache().get_or_load(
+        ("filter", schema.serialize().to_pybytes(), text), lambda: _checked(schema, text), lambda _: len(text)
+    )
+
+
+def _checked(schema: pa.Schema, text: str) -> bool:
+    _evaluate(schema.empty_table(), text)
+    # Lance passes over whatever follows a complete condition; in parentheses that is an error.
+    _evaluate(schema.empty_table(), f"({text}\n)")
+    return True
+
+
+def matching_rows(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
+    """Return the offsets of the rows that match, ascending.
+
+    Raises
+    ------
+    FilterError
+        If the filter cannot be evaluated on them.
+    """
+    return _evaluate(rows, text)
+
+
+def _evaluate(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
+    lowered = text.lower()
+    # A column counts as named if its name occurs anywhere in the text: too many costs a copy, too
+    # few would be an error.
+    named = [name for name in rows.schema.names if name.lower() in lowered]
+    slim = rows.select(named or rows.schema.names[:1])
+    try:
+        # One file, so that a row's id is its offset.
+        dataset = lance.write_dataset(
+            slim, "memory://", mode="create", max_rows_per_file=max(slim.num_rows, 1)
+        )
+        found = dataset.scanner(columns=[], filter=text, with_row_id=True, scan_in_order=True).to_table()
+    except (ValueError, OSError, RuntimeError) as error:
+        raise FilterError(
+            f"the filter {text!r} cannot be used: {_reason(error)}",
+            where="filter",
+            hint=f"The columns are {', '.join(rows.schema.names)}",
+        ) from error
+    offsets: npt.NDArray[np.int64] = found.column("_rowid").to_numpy().astype(np.int64)
+    return offsets
+
+
+def _reason(error: Exception) -> str:
+    """Return the library's message without its own source location."""
+    return str(error).split(", /")[0].strip()

@@ -1,0 +1,154 @@
+"""A flushed generation as readers see it: a Lance dataset, its bloom filter and its key index."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cached_property
+from uuid import UUID
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.cache import process_cache
+from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.format import layout
+from weir.format.bloom_filter import BloomFilter
+from weir.format.shard_manifest import FlushedGeneration
+from weir.format.wal_entry import TOMBSTONE
+from weir.read.keys import KeyIndex, KeySet
+from weir.storage.interface import ObjectStore
+
+__all__ = ["Generation"]
+
+
+class _Content:
+    """What is loaded of a generation to tell which of its rows count."""
+
+    def __init__(
+        self, index: KeyIndex, tombstones: npt.NDArray[np.bool_], row_ids: npt.NDArray[np.uint64]
+    ) -> None:
+        self.index = index
+        self.tombstones = tombstones
+        self.row_ids = row_ids
+
+    @property
+    def nbytes(self) -> int:
+        return self.index.nbytes + self.tombstones.nbytes + self.row_ids.nbytes
+
+
+class Generation:
+    """One flushed generation of a shard. Immutable, so what is read of it is cached per process.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    namespace : str
+        Identity of the table.
+    shard_id : UUID
+        The shard.
+    flushed : FlushedGeneration
+        What the shard manifest lists.
+    key_columns : tuple of str
+        Primary-key columns.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        namespace: str,
+        shard_id: UUID,
+        flushed: FlushedGeneration,
+        key_columns: tuple[str, ...],
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._key_columns = key_columns
+        self.shard_id = shard_id
+        self.flushed = flushed
+        self.path = layout.generation_path(shard_id, flushed.path)
+
+    @property
+    def identity(self) -> Hashable:
+        """What tells this generation from every other source of the table, for caches."""
+        return ("generation", self.shard_id, self.flushed.path)
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return f"generation {self.flushed.generation}"
+
+    @property
+    def uri(self) -> str:
+        """Where its Lance dataset is."""
+        return f"{self._store.uri}/{self.path}"
+
+    @cached_property
+    def dataset(self) -> lance.LanceDataset:
+        """Its Lance dataset."""
+        key = ("dataset", self._namespace, self.identity)
+        return process_cache().get_or_load(key, self._open, lambda _: 64 * 1024)
+
+    def _open(self) -> lance.LanceDataset:
+        try:
+            return lance.dataset(self.uri, storage_options=dict(self._store.storage_options) or None)
+        except (ValueError, OSError) as error:
+            raise CorruptionError(
+                f"generation {self.flushed.generation} of shard {self.shard_id} is listed in the shard "
+                f"manifest and cannot be opened: {error}",
+                where=self.uri,
+                hint="If its files were deleted by hand, restore them; its rows are nowhere else",
+            ) from error
+
+    @property
+    def bloom_filter(self) -> BloomFilter | None:
+        """Its bloom filter; None where its writer left none."""
+        path = f"{self.path}/{layout.BLOOM_FILTER}"
+        key = ("bloom", self._namespace, self.identity)
+
+        def load() -> tuple[BloomFilter | None, int]:
+            try:
+                data = self._store.get(path)
+            except ObjectNotFoundError:
+                return None, 0
+            return BloomFilter.from_bytes(data, where=f"{self._store.uri}/{path}"), len(data)
+
+        return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
+
+    @property
+    def _content(self) -> _Content:
+        key = ("content", self._namespace, self.identity)
+        return process_cache().get_or_load(key, self._load_content, lambda content: content.nbytes)
+
+    def _load_content(self) -> _Content:
+        columns = [*self._key_columns, TOMBSTONE]
+        present = [name for name in columns if name in self.dataset.schema.names]
+        table = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True).to_table()
+        keys = KeySet([table.column(name) for name in self._key_columns])
+        if TOMBSTONE in present:
+            tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)
+        else:
+            tombstones = np.zeros(table.num_rows, dtype=bool)
+        row_ids = table.column("_rowid").combine_chunks().to_numpy(zero_copy_only=False)
+        return _Content(KeyIndex.build(keys), tombstones, row_ids.astype(np.uint64))
+
+    @property
+    def index(self) -> KeyIndex:
+        """From keys to rows."""
+        return self._content.index
+
+    @property
+    def tombstones(self) -> npt.NDArray[np.bool_]:
+        """Which rows are deletes."""
+        return self._content.tombstones
+
+    @property
+    def row_ids(self) -> npt.NDArray[np.uint64]:
+        """Lance row id of every row."""
+        return self._content.row_ids
+
+    def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table:
+        """Return some rows, by their offset among the rows the dataset has not deleted itself."""
+        return self.dataset.take(rows.tolist(), columns=columns)

@@ -1,0 +1,209 @@
+"""A read as a value: which sources are read, what each is asked, and what was left out and why.
+
+A plan is made of tasks that are small, stateless and can be pickled, so that whoever runs them, this
+process or a cluster, needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import lance
+import pyarrow as pa
+
+from weir.cache import process_cache
+
+__all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
+
+_DATASET_BYTES = 64 * 1024
+"""What an open dataset counts for in the cache: its manifest, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetTask:
+    """Read part of a Lance dataset: the base table or a flushed generation.
+
+    Parameters
+    ----------
+    label : str
+        Name for people.
+    uri : str
+        The dataset.
+    version : int
+        Its version.
+    storage_options : tuple of (str, str)
+        How to reach it.
+    columns : tuple of str
+        Columns to return.
+    filter : str or None
+        Only rows that match.
+    blocked : bytes or None
+        Row ids that do not count, serialised as Lance takes them.
+    blocked_count : int
+        How many they are.
+    limit : int or None
+        Rows after which to stop.
+    """
+
+    label: str
+    uri: str
+    version: int
+    storage_options: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+    filter: str | None
+    blocked: bytes | None = field(repr=False)
+    blocked_count: int
+    limit: int | None
+
+    @classmethod
+    def over(
+        cls,
+        dataset: lance.LanceDataset,
+        *,
+        label: str,
+        storage_options: Mapping[str, str],
+        columns: tuple[str, ...],
+        filter: str | None,
+        blocked: bytes | None,
+        blocked_count: int,
+        limit: int | None,
+    ) -> DatasetTask:
+        """Return the task of reading an open dataset; in this process it is not opened again."""
+        task = cls(
+            label=label,
+            uri=dataset.uri,
+            version=dataset.version,
+            storage_options=tuple(sorted(storage_options.items())),
+            columns=columns,
+            filter=filter,
+            blocked=blocked,
+            blocked_count=blocked_count,
+            limit=limit,
+        )
+        process_cache().put(task._dataset_key, dataset, _DATASET_BYTES)
+        return task
+
+    @property
+    def _dataset_key(self) -> Hashable:
+        return ("open", self.uri, self.version, self.storage_options)
+
+    def _scanner(self, limit: int | None) -> lance.LanceScanner:
+        options = dict(self.storage_options) or None
+        dataset = process_cache().get_or_load(
+            self._dataset_key,
+            lambda: lance.dataset(self.uri, version=self.version, storage_options=options),
+            lambda _: _DATASET_BYTES,
+        )
+        return dataset.scanner(
+            columns=list(self.columns),
+            filter=self.filter,
+            limit=limit,
+            row_addr_blocklist=self.blocked,
+            with_row_id=not self.columns,
+        )
+
+    def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most ``limit``."""
+        yield from self._scanner(limit if limit is not None else self.limit).to_batches()
+
+    def table(self, limit: int | None = None) -> pa.Table:
+        """Return the rows, at most ``limit``."""
+        return self._scanner(limit if limit is not None else self.limit).to_table()
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return int(self._scanner(None).count_rows())
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        text = f"{self.label}: read {', '.join(self.columns) or 'no columns'}"
+        if self.filter:
+            text += f" where {self.filter}"
+        return f"{text}, {self.blocked_count} rows superseded or deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTask:
+    """Return rows that are already in memory: the live rows of a shard's WAL tail.
+
+    Parameters
+    ----------
+    label : str
+        Name for people.
+    rows : Table
+        The rows, filtered and projected.
+    considered : int
+        How many rows were looked at.
+    """
+
+    label: str
+    rows: pa.Table = field(repr=False)
+    considered: int
+
+    def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most ``limit``."""
+        yield from self.table(limit).to_batches()
+
+    def table(self, limit: int | None = None) -> pa.Table:
+        """Return the rows, at most ``limit``."""
+        return self.rows if limit is None else self.rows.slice(0, limit)
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return int(self.rows.num_rows)
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return f"{self.label}: {self.rows.num_rows} of {self.considered} rows in memory"
+
+
+ScanTask = DatasetTask | RowsTask
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A source that was not read.
+
+    Parameters
+    ----------
+    label : str
+        Name for people.
+    reason : str
+        Why it cannot hold what is asked for.
+    """
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan will do.
+
+    Parameters
+    ----------
+    schema : Schema
+        Schema of the result.
+    tasks : tuple of DatasetTask or RowsTask
+        Each source's part; together they hold every live row that matches exactly once.
+    pruned : tuple of Pruned
+        What was left out.
+    limit : int or None
+        Rows after which to stop.
+    header : str
+        The read as a whole, for people.
+    """
+
+    schema: pa.Schema
+    tasks: tuple[ScanTask, ...]
+    pruned: tuple[Pruned, ...]
+    limit: int | None
+    header: str
+
+    def describe(self) -> str:
+        """Return the plan for people, one source per line."""
+        lines = [self.header]
+        lines += [f"  {task.describe()}" for task in self.tasks]
+        lines += [f"  pruned {one.label}: {one.reason}" for one in self.pruned]
+        return "\n".join(lines)

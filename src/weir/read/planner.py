@@ -1,0 +1,232 @@
+"""Planning a scan: prune shards, decide which rows of each source count, make one task per source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.cache import process_cache
+from weir.errors import SchemaError
+from weir.format.wal_entry import TOMBSTONE
+from weir.read.filters import matching_rows
+from weir.read.generation import Generation
+from weir.read.overlay import FreshSource, Overlay, overlay
+from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
+from weir.read.shard_view import ShardView
+from weir.read.snapshot import Consistency, ReadSnapshot
+from weir.read.superseded import blocked_rows, superseded_rows
+from weir.read.tail import TailRun
+from weir.storage.interface import ObjectStore
+
+__all__ = ["ScanPlanner", "ShardPruner"]
+
+LiveRows = npt.NDArray[np.bool_]
+
+ShardPruner = Callable[
+    [ReadSnapshot, str | None], tuple[Sequence[ShardView], Sequence[tuple[ShardView, str]]]
+]
+"""Splits the shards of a snapshot into those a filter may touch and those it cannot, with reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlanner:
+    """Plans scans of one table.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    prune : callable
+        Decides which shards a filter may touch.
+    """
+
+    store: ObjectStore
+    prune: ShardPruner
+
+    def plan(
+        self,
+        snapshot: ReadSnapshot,
+        *,
+        columns: Sequence[str] | None,
+        filter: str | None,
+        limit: int | None,
+        consistency: Consistency,
+    ) -> ScanPlan:
+        """Return what a scan of ``snapshot`` will do.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns of the result, in order. None for all; empty for none (to count).
+        filter : str, optional
+            SQL condition, already checked.
+        limit : int, optional
+            Rows after which to stop.
+        consistency : Consistency
+            What the snapshot was taken for, for :meth:`ScanPlan.describe`.
+        """
+        base = snapshot.base
+        names = tuple(base.schema.names if columns is None else columns)
+        kept, left_out = self.prune(snapshot, filter)
+        pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
+        tasks: list[ScanTask] = []
+        everything: list[FreshSource] = []
+        for view in kept:
+            sources = fresh_sources(self.store, snapshot, view)
+            everything += sources
+            merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
+            if merged:
+                pruned.append(
+                    Pruned(f"shard {view.shard_id}, {merged} generations", "merged into the base table")
+                )
+            made, dead = self._shard_tasks(base.identity, view, sources, names, filter, limit)
+            tasks += made
+            pruned += dead
+        tasks.insert(0, self._base_task(snapshot, everything, names, filter, limit))
+        header = (
+            f"scan of {self.store.uri}, {consistency}: base version {base.version}, "
+            f"{len(kept)} of {len(snapshot.shards)} shards"
+        )
+        schema = pa.schema([base.schema.field(name) for name in names])
+        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header)
+
+    def _base_task(
+        self,
+        snapshot: ReadSnapshot,
+        sources: Sequence[FreshSource],
+        columns: tuple[str, ...],
+        filter: str | None,
+        limit: int | None,
+    ) -> DatasetTask:
+        base = snapshot.base
+
+        def load() -> tuple[bytes | None, int]:
+            rows = superseded_rows(base.identity, base, sources)
+            return blocked_rows(rows), len(rows)
+
+        key = ("blocked", base.identity, base.version, tuple(source.identity for source in sources))
+        blocked, count = process_cache().get_or_load(key, load, lambda loaded: len(loaded[0] or b""))
+        return DatasetTask.over(
+            base.dataset,
+            label=f"base table version {base.version}",
+            storage_options=self.store.storage_options,
+            columns=columns,
+            filter=filter,
+            blocked=blocked,
+            blocked_count=count,
+            limit=limit,
+        )
+
+    def _shard_tasks(
+        self,
+        namespace: str,
+        view: ShardView,
+        sources: Sequence[FreshSource],
+        columns: tuple[str, ...],
+        filter: str | None,
+        limit: int | None,
+    ) -> tuple[list[ScanTask], list[Pruned]]:
+        merged = overlay(namespace, sources)
+        where = f"shard {view.shard_id}"
+        tasks: list[ScanTask] = []
+        pruned: list[Pruned] = []
+        runs: list[tuple[TailRun, LiveRows]] = []
+        for at, (source, live) in enumerate(zip(merged.sources, merged.live, strict=True)):
+            if isinstance(source, TailRun):
+                runs.append((source, live))
+            elif not live.any():
+                pruned.append(Pruned(f"{where}, {source.label}", "every row is superseded or deleted"))
+            else:
+                tasks.append(self._generation_task(namespace, where, merged, at, columns, filter, limit))
+        if runs:
+            tasks.append(_tail_task(where, runs, columns, filter, limit))
+        return tasks, pruned
+
+    def _generation_task(
+        self,
+        namespace: str,
+        where: str,
+        merged: Overlay,
+        at: int,
+        columns: tuple[str, ...],
+        filter: str | None,
+        limit: int | None,
+    ) -> DatasetTask:
+        source, live = merged.sources[at], merged.live[at]
+        assert isinstance(source, Generation)
+        dead = int(len(live) - live.sum())
+        newer = tuple(one.identity for one in merged.sources[at:])
+        blocked = process_cache().get_or_load(
+            ("blocked", namespace, newer),
+            lambda: (blocked_rows(source.row_ids[~live]),),
+            lambda loaded: len(loaded[0] or b""),
+        )[0]
+        return DatasetTask.over(
+            source.dataset,
+            label=f"{where}, {source.label}",
+            storage_options=self.store.storage_options,
+            columns=columns,
+            filter=filter,
+            blocked=blocked,
+            blocked_count=dead,
+            limit=limit,
+        )
+
+
+def fresh_sources(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> list[FreshSource]:
+    """Return the sources of a shard that are newer than the base table, oldest first."""
+    base = snapshot.base
+    generations: list[FreshSource] = [
+        Generation(store, base.identity, view.shard_id, flushed, base.primary_key)
+        for flushed in snapshot.unmerged(view)
+    ]
+    return [*generations, *(run for run in view.tail if run.rows.num_rows)]
+
+
+def _tail_task(
+    where: str,
+    runs: Sequence[tuple[TailRun, LiveRows]],
+    columns: tuple[str, ...],
+    filter: str | None,
+    limit: int | None,
+) -> RowsTask:
+    considered = sum(run.rows.num_rows for run, _ in runs)
+    parts = []
+    for run, live in runs:
+        rows = run.rows.drop_columns([TOMBSTONE])
+        parts.append(rows if live.all() else rows.filter(pa.array(live)))
+    rows = pa.concat_tables(parts)
+    if filter is not None and rows.num_rows:
+        rows = rows.take(pa.array(matching_rows(rows, filter)))
+    first, last = runs[0][0].first_position, runs[-1][0].last_position
+    label = f"{where}, wal positions {first} to {last}"
+    # A table without columns would forget how many rows it has: a count keeps one.
+    shown = rows.select(list(columns or rows.schema.names[:1]))
+    return RowsTask(label, shown.slice(0, limit), considered)
+
+
+def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Refuse a projection that names a column twice or one the table does not have.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column.
+    """
+    if isinstance(columns, str):
+        raise SchemaError(f"columns must be a list of names, got the text {columns!r}", where="columns")
+    seen: set[str] = set()
+    for name in columns:
+        if name not in schema.names:
+            raise SchemaError(
+                f"the table has no column {name!r}",
+                where="columns",
+                hint=f"The columns are {', '.join(schema.names)}",
+            )
+        if name in seen:
+            raise SchemaError(f"column {name!r} is asked for twice", where="columns")
+        seen.add(name)

@@ -1,0 +1,86 @@
+"""A scan: rows of the merged view, by column, condition and limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from weir.read.plan import ScanPlan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Scan"]
+
+_MAX_PARALLEL_TASKS = 8
+
+
+class Scan:
+    """A scan that has not run yet. Each of its methods runs it anew, on a snapshot of its own.
+
+    Made by :meth:`weir.table.Table.scan`. The order of rows is not defined.
+
+    Parameters
+    ----------
+    plan : callable
+        Takes the snapshot and plans the scan; its argument says whether only a count is wanted.
+    """
+
+    def __init__(self, plan: Callable[[bool], ScanPlan]) -> None:
+        self._plan = plan
+
+    def plan(self) -> ScanPlan:
+        """Return the plan: every source that would be read, and what was pruned."""
+        return self._plan(False)
+
+    def explain(self) -> str:
+        """Return the plan as text, one source per line."""
+        return self.plan().describe()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches, one source after the other."""
+        yield from self._stream(self.plan())
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as a table. Sources are read in parallel."""
+        plan = self.plan()
+        if plan.limit is not None:
+            return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
+        if len(plan.tasks) == 1:
+            return _as_schema(plan.tasks[0].table(), plan.schema)
+        with ThreadPoolExecutor(min(len(plan.tasks), _MAX_PARALLEL_TASKS), "weir-scan") as pool:
+            tables = list(pool.map(lambda task: task.table(), plan.tasks))
+        return pa.concat_tables([_as_schema(table, plan.schema) for table in tables])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame."""
+        return self.to_table().to_pandas()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream, which also hands them to anything that speaks Arrow."""
+        plan = self.plan()
+        return pa.RecordBatchReader.from_batches(plan.schema, self._stream(plan))
+
+    def count(self) -> int:
+        """Return how many rows there are, without reading the columns."""
+        plan = self._plan(True)
+        total = sum(task.count() for task in plan.tasks)
+        return total if plan.limit is None else min(total, plan.limit)
+
+    def _stream(self, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+        left = plan.limit
+        for task in plan.tasks:
+            if left is not None and left <= 0:
+                return
+            for batch in task.batches(left):
+                if batch.num_rows:
+                    yield from _as_schema(pa.Table.from_batches([batch]), plan.schema).to_batches()
+                    if left is not None:
+                        left -= batch.num_rows
+
+
+def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table if table.schema.equals(schema, check_metadata=True) else table.cast(schema)

@@ -1,0 +1,147 @@
+"""What a reader knows of one shard: its newest manifest and the WAL tail no generation covers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.format.shard_manifest import ShardManifest
+from weir.read.tail import TailRun
+from weir.shard.manifest_store import read_latest_manifest
+from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
+from weir.storage.interface import ObjectStore
+
+__all__ = ["ShardReader", "ShardView"]
+
+_MAX_RUNS = 16
+_MANIFEST_TRUST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """A consistent cut of one shard.
+
+    Parameters
+    ----------
+    manifest : ShardManifest
+        The shard's manifest.
+    tail : tuple of TailRun
+        The WAL entries after the manifest's flushed generations, oldest first.
+    last_position : int
+        The last WAL position the view includes.
+    """
+
+    manifest: ShardManifest
+    tail: tuple[TailRun, ...]
+    last_position: int
+
+    @property
+    def shard_id(self) -> UUID:
+        """The shard."""
+        return self.manifest.shard_id
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for two views exactly if they show the same rows in the same sources."""
+        return (self.shard_id, self.manifest.version, self.last_position)
+
+    @property
+    def tail_rows(self) -> int:
+        """Rows in the WAL tail."""
+        return sum(run.rows.num_rows for run in self.tail)
+
+
+class ShardReader:
+    """Follows one shard. Keeps what it has read, so that following costs only what is new.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    shard_id : UUID
+        The shard.
+    schema : Schema
+        Schema of the rows: the table's columns and ``_tombstone``.
+    key_columns : tuple of str
+        Primary-key columns.
+    namespace : str
+        Identity of the table.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        shard_id: UUID,
+        schema: pa.Schema,
+        key_columns: tuple[str, ...],
+        *,
+        namespace: str,
+    ) -> None:
+        self._store = store
+        self._shard_id = shard_id
+        self._schema = schema
+        self._key_columns = key_columns
+        self._wal = Wal(store, shard_id, namespace=namespace)
+        self._view: ShardView | None = None
+        self._manifest_read_at = 0.0
+
+    def refresh(self, *, reload_manifest: bool = False) -> ShardView | None:
+        """Return the shard as it is now, or None if it has no manifest.
+
+        One round trip when nothing has been written since the last call: the probe for the next WAL
+        entry. If there is none, nothing the shard shows can have changed: a flush moves rows into a
+        generation without changing them. The manifest is still read again now and then, because
+        garbage collection may remove entries that a generation has long covered, and always when
+        ``reload_manifest`` asks for it.
+        """
+        now = time.monotonic()
+        view = self._view
+        stale = now - self._manifest_read_at > _MANIFEST_TRUST_SECONDS
+        if view is None or stale or reload_manifest:
+            manifest = read_latest_manifest(
+                self._store, self._shard_id, known=None if view is None else view.manifest
+            )
+            if manifest is None:
+                return None
+            self._manifest_read_at = now
+            view = self._rebased(view, manifest)
+        entries = list(self._wal.read_from(view.last_position + 1))
+        followed = self._followed(view, entries)
+        if any(item.entry.header.fence for item in entries):
+            # Someone claimed the shard, and may have published generations without a WAL entry.
+            manifest = read_latest_manifest(self._store, self._shard_id, known=view.manifest)
+            assert manifest is not None
+            self._manifest_read_at = now
+            followed = self._rebased(followed, manifest)
+        self._view = followed
+        return followed
+
+    def _rebased(self, view: ShardView | None, manifest: ShardManifest) -> ShardView:
+        """Put ``view`` on a newer manifest: what its generations cover leaves the tail."""
+        start = first_unflushed_position(manifest)
+        if view is None or view.last_position < start - 1:
+            tail = self._runs(list(self._wal.read_tail(manifest)), ())
+            return ShardView(manifest, tail, tail[-1].last_position if tail else max(start - 1, 0))
+        kept = (run.split_after(start - 1) for run in view.tail)
+        return replace(view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
+
+    def _followed(self, view: ShardView, entries: Sequence[PositionedEntry]) -> ShardView:
+        """Add the entries written after ``view``."""
+        if not entries:
+            return view
+        return replace(view, tail=self._runs(entries, view.tail), last_position=entries[-1].position)
+
+    def _runs(self, entries: Sequence[PositionedEntry], tail: tuple[TailRun, ...]) -> tuple[TailRun, ...]:
+        if not entries:
+            return tail
+        runs = [*tail, TailRun(self._shard_id, entries, self._schema, self._key_columns)]
+        # Few runs of similar size keep the work per read small: neighbours of which the older is
+        # not much the larger are joined, so a run is rebuilt about as often as its size doubles.
+        while len(runs) > 1 and (len(runs) > _MAX_RUNS or len(runs[-2].entries) < 2 * len(runs[-1].entries)):
+            last = runs.pop()
+            runs[-1] = runs[-1].joined(last)
+        return tuple(runs)

@@ -1,0 +1,240 @@
+"""What one read sees: a base table version and a view of every shard, as one consistent cut.
+
+Lance MemWAL spec, "Reader Consistency".
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.base.published import published_shards
+from weir.base.table import BaseTable
+from weir.errors import ConflictError, OptionError
+from weir.format.shard_manifest import FlushedGeneration
+from weir.format.wal_entry import wal_schema
+from weir.read.shard_view import ShardReader, ShardView
+from weir.shard.manifest_store import list_shards
+from weir.storage.interface import ObjectStore
+
+__all__ = ["STRONG", "Consistency", "ReadSnapshot", "SnapshotReader", "bounded"]
+
+_MAX_ATTEMPTS = 8
+_MAX_PARALLEL_PROBES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """How fresh a read has to be.
+
+    Parameters
+    ----------
+    kind : str
+        ``"strong"``: every write acknowledged before the read began is seen (invariant I12).
+        ``"bounded"``: what was true at most ``max_staleness_ms`` milliseconds ago.
+        ``"snapshot"``: the base table and the shard snapshots published in the MemWAL index.
+    max_staleness_ms : int
+        For ``"bounded"``, milliseconds.
+    """
+
+    kind: str
+    max_staleness_ms: int = 0
+
+    @classmethod
+    def parse(cls, text: str | Consistency) -> Consistency:
+        """Read ``"strong"``, ``"snapshot"`` or ``"bounded(MILLISECONDS)"``.
+
+        Raises
+        ------
+        OptionError
+            If the text is none of them.
+
+        Examples
+        --------
+        >>> Consistency.parse("bounded(250)").max_staleness_ms
+        250
+        """
+        if isinstance(text, Consistency):
+            return text
+        if text in ("strong", "snapshot"):
+            return cls(text)
+        found = re.fullmatch(r"bounded\(\s*(\d+)\s*(?:ms)?\s*\)", text) if isinstance(text, str) else None
+        if found is None:
+            raise OptionError(
+                f"unknown consistency {text!r}",
+                where="consistency",
+                hint="Use 'strong', 'snapshot' or 'bounded(500)' with milliseconds",
+            )
+        return bounded(int(found.group(1)))
+
+    def __str__(self) -> str:
+        """Return the text that :meth:`parse` reads."""
+        return f"bounded({self.max_staleness_ms})" if self.kind == "bounded" else self.kind
+
+
+STRONG = Consistency("strong")
+
+
+def bounded(milliseconds: int) -> Consistency:
+    """Return the consistency of reads that may be up to ``milliseconds`` behind.
+
+    Examples
+    --------
+    >>> str(bounded(500))
+    'bounded(500)'
+    """
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int) or milliseconds < 0:
+        raise OptionError(
+            f"bounded() takes a whole number of milliseconds of at least 0, got {milliseconds!r}",
+            where="consistency",
+        )
+    return Consistency("bounded", milliseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshot:
+    """A consistent cut of a table.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table, pinned at a version.
+    shards : tuple of ShardView
+        Every shard, by ascending id.
+    """
+
+    base: BaseTable
+    shards: tuple[ShardView, ...]
+
+    def unmerged(self, view: ShardView) -> tuple[FlushedGeneration, ...]:
+        """Return the flushed generations of a shard that the base table does not contain, ascending.
+
+        A generation that is listed though it has been merged must be left out: it would outrank
+        newer rows of the base table.
+        """
+        merged = self.base.details.merged_generation(view.shard_id)
+        listed = (one for one in view.manifest.flushed_generations if one.generation > merged)
+        return tuple(sorted(listed, key=lambda one: one.generation))
+
+
+class SnapshotReader:
+    """Takes snapshots of one table, remembering what it has seen of every shard.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    base : BaseTable
+        The base table at any version.
+    """
+
+    def __init__(self, store: ObjectStore, base: BaseTable) -> None:
+        self._store = store
+        self._base = base
+        self._shards: dict[UUID, ShardReader] = {}
+        self._lock = threading.Lock()
+        self._latest: tuple[float, ReadSnapshot] | None = None
+
+    def take(self, consistency: Consistency) -> ReadSnapshot:
+        """Return a snapshot at least as fresh as ``consistency`` asks."""
+        if consistency.kind == "snapshot":
+            return self._published()
+        if consistency.kind == "bounded":
+            latest = self._latest
+            if latest is not None and (time.monotonic() - latest[0]) * 1000 <= consistency.max_staleness_ms:
+                return latest[1]
+        began = time.monotonic()
+        with self._lock:
+            snapshot = self._current()
+            self._latest = (began, snapshot)
+        return snapshot
+
+    def take_newest(self) -> ReadSnapshot:
+        """Return a strong snapshot with the newest manifest of every shard.
+
+        A strong read may see a flushed generation's rows in the WAL tail still. Services that work on
+        generations need the manifests themselves.
+        """
+        with self._lock:
+            return self._current(reload_manifests=True)
+
+    def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
+        base = self._base
+        for _ in range(_MAX_ATTEMPTS):
+            # The base first: what it lacks is then still listed by the manifests read after it,
+            # unless collected meanwhile, which shows as a gap.
+            base = base.latest()
+            shards = self._views(
+                list_shards(self._store), lambda reader: reader.refresh(reload_manifest=reload_manifests)
+            )
+            ahead = [view.shard_id for view in shards if _base_is_ahead(base, view)]
+            if ahead:
+                again = {
+                    view.shard_id: view
+                    for view in self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
+                }
+                shards = tuple(again.get(view.shard_id, view) for view in shards)
+                if any(_base_is_ahead(base, view) for view in shards):
+                    continue
+            snapshot = ReadSnapshot(base, shards)
+            if all(_complete(snapshot, view) for view in shards) or base.latest().version == base.version:
+                self._base = base
+                return snapshot
+        raise ConflictError(
+            f"the table kept changing while a consistent view of it was read, {_MAX_ATTEMPTS} times over",
+            where=self._store.uri,
+            hint="Read again, or merge less often",
+        )
+
+    def _views(
+        self, shard_ids: Collection[UUID], refresh: Callable[[ShardReader], ShardView | None]
+    ) -> tuple[ShardView, ...]:
+        readers = [self._reader(shard_id) for shard_id in shard_ids]
+        if len(readers) > 1 and not self._store.is_local:
+            with ThreadPoolExecutor(min(len(readers), _MAX_PARALLEL_PROBES)) as pool:
+                views = list(pool.map(refresh, readers))
+        else:
+            views = [refresh(reader) for reader in readers]
+        return tuple(view for view in views if view is not None)
+
+    def _reader(self, shard_id: UUID) -> ShardReader:
+        reader = self._shards.get(shard_id)
+        if reader is None:
+            reader = self._shards[shard_id] = ShardReader(
+                self._store,
+                shard_id,
+                self._row_schema,
+                self._base.primary_key,
+                namespace=self._base.identity,
+            )
+        return reader
+
+    @property
+    def _row_schema(self) -> pa.Schema:
+        return wal_schema(self._base.schema)
+
+    def _published(self) -> ReadSnapshot:
+        with self._lock:
+            self._base = base = self._base.latest()
+        # A published snapshot may list what has been merged or lack what has been flushed since:
+        # it costs freshness, never correctness.
+        return ReadSnapshot(base, tuple(ShardView(manifest, (), 0) for manifest in published_shards(base)))
+
+
+def _base_is_ahead(base: BaseTable, view: ShardView) -> bool:
+    """Whether the base table contains a generation that the view still shows as its tail."""
+    return base.details.merged_generation(view.shard_id) >= view.manifest.current_generation
+
+
+def _complete(snapshot: ReadSnapshot, view: ShardView) -> bool:
+    """Whether every generation flushed so far is either merged or listed."""
+    merged = snapshot.base.details.merged_generation(view.shard_id)
+    unmerged = snapshot.unmerged(view)
+    return len(unmerged) == max(view.manifest.current_generation - 1 - merged, 0)

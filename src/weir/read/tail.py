@@ -1,0 +1,96 @@
+"""The unflushed part of a shard as readers see it: runs of consecutive WAL entries, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.format.conform import conform_batch
+from weir.format.wal_entry import TOMBSTONE
+from weir.read.keys import KeyIndex, KeySet
+from weir.shard.wal import PositionedEntry
+
+__all__ = ["TailRun"]
+
+
+class TailRun:
+    """Consecutive WAL entries of one shard.
+
+    Parameters
+    ----------
+    shard_id : UUID
+        The shard.
+    entries : sequence of PositionedEntry
+        The entries, in order of position.
+    schema : Schema
+        Schema the rows are given: the table's columns and ``_tombstone``.
+    key_columns : tuple of str
+        Primary-key columns.
+    """
+
+    def __init__(
+        self,
+        shard_id: UUID,
+        entries: Sequence[PositionedEntry],
+        schema: pa.Schema,
+        key_columns: tuple[str, ...],
+    ) -> None:
+        self.shard_id = shard_id
+        self.entries = tuple(entries)
+        self.first_position = entries[0].position
+        self.last_position = entries[-1].position
+        self._schema = schema
+        self._key_columns = key_columns
+
+    @property
+    def identity(self) -> Hashable:
+        """What tells this run from every other source of the table, for caches."""
+        return ("tail", self.shard_id, self.first_position, self.last_position)
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return f"wal positions {self.first_position} to {self.last_position}"
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """Every row, tombstones included, in write order."""
+        batches = [
+            conform_batch(batch, self._schema, where=f"shard {self.shard_id}, WAL position {item.position}")
+            for item in self.entries
+            for batch in item.entry.batches
+        ]
+        return pa.Table.from_batches(batches, self._schema)
+
+    @cached_property
+    def index(self) -> KeyIndex:
+        """From keys to rows."""
+        return KeyIndex.build(KeySet([self.rows.column(name) for name in self._key_columns]))
+
+    @cached_property
+    def tombstones(self) -> npt.NDArray[np.bool_]:
+        """Which rows are deletes."""
+        column = self.rows.column(TOMBSTONE).combine_chunks()
+        result: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
+        return result
+
+    def split_after(self, position: int) -> TailRun | None:
+        """Return the part after ``position``, or None if there is none."""
+        if position < self.first_position:
+            return self
+        rest = [item for item in self.entries if item.position > position]
+        return TailRun(self.shard_id, rest, self._schema, self._key_columns) if rest else None
+
+    def joined(self, other: TailRun) -> TailRun:
+        """Return this run and ``other``, which follows it, as one."""
+        return TailRun(self.shard_id, self.entries + other.entries, self._schema, self._key_columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the entries take in memory."""
+        return sum(item.entry.nbytes for item in self.entries)
