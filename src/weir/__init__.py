@@ -1,0 +1,44 @@
+"""Weir: stream fresh rows into Lance tables.
+
+Upserts and deletes are durable when acknowledged, visible to strong readers at once, and merged into
+the table by jobs that run beside the writers. See :func:`weir.create` for an example.
+"""
+
+from __future__ import annotations
+
+from weir import errors
+from weir.read.snapshot import bounded
+from weir.sharding.shard_by import (
+    bucket,
+    day,
+    expression,
+    hour,
+    identity,
+    month,
+    multi_bucket,
+    truncate,
+    unsharded,
+    year,
+)
+from weir.table import Table, create, open
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Table",
+    "__version__",
+    "bounded",
+    "bucket",
+    "create",
+    "day",
+    "errors",
+    "expression",
+    "hour",
+    "identity",
+    "month",
+    "multi_bucket",
+    "open",
+    "truncate",
+    "unsharded",
+    "year",
+]

@@ -1,0 +1,389 @@
+"""What callers may pass as rows and keys, brought into the table's schema and checked before the WAL.
+
+Invariant I10: bad input changes nothing; the error names column, row and reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.errors import InputError, KeyValueError, SchemaError
+from weir.format.wal_entry import TOMBSTONE
+
+__all__ = [
+    "RowInput",
+    "as_key_table",
+    "as_row_tables",
+    "check_deletable",
+    "tombstone_batches",
+    "upsert_batches",
+]
+
+RowInput: TypeAlias = Any
+"""Arrow table, record batch or reader, pandas or polars data frame, anything else that exports an
+Arrow stream, a list of dicts, or a dict of columns."""
+
+
+def as_row_tables(data: RowInput, schema: pa.Schema, primary_key: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Yield ``data`` in the table's schema, checked.
+
+    A stream (record batch reader) comes batch by batch, everything else as one table, so that
+    nothing of it is used before all of it has been checked.
+
+    Raises
+    ------
+    InputError
+        If ``data`` is of a kind Weir does not take.
+    SchemaError
+        If a column is unknown, doubled or of a type that does not fit, or a required one is missing.
+    KeyValueError
+        If a key column is missing or a key is null.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        for batch in data:
+            yield _conformed(pa.Table.from_batches([batch]), schema, primary_key)
+    else:
+        yield _conformed(_as_table(data, schema), schema, primary_key)
+
+
+def as_key_table(
+    keys: RowInput,
+    schema: pa.Schema,
+    primary_key: tuple[str, ...],
+    *,
+    also: Collection[str] = (),
+) -> pa.Table:
+    """Return keys as a table of the primary-key columns.
+
+    Parameters
+    ----------
+    keys : list, Array, table-like
+        For a single-column key: a list or Arrow array of values. For any key: whole rows, or tables,
+        data frames, dicts or tuples that hold the key columns; other columns are ignored.
+    also : collection of str
+        Columns outside the key that are needed as well, because they decide the shard.
+
+    Raises
+    ------
+    KeyValueError
+        If a key column is missing or a key is null.
+    SchemaError
+        If a value does not fit the type of its key column.
+    """
+    key_schema = pa.schema([schema.field(name) for name in primary_key])
+    if isinstance(keys, (str, bytes)) or _is_single(keys):
+        raise InputError(
+            f"keys must be a list, an array or a table of keys, got {keys!r}",
+            where="keys",
+            hint=f"For one key pass a list of one: [{keys!r}]",
+        )
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)) and not isinstance(keys, pa.StructArray):
+        keys = pa.table({_only(primary_key): keys})
+    elif isinstance(keys, Sequence) and not (keys and isinstance(keys[0], Mapping)):
+        keys = _keys_from_values(keys, key_schema, primary_key)
+    table = _as_table(keys, key_schema)
+    missing = [name for name in primary_key if name not in table.schema.names]
+    if missing:
+        raise _missing_key(missing[0], primary_key)
+    outside = [name for name in schema.names if name in also and name not in primary_key]
+    for name in outside:
+        if name not in table.schema.names:
+            raise KeyValueError(
+                f"column {name!r} decides the shard of a row and is missing from the keys",
+                where=name,
+                hint="Pass rows that hold it, not keys alone",
+            )
+    wanted = pa.schema([*key_schema, *(schema.field(name) for name in outside)])
+    return _conformed(table.select(wanted.names), wanted, primary_key)
+
+
+def check_deletable(schema: pa.Schema, primary_key: tuple[str, ...]) -> None:
+    """Refuse deletes on a table whose tombstones could not be stored.
+
+    A tombstone carries the key and nulls.
+
+    Raises
+    ------
+    SchemaError
+        Naming the columns that are not nullable.
+    """
+    required = [field.name for field in schema if not field.nullable and field.name not in primary_key]
+    if required:
+        raise SchemaError(
+            f"rows of this table cannot be deleted: {', '.join(required)} cannot be null, and a "
+            "tombstone holds nulls outside the key",
+            where=", ".join(required),
+            hint="Create the table with these columns nullable",
+        )
+
+
+def upsert_batches(rows: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return checked rows as batches of WAL entries."""
+    return [
+        pa.RecordBatch.from_arrays([*batch.columns, _flags(batch.num_rows, False)], schema=wal_schema)
+        for batch in rows.to_batches()
+        if batch.num_rows
+    ]
+
+
+def tombstone_batches(keys: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return checked keys as batches of tombstones."""
+    batches = []
+    for batch in keys.to_batches():
+        if not batch.num_rows:
+            continue
+        columns = [
+            batch.column(field.name)
+            if field.name in keys.schema.names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in wal_schema
+            if field.name != TOMBSTONE
+        ]
+        columns.append(_flags(batch.num_rows, True))
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=wal_schema))
+    return batches
+
+
+def _flags(count: int, value: bool) -> pa.Array:
+    return pa.repeat(pa.scalar(value), count)
+
+
+def _is_single(keys: object) -> bool:
+    if isinstance(keys, Mapping):
+        return not _columns(keys)
+    return keys is None or isinstance(keys, (int, float))
+
+
+def _columns(data: Mapping[Any, Any]) -> bool:
+    """Whether a dict holds columns rather than the values of one row."""
+    return bool(data) and all(
+        isinstance(value, (Sequence, pa.Array, pa.ChunkedArray)) and not isinstance(value, (str, bytes))
+        for value in data.values()
+    )
+
+
+def _only(primary_key: tuple[str, ...]) -> str:
+    if len(primary_key) > 1:
+        raise KeyValueError(
+            f"the primary key has {len(primary_key)} columns ({', '.join(primary_key)}); an array holds one",
+            where="keys",
+            hint="Pass a table, dicts or tuples with every key column",
+        )
+    return primary_key[0]
+
+
+def _keys_from_values(keys: Sequence[Any], schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Table:
+    if len(primary_key) == 1:
+        columns: list[Sequence[Any]] = [
+            [one[0] if isinstance(one, tuple) and len(one) == 1 else one for one in keys]
+        ]
+    else:
+        for row, key in enumerate(keys):
+            if not isinstance(key, (tuple, list)) or len(key) != len(primary_key):
+                raise KeyValueError(
+                    f"key {row} is {key!r}; a key of this table has {len(primary_key)} values: "
+                    f"{', '.join(primary_key)}",
+                    where=f"keys[{row}]",
+                )
+        columns = list(zip(*keys, strict=True)) if keys else [[] for _ in primary_key]
+    arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(list(values), type=field.type)
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+        TypeError,
+    ) as error:
+        raise SchemaError(
+            f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
+            where=field.name,
+        ) from error
+
+
+def _as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.StructArray):
+        return pa.Table.from_batches([pa.RecordBatch.from_struct_array(data)])
+    if isinstance(data, Mapping):
+        return _from_columns(data, schema)
+    if type(data).__module__.split(".")[0] == "pandas":
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        if all(isinstance(row, Mapping) for row in data):
+            return _from_dicts(data, schema)
+        if data and all(isinstance(batch, pa.RecordBatch) for batch in data):
+            return pa.Table.from_batches(list(data))
+    raise InputError(
+        f"rows cannot be taken from {type(data).__name__}",
+        where="data",
+        hint="Pass an Arrow table, batch or reader, a pandas or polars data frame, or a list of dicts",
+    )
+
+
+def _from_columns(data: Mapping[Any, Any], schema: pa.Schema) -> pa.Table:
+    columns = {}
+    for name, values in data.items():
+        known = name in schema.names and not isinstance(values, (pa.Array, pa.ChunkedArray))
+        columns[str(name)] = _array(values, schema.field(name)) if known else values
+    try:
+        return pa.table(columns)
+    except (pa.ArrowInvalid, TypeError, ValueError) as error:
+        raise SchemaError(f"the columns do not make a table: {error}", where="data") from error
+
+
+def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    columns = {}
+    for name in names:
+        if name not in schema.names:
+            raise _unknown(str(name), schema)
+        columns[name] = _array([row.get(name) for row in rows], schema.field(name))
+    if not names:
+        return schema.empty_table() if not rows else pa.table({"": pa.nulls(len(rows))}).select([])
+    return pa.table(columns)
+
+
+def _conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Table:
+    names = table.schema.names
+    if names == schema.names:
+        columns = table.columns
+    else:
+        _check_names(names, schema, primary_key)
+        columns = [
+            table.column(field.name)
+            if field.name in names
+            else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+            for field in schema
+        ]
+    fitted = []
+    for field, column in zip(schema, columns, strict=True):
+        if column.type != field.type:
+            column = _cast(column, field)
+        if (column.null_count and not field.nullable) or (column.null_count and field.name in primary_key):
+            _refuse_null(column, field.name, primary_key)
+        fitted.append(column)
+    return pa.Table.from_arrays(fitted, schema=schema)
+
+
+def _check_names(names: Sequence[str], schema: pa.Schema, primary_key: tuple[str, ...]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SchemaError(f"column {name!r} occurs twice in the data", where=name)
+        seen.add(name)
+        if name not in schema.names:
+            raise _unknown(name, schema)
+    for name in primary_key:
+        if name not in seen:
+            raise _missing_key(name, primary_key)
+    for field in schema:
+        if field.name not in seen and not field.nullable:
+            raise SchemaError(
+                f"column {field.name!r} is missing and cannot be null",
+                where=field.name,
+                hint="Add the column to the data",
+            )
+
+
+def _unknown(name: str, schema: pa.Schema) -> SchemaError:
+    return SchemaError(
+        f"the table has no column {name!r}",
+        where=name,
+        hint=f"The columns are {', '.join(schema.names)}",
+    )
+
+
+def _missing_key(name: str, primary_key: tuple[str, ...]) -> KeyValueError:
+    return KeyValueError(
+        f"primary-key column {name!r} is missing from the data",
+        where=name,
+        hint=f"Every row needs its key: {', '.join(primary_key)}",
+    )
+
+
+def _refuse_null(column: pa.ChunkedArray, name: str, primary_key: tuple[str, ...]) -> None:
+    row = int(pc.index(column.is_null(), True).as_py())
+    if name in primary_key:
+        raise KeyValueError(f"primary-key column {name!r} is null in row {row}", where=f"{name}, row {row}")
+    raise SchemaError(f"column {name!r} cannot be null and is null in row {row}", where=f"{name}, row {row}")
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if not _fits(column.type, field.type):
+        raise SchemaError(
+            f"column {field.name!r} is of type {column.type} where the table has {field.type}",
+            where=field.name,
+            hint=f"Cast it to {field.type} first",
+        )
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(
+            f"column {field.name!r} has a value that does not fit {field.type}: {error}",
+            where=field.name,
+        ) from error
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of one type are meant as values of another: same kind, perhaps another width."""
+    types = pa.types
+    if given == wanted or types.is_null(given):
+        return True
+    if types.is_dictionary(given):
+        return _fits(given.value_type, wanted)
+    if types.is_dictionary(wanted):
+        return _fits(given, wanted.value_type)
+    if _is_list(given) and _is_list(wanted):
+        return _fits(given.value_type, wanted.value_type)
+    if types.is_struct(given) and types.is_struct(wanted):
+        same = [field.name for field in given] == [field.name for field in wanted]
+        return same and all(_fits(a.type, b.type) for a, b in zip(given, wanted, strict=True))
+    kinds = (
+        (types.is_integer, types.is_integer),
+        (types.is_integer, types.is_floating),
+        (types.is_floating, types.is_floating),
+        (types.is_integer, types.is_decimal),
+        (types.is_decimal, types.is_decimal),
+        (_is_text, _is_text),
+        (_is_binary, _is_binary),
+        (types.is_date, types.is_date),
+        (types.is_time, types.is_time),
+        (types.is_duration, types.is_duration),
+    )
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return (given.tz is None) == (wanted.tz is None)
+    return any(one(given) and other(wanted) for one, other in kinds)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

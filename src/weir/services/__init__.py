@@ -1,0 +1,1 @@
+"""What runs beside writers and readers: merge and status, as plan, tasks and commit."""

@@ -1,0 +1,265 @@
+"""Bad input changes nothing, and the error says what, where and what to do (invariant I10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.errors import (
+    CorruptionError,
+    FilterError,
+    InputError,
+    KeyValueError,
+    OptionError,
+    SchemaError,
+    ShardingError,
+    TableExistsError,
+    TableNotFoundError,
+    UriError,
+    WeirError,
+)
+from weir.format import layout
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("vector", pa.list_(pa.float32(), 2)),
+    ]
+)
+GOOD = {"id": 1, "name": "a", "vector": [1.0, 2.0]}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    return weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
+
+
+def files(table: weir.Table) -> set[str]:
+    return {str(path) for path in Path(table.uri).rglob("*") if path.is_file()}
+
+
+BAD_ROWS: dict[str, tuple[Any, type[WeirError], str]] = {
+    "wrong type": ([{**GOOD, "name": 7}], SchemaError, "'name'"),
+    "wrong type in an Arrow column": (
+        pa.table({"id": [1], "name": [7]}),
+        SchemaError,
+        "'name' is of type int64 where the table has string",
+    ),
+    "text where a number belongs": (pa.table({"id": ["1"]}), SchemaError, "'id'"),
+    "number out of range": ([{**GOOD, "id": 2**63}], SchemaError, "'id'"),
+    "missing key": ([{"name": "a"}], KeyValueError, "'id' is missing"),
+    "null key": ([GOOD, {**GOOD, "id": None}], KeyValueError, "'id' is null in row 1"),
+    "unknown column": ([{**GOOD, "colour": "red"}], SchemaError, "no column 'colour'.*id, name, vector"),
+    "duplicate column": (
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"]),
+        SchemaError,
+        "'id' occurs twice",
+    ),
+    "vector of another length": ([{**GOOD, "vector": [1.0]}], SchemaError, "'vector'"),
+    "columns of different lengths": ({"id": [1, 2], "name": ["a"]}, SchemaError, "do not make a table"),
+    "not rows at all": (42, InputError, "int"),
+    "text": ("rows", InputError, "str"),
+    "a list of numbers": ([1, 2], InputError, "list"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+@pytest.mark.parametrize("wait", [True, False])
+def test_bad_rows(table: weir.Table, case: str, wait: bool) -> None:
+    data, kind, message = BAD_ROWS[case]
+    before = files(table)
+    with table.writer(flush_on_close=False) as writer:
+        with pytest.raises(kind, match=message):
+            writer.upsert(data, wait=wait)
+        assert files(table) == before
+        assert writer.epochs == {}
+        writer.upsert([GOOD])
+    assert table.scan().count() == 1
+
+
+def test_a_bad_row_among_good_ones_writes_none(table: weir.Table) -> None:
+    with table.writer() as writer, pytest.raises(KeyValueError):
+        writer.upsert([*({**GOOD, "id": n} for n in range(100)), {**GOOD, "id": None}])
+    assert table.scan().count() == 0
+
+
+BAD_KEYS: dict[str, tuple[Any, type[WeirError], str]] = {
+    "null": ([1, None], KeyValueError, "null in row 1"),
+    "text": ("1", InputError, "list"),
+    "one value": (1, InputError, r"pass a list of one: \[1\]"),
+    "wrong type": (["one"], SchemaError, "'id'"),
+    "key column missing": (pa.table({"name": ["a"]}), KeyValueError, "'id' is missing"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_KEYS)
+def test_bad_keys(table: weir.Table, case: str) -> None:
+    keys, kind, message = BAD_KEYS[case]
+    before = files(table)
+    with table.writer() as writer, pytest.raises(kind, match=message):
+        writer.delete(keys)
+    assert files(table) == before
+    with pytest.raises(kind, match=message):
+        table.get(keys)
+
+
+def test_composite_keys_must_be_whole(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.int32(), nullable=False)])
+    table = weir.create(tmp_path / "t", schema, primary_key=["a", "b"], fsync=False)
+    for keys in ([("x",)], ["x"], pa.array(["x"])):
+        with pytest.raises(KeyValueError, match="a, b"):
+            table.get(keys)
+    with pytest.raises(KeyValueError, match="'b' is missing"):
+        table.get([{"a": "x"}])
+    with table.writer() as writer:
+        writer.upsert([{"a": "x", "b": 1}])
+        assert table.get([("x", 1), ("x", 2)]).num_rows == 1
+
+
+def test_delete_needs_nullable_columns(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64(), nullable=False)])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    before = files(table)
+    with table.writer() as writer:
+        with pytest.raises(SchemaError, match=r"cannot be deleted: n .*nullable"):
+            writer.delete([1])
+        with pytest.raises(SchemaError, match="'n' is missing"):
+            writer.upsert([{"id": 1}])
+        with pytest.raises(SchemaError, match="'n' cannot be null and is null in row 1"):
+            writer.upsert([{"id": 1, "n": 1}, {"id": 2, "n": None}])
+    assert files(table) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["id >", "nope = 1", "id = 'x' AND", "", "id + 1", "SELECT 1", "id = 1; DROP TABLE t", 7]
+)
+def test_bad_filters(table: weir.Table, text: Any) -> None:
+    with pytest.raises(FilterError):
+        table.scan(filter=text)
+
+
+def test_filter_error_names_the_columns(table: weir.Table) -> None:
+    with pytest.raises(FilterError, match="id, name, vector"):
+        table.scan(filter="nope = 1")
+
+
+@pytest.mark.parametrize(
+    ("scan", "kind"),
+    [
+        ({"columns": ["nope"]}, SchemaError),
+        ({"columns": ["id", "id"]}, SchemaError),
+        ({"columns": "id"}, SchemaError),
+        ({"limit": -1}, OptionError),
+        ({"limit": True}, OptionError),
+        ({"consistency": "eventual"}, OptionError),
+        ({"consistency": "bounded(-1)"}, OptionError),
+        ({"consistency": 3}, OptionError),
+    ],
+)
+def test_bad_scan_options(table: weir.Table, scan: dict[str, Any], kind: type[WeirError]) -> None:
+    with pytest.raises(kind):
+        table.scan(**scan)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_memtable_row": 1},
+        {"max_memtable_rows": 0},
+        {"max_memtable_bytes": 1.5},
+        {"max_wal_delay": -1},
+        {"max_wal_delay": float("nan")},
+        {"backpressure_timeout": "1s"},
+        {"flush_on_close": "no"},
+    ],
+)
+def test_bad_writer_options(table: weir.Table, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        table.writer(**options)
+
+
+NULLABLE_KEY = pa.schema([("id", pa.int64()), ("name", pa.string())])
+BAD_TABLES: dict[str, tuple[dict[str, Any], type[WeirError]]] = {
+    "no such key column": ({"primary_key": "nope"}, SchemaError),
+    "key column twice": ({"primary_key": ["id", "id"]}, SchemaError),
+    "no key": ({"primary_key": []}, SchemaError),
+    "float key": ({"schema": pa.schema([pa.field("id", pa.float64(), nullable=False)])}, SchemaError),
+    "reserved column": ({"schema": SCHEMA.append(pa.field("_tombstone", pa.bool_()))}, SchemaError),
+    "duplicate column": ({"schema": SCHEMA.append(pa.field("name", pa.string()))}, SchemaError),
+    "shard by a missing column": ({"shard_by": weir.bucket("nope", 2)}, SchemaError),
+    "shard by a column outside the key": ({"shard_by": weir.bucket("name", 2)}, ShardingError),
+    "year of a number": ({"shard_by": weir.year("id")}, ShardingError),
+    "expression that does not parse": (
+        {"shard_by": weir.expression("col0 +", ["id"], result_type="int64")},
+        ShardingError,
+    ),
+    "expression that is not deterministic": (
+        {"shard_by": weir.expression("random()", ["id"], result_type="float64")},
+        ShardingError,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_bad_tables(tmp_path: Path, case: str) -> None:
+    options, kind = BAD_TABLES[case]
+    with pytest.raises(kind):
+        weir.create(tmp_path / "t", **{"schema": SCHEMA, "primary_key": "id", "fsync": False, **options})
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    # The same place is still free for a good table.
+    weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+
+
+@pytest.mark.parametrize("make", [lambda: weir.bucket("id", 0), lambda: weir.truncate("id", 0)])
+def test_bad_transform_parameters(make: Callable[[], object]) -> None:
+    with pytest.raises(ShardingError):
+        make()
+
+
+def test_no_table_and_a_table_already(tmp_path: Path, table: weir.Table) -> None:
+    with pytest.raises(TableNotFoundError, match="nothing"):
+        weir.open(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    before = files(table)
+    with pytest.raises(TableExistsError):
+        weir.create(table.uri, SCHEMA, primary_key="id")
+    assert files(table) == before
+    with pytest.raises(UriError):
+        weir.open("ftp://example/t")
+    with pytest.raises(OptionError):
+        weir.open("s3://bucket/t", storage_options={"aws_acess_key_id": "x"})
+
+
+def test_corrupt_wal_entry_names_path_and_position(table: weir.Table) -> None:
+    with table.writer(flush_on_close=False) as writer:
+        receipt = writer.upsert([GOOD])
+    ((shard, position),) = receipt.positions.items()
+    path = Path(table.uri) / layout.wal_path(shard, position)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(bytes(data))
+    weir.cache.process_cache().clear()
+    fresh = weir.open(table.uri, fsync=False)
+    for read in (lambda: fresh.scan().to_table(), lambda: fresh.get([1]), lambda: fresh.status()):
+        with pytest.raises(CorruptionError, match=rf"{path.name}.*position {position}"):
+            read()
+    with fresh.writer() as writer, pytest.raises(CorruptionError):
+        writer.upsert([GOOD])
+
+
+def test_corrupt_manifest_names_its_path(table: weir.Table) -> None:
+    with table.writer() as writer:
+        writer.upsert([GOOD])
+        (shard,) = writer.epochs
+    directory = Path(table.uri) / layout.manifest_directory(shard)
+    newest = max(directory.glob("*.binpb"), key=lambda path: layout.parse_manifest_name(path.name))
+    newest.write_bytes(newest.read_bytes()[:-3] + b"\xff\xff\xff")
+    fresh = weir.open(table.uri, fsync=False)
+    with pytest.raises(CorruptionError, match=newest.name):
+        fresh.scan().to_table()

@@ -1,0 +1,114 @@
+"""The released Lance library reads and takes over what Weir writes, and the other way round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.mem_wal import LsmPointLookupPlanner, LsmScanner, ShardSnapshot
+
+import weir
+from weir.errors import FencedError
+from weir.read.snapshot import ReadSnapshot
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("vector", pa.list_(pa.float32(), 4)),
+    ]
+)
+
+
+def rows(*ids: int, name: str) -> list[dict[str, object]]:
+    return [{"id": one, "name": f"{name} {one}", "vector": [float(one)] * 4} for one in ids]
+
+
+def names(found: pa.Table) -> dict[int, str]:
+    assert len(set(found.column("id").to_pylist())) == found.num_rows
+    return dict(zip(found.column("id").to_pylist(), found.column("name").to_pylist(), strict=True))
+
+
+def snapshot_for_library(snapshot: ReadSnapshot) -> list[ShardSnapshot]:
+    """Describe unmerged generations as the library's readers take them."""
+    shards = []
+    for view in snapshot.shards:
+        shard = ShardSnapshot(str(view.shard_id)).with_current_generation(view.manifest.current_generation)
+        for flushed in snapshot.unmerged(view):
+            shard = shard.with_sstable(flushed.generation, flushed.path)
+        shards.append(shard)
+    return shards
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    made = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False)
+    with made.writer() as writer:
+        writer.upsert(rows(1, 2, 3, 4, name="base"))
+    made.merge()
+    with made.writer() as writer:
+        writer.upsert(rows(2, 5, name="fresh"))
+        writer.delete([3])
+        writer.flush()
+        writer.upsert(rows(5, 6, name="fresher"))
+    return made
+
+
+def test_library_readers_see_the_same_rows(table: weir.Table) -> None:
+    dataset = lance.dataset(table.uri)
+    shards = snapshot_for_library(table._reader.take_newest())
+    found = LsmScanner.from_snapshots(dataset, shards).to_table()
+    assert names(found) == names(table.scan().to_table())
+    planner = LsmPointLookupPlanner(dataset, shards)
+    for key in range(8):
+        theirs = planner.plan_lookup(pa.array([key], pa.int64())).to_table()
+        ours = table.get([key])
+        assert theirs.select(["id", "name", "vector"]).to_pylist() == ours.to_pylist()
+
+
+def test_library_takes_over_a_shard_with_an_unflushed_tail(table: weir.Table) -> None:
+    weir_writer = table.writer(flush_on_close=False)
+    weir_writer.upsert(rows(7, 8, name="tail"))
+    weir_writer.delete([1])
+    (shard_id,) = weir_writer.epochs
+    dataset = lance.dataset(table.uri)
+    with dataset.mem_wal_writer(str(shard_id)) as library_writer:
+        library_writer.put(pa.Table.from_pylist(rows(8, 9, name="library"), SCHEMA))
+        expected = {2: "fresh 2", 4: "base 4", 5: "fresher 5", 6: "fresher 6", 7: "tail 7"}
+        expected |= {8: "library 8", 9: "library 9"}
+        assert names(table.scan().to_table()) == expected
+        with pytest.raises(FencedError):
+            weir_writer.upsert(rows(1, name="late"))
+    assert names(table.scan().to_table()) == expected
+    # Back to Weir, which merges what both wrote.
+    with table.writer() as writer:
+        writer.upsert(rows(9, name="weir again"))
+    table.merge()
+    expected[9] = "weir again 9"
+    assert names(table.scan().to_table()) == expected
+    assert names(lance.dataset(table.uri).to_table()) == expected
+
+
+def test_weir_takes_over_a_table_the_library_made(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
+    dataset = lance.write_dataset(pa.Table.from_pylist(rows(1, 2, 3, name="base"), schema), uri)
+    dataset.initialize_mem_wal(bucket_column="id", num_buckets=1)
+    shard = UUID("aaaaaaaa-1111-4222-8333-bbbbbbbbbbbb")
+    library_writer = dataset.mem_wal_writer(str(shard))
+    library_writer.put(pa.Table.from_pylist(rows(2, 4, name="library"), schema))
+    library_writer.delete(pa.table({"id": [1]}))
+    table = weir.open(uri, fsync=False)
+    assert names(table.scan().to_table()) == {2: "library 2", 3: "base 3", 4: "library 4"}
+    with table.writer() as writer:
+        writer.upsert(rows(4, name="weir"))
+        assert list(writer.epochs) == [shard]
+        with pytest.raises(OSError, match=r"(?i)fence|epoch"):
+            library_writer.put(pa.Table.from_pylist(rows(5, name="late"), schema))
+    table.merge()
+    assert names(table.scan().to_table()) == {2: "library 2", 3: "base 3", 4: "weir 4"}
+    assert names(lance.dataset(uri).to_table()) == {2: "library 2", 3: "base 3", 4: "weir 4"}
