@@ -1,0 +1,1 @@
+"""The command line: what `weir` does, how it is asked, and how it answers."""

@@ -1,0 +1,1 @@
+"""Files of rows as streams of Arrow tables in the types of a Weir table."""

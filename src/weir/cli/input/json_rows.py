@@ -1,0 +1,146 @@
+"""Reading JSON lines, one object per line, with the types of a table.
+
+Values are as :mod:`weir.cli.json_text` writes them. A column that an object lacks is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from weir.cli.input.prefixed import read_arrived
+from weir.cli.input.rows import FileRows, ReadRequest, RowStream, bad_value, first_failing, reading, row_place
+from weir.cli.json_text import from_json_type, json_type
+from weir.errors import InputError, SchemaError
+
+__all__ = ["open_json_lines"]
+
+_BLOCK_BYTES = 4 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SHOWN_CHARACTERS = 60
+
+
+def open_json_lines(stream: BinaryIO, name: str, request: ReadRequest) -> RowStream:
+    """Open JSON lines.
+
+    Parameters
+    ----------
+    stream : file-like
+        Bytes in UTF-8.
+    name : str
+        What errors call the file.
+    request : ReadRequest
+        What is wanted.
+
+    Raises
+    ------
+    SchemaError
+        While reading: if a column is unknown, or a value does not fit the type of its column.
+    InputError
+        While reading: if a line is not a JSON object.
+    """
+    return RowStream(request.schema, _rows(stream, name, request))
+
+
+def _rows(stream: BinaryIO, name: str, request: ReadRequest) -> Iterator[FileRows]:
+    first_row = 1
+    with reading(name):
+        for lines in _blocks(stream):
+            table = _parsed(lines, name, request, first_row)
+            for start in range(0, table.num_rows, request.batch_rows):
+                yield FileRows(table.slice(start, request.batch_rows), first_row + start)
+            first_row += table.num_rows
+
+
+def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the lines that are not blank, some megabytes at a time."""
+    rest = b""
+    at_start = True
+    while data := read_arrived(stream, _BLOCK_BYTES):
+        if at_start:
+            data, at_start = data.removeprefix(_BYTE_ORDER_MARK), False
+        whole, line_break, begun = data.rpartition(b"\n")
+        if not line_break:
+            rest += data
+            continue
+        lines = [line for line in (rest + whole).split(b"\n") if line.strip()]
+        rest = begun
+        if lines:
+            yield lines
+    if rest.strip():
+        yield [rest]
+
+
+def _parsed(lines: list[bytes], name: str, request: ReadRequest, first_row: int) -> pa.Table:
+    try:
+        table = _read(lines, request.schema, others="ignore" if request.ignore_others else "infer")
+    except pa.ArrowInvalid as error:
+        raise _located(lines, name, request, first_row, error) from error
+    for column in table.column_names:
+        if column not in request.schema.names:
+            row = int(pa.compute.index(table.column(column).is_valid(), True).as_py())
+            raise SchemaError(
+                f"the table has no column {column!r}",
+                where=row_place(name, first_row + max(row, 0), column),
+                hint=f"The columns are {', '.join(request.schema.names)}",
+            )
+    return table
+
+
+def _read(lines: list[bytes], schema: pa.Schema, *, others: str) -> pa.Table:
+    data = b"\n".join(lines)
+    table = pa_json.read_json(
+        pa.BufferReader(data),
+        pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        pa_json.ParseOptions(
+            explicit_schema=pa.schema([pa.field(field.name, json_type(field.type)) for field in schema]),
+            unexpected_field_behavior=others,
+        ),
+    )
+    if table.num_rows != len(lines):
+        raise pa.ArrowInvalid("a line is not one JSON object")
+    for number, field in enumerate(schema):
+        column = table.column(number).combine_chunks()
+        table = table.set_column(number, field.with_nullable(True), from_json_type(column, field.type))
+    return table
+
+
+def _located(
+    lines: list[bytes], name: str, request: ReadRequest, first_row: int, error: pa.ArrowInvalid
+) -> InputError:
+    """Find the line and the column that cannot be read, now that we know there is one."""
+
+    def works(start: int, stop: int) -> bool:
+        return _can_read(lines[start:stop], request.schema)
+
+    row = first_failing(len(lines), works)
+    line = lines[row]
+    try:
+        value = json.loads(line)
+    except ValueError as reason:
+        return InputError(f"this is not JSON: {reason}", where=row_place(name, first_row + row))
+    if not isinstance(value, dict):
+        return InputError(
+            f"this is a JSON {type(value).__name__}, not an object",
+            where=row_place(name, first_row + row),
+            hint='Write one object per line: {"id": 1, "name": "Ada"}',
+        )
+    for field in request.schema:
+        if not _can_read([line], pa.schema([field])):
+            shown = json.dumps(value.get(field.name), ensure_ascii=False)
+            if len(shown) > _SHOWN_CHARACTERS:
+                shown = shown[:_SHOWN_CHARACTERS] + "..."
+            return bad_value(name, first_row + row, field, shown)
+    return InputError(f"this cannot be read: {error}", where=row_place(name, first_row + row))
+
+
+def _can_read(lines: list[bytes], schema: pa.Schema) -> bool:
+    try:
+        _read(lines, schema, others="ignore")
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""The entry of the ``weir`` program: runs a command and turns failures into a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import structlog
+import typer
+
+from weir.cli.commands import app
+from weir.errors import WeirError
+
+__all__ = ["main"]
+
+_FAILED = 2
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``weir``.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What stands after ``weir`` on the command line. Default: those of this process.
+
+    Returns
+    -------
+    int
+        The exit code: 0 if all went well; 1 if the demo found a difference; 2 if the command or its
+        input was refused or failed, with one line on standard error; 130 if it was interrupted; 141 if
+        whoever read the output stopped reading.
+    """
+    _log_to_standard_error()
+    try:
+        code = app(
+            args=None if arguments is None else list(arguments), prog_name="weir", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except WeirError as error:
+        return _refused(str(error))
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = "weir" if context is None else context.command_path
+        return _refused(f"{error.format_message().rstrip('.')}. '{command} --help' says more")
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _stopped_reading()
+    except SystemExit as stop:
+        # Both typer and rich leave the process when the output is closed.
+        if isinstance(stop.__context__, BrokenPipeError):
+            return _stopped_reading()
+        raise
+    return code if isinstance(code, int) else 0
+
+
+def _refused(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return _FAILED
+
+
+def _log_to_standard_error() -> None:
+    """Keep standard output for results: warnings go to standard error, and lesser things nowhere."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger("warning"),
+            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+            cache_logger_on_first_use=False,
+        )
+
+
+def _stopped_reading() -> int:
+    # What is still buffered goes nowhere, instead of failing once more when Python flushes at the end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return _BROKEN_PIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

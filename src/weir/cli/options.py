@@ -1,0 +1,46 @@
+"""The arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["AsJson", "Consistent", "NoFsync", "StorageOptions", "Uri"]
+
+Uri = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI",
+        help="The table: a directory, or a location such as s3://bucket/table.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON: an object for a result, a line for each row.")
+]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        help="An option of the object store, spelled as Lance spells it. May be repeated.",
+        show_default=False,
+    ),
+]
+NoFsync = Annotated[
+    bool,
+    typer.Option(
+        "--no-fsync",
+        help="On local disk, do not wait until the disk has what is written: faster, and safe when a "
+        "process dies, but not when the power fails.",
+    ),
+]
+Consistent = Annotated[
+    str,
+    typer.Option(
+        metavar="strong|snapshot|bounded(MS)",
+        help="What is seen: every acknowledged write; what the base table and the published shard "
+        "snapshots hold; or what was true at most MS milliseconds ago.",
+    ),
+]

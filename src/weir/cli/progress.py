@@ -1,0 +1,52 @@
+"""Progress bars: on standard error, and only where a person watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+__all__ = ["progress_bar"]
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float | None, str], None]]:
+    """Show a progress bar while something long goes on.
+
+    Parameters
+    ----------
+    what : str
+        What goes on.
+
+    Yields
+    ------
+    callable
+        To be told the fraction that is done, from 0 to 1, None if it is not known; and a few words on
+        where it stands.
+    """
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[detail]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None, detail="")
+
+        def update(fraction: float | None, detail: str) -> None:
+            total = None if fraction is None else 1.0
+            progress.update(task, total=total, completed=fraction or 0.0, detail=detail)
+
+        yield update
