@@ -1,0 +1,4 @@
+"""Weir against pylance's own MemWAL writer and readers, on the same work in one process run.
+
+Run with ``python -m benchmarks``; ``docs/benchmarks.md`` says what is compared and how to read it.
+"""

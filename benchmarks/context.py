@@ -1,0 +1,93 @@
+"""What every subject is given: where to work, how much to do, and how to say what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import Case
+
+__all__ = ["Context", "Result", "Scale", "Subject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much work to do.
+
+    Parameters
+    ----------
+    base_rows, generation_rows : int
+        Rows of the base table and of each unmerged generation.
+    generations : int
+        Unmerged generations.
+    rounds : int
+        Turns each contender gets.
+    touched_mebibytes : int
+        Memory to use before the first measurement.
+    quick : bool
+        Whether this is a trial of the benchmarks rather than a measurement: the targets are meant for the
+        full size.
+    """
+
+    base_rows: int
+    generation_rows: int
+    generations: int
+    rounds: int
+    touched_mebibytes: int
+    quick: bool
+
+    @classmethod
+    def full(cls) -> Scale:
+        """Return the size that the targets are meant for."""
+        return cls(500_000, 10_000, 5, rounds=7, touched_mebibytes=6_000, quick=False)
+
+    @classmethod
+    def trial(cls) -> Scale:
+        """Return a size that runs in seconds."""
+        return cls(20_000, 1_000, 5, rounds=2, touched_mebibytes=500, quick=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a subject works with.
+
+    Parameters
+    ----------
+    directory : Path
+        Where tables go; all subjects share it.
+    scale : Scale
+        How much work to do.
+    say : callable
+        Tells people what is going on.
+    """
+
+    directory: Path
+    scale: Scale
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a subject found.
+
+    Parameters
+    ----------
+    subject : str
+        Its name.
+    title : str
+        What is compared, in one line.
+    conditions : sequence of str
+        What the figures depend on, each side's durability first.
+    cases : sequence of Case
+        The figures.
+    """
+
+    subject: str
+    title: str
+    conditions: Sequence[str]
+    cases: Sequence[Case]
+
+
+Subject = Callable[[Context], Result]
+"""Runs one subject's cases."""
