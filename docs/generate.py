@@ -1,0 +1,265 @@
+"""Writes the parts of the documentation that are made from the code: ``python -m docs.generate``.
+
+They stand between ``<!-- generated: NAME -->`` and ``<!-- /generated -->``. A test compares them with what
+would be written now, so that they cannot drift.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+import weir
+from weir import errors
+from weir.cli.commands import app
+from weir.config import WriterOptions
+from weir.read.scan import Scan
+from weir.read.snapshot import Consistency
+from weir.services.merge import MergeReport
+from weir.services.status import ShardReport, TableStatus
+from weir.writer import TableWriter, WriteReceipt
+
+__all__ = ["SECTIONS", "with_sections"]
+
+DOCS = Path(__file__).resolve().parent
+MARKED = re.compile(
+    r"(?P<start><!-- generated: (?P<name>[\w-]+) -->\n).*?(?P<end><!-- /generated -->)", re.DOTALL
+)
+
+
+def with_sections(page: str) -> str:
+    """Return a page with its generated sections as the code has them now."""
+    return MARKED.sub(lambda found: f"{found['start']}{SECTIONS[found['name']]()}\n{found['end']}", page)
+
+
+# --- Docstrings ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """The parts of a numpydoc docstring that the reference shows.
+
+    Parameters
+    ----------
+    summary : str
+        Everything before the first section.
+    parameters, raised : tuple of (str, str)
+        Names and what is said of them.
+    """
+
+    summary: str
+    parameters: tuple[tuple[str, str], ...]
+    raised: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, documented: object) -> Docstring:
+        """Read the docstring of a class, function or property."""
+        text = inspect.getdoc(documented) or ""
+        titled = re.split(r"^(\w[\w ]*)\n-{3,}\n", text, flags=re.MULTILINE)
+        sections = dict(zip(titled[1::2], titled[2::2], strict=True))
+        return cls(
+            _markdown(titled[0]),
+            tuple(_entries(sections.get("Parameters", ""))),
+            tuple(_entries(sections.get("Raises", ""))),
+        )
+
+
+def _entries(section: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of a section, as code, and the text that is indented below them."""
+    for match in re.finditer(r"^(\S.*)\n((?:[ \t]+.*\n?|\n)*)", section + "\n", re.MULTILINE):
+        names = match[1].partition(" : ")[0].split(", ")
+        text = _markdown(" ".join(match[2].split()))
+        yield ", ".join(f"`{name.lstrip('*')}`" for name in names), text
+
+
+def _markdown(text: str) -> str:
+    """Return reStructuredText as it occurs in the docstrings as Markdown."""
+    text = re.sub(r":\w+:`~?(?:[a-z_]\w*\.)*([\w.]+)`", r"`\1`", text)
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if "::" not in part]
+    return re.sub(r"``(.+?)``", r"`\1`", "\n\n".join(part for part in paragraphs if part))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *([_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# --- The Python interface ------------------------------------------------------------------------
+
+
+def _signature(name: str, function: Callable[..., Any]) -> str:
+    """Return a call with the annotations as they stand in the source."""
+    shown, keyword_only = [], False
+    signature = inspect.signature(function)
+    for parameter in signature.parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            shown.append("*")
+            keyword_only = True
+        text = f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+        if parameter.annotation is not parameter.empty:
+            text += f": {parameter.annotation}"
+        if parameter.default is not parameter.empty:
+            default = parameter.default
+            text += f" = {str(default)!r}" if isinstance(default, Consistency) else f" = {default!r}"
+        shown.append(text)
+    line = f"{name}({', '.join(shown)})"
+    if len(line) > 100:
+        line = "\n".join([f"{name}(", *(f"    {one}," for one in shown), ")"])
+    returns = signature.return_annotation
+    return line if returns in (signature.empty, "None") else f"{line} -> {returns}"
+
+
+def _function(name: str, function: Callable[..., Any], level: str) -> str:
+    documented = Docstring.of(function)
+    parts = [f"{level} `{name}`", f"```text\n{_signature(name, function)}\n```", documented.summary]
+    if documented.parameters:
+        parts.append(_table(["parameter", "meaning"], documented.parameters))
+    if documented.raised:
+        parts.append(_table(["raises", "when"], documented.raised))
+    return "\n\n".join(parts)
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the public methods and properties of a class, in the order of the source."""
+    for name, member in vars(kind).items():
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+            yield name, member
+
+
+def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
+    variable = {"Table": "table", "TableWriter": "writer", "Scan": "scan"}.get(kind.__name__, "")
+    documented = Docstring.of(kind)
+    parts = [f"{level} `{title or kind.__name__}`", documented.summary]
+    properties = [(n, m) for n, m in _members(kind) if isinstance(m, property)]
+    if is_dataclass(kind):
+        parts.append(_table(["field", "meaning"], documented.parameters))
+    if properties:
+        rows = [(f"`{name}`", Docstring.of(member).summary) for name, member in properties]
+        parts.append(_table(["property", "meaning"], rows))
+    for name, member in _members(kind):
+        if inspect.isfunction(member):
+            parts.append(_function(f"{variable}.{name}" if variable else name, member, f"{level}#"))
+    return "\n\n".join(parts)
+
+
+def _public() -> str:
+    def kind(name: str) -> str:
+        value = getattr(weir, name)
+        if inspect.isclass(value):
+            return Docstring.of(value).summary.partition(". ")[0].rstrip(".") + "."
+        if inspect.ismodule(value):
+            return "Every error, as one tree: see [Errors](errors.md)."
+        if callable(value):
+            return Docstring.of(value).summary.partition("\n\n")[0]
+        return "The version, as text."
+
+    return _table(["name", "what it is"], [(f"`weir.{name}`", kind(name)) for name in sorted(weir.__all__)])
+
+
+def _functions() -> str:
+    names = [name for name in weir.__all__ if inspect.isfunction(getattr(weir, name))]
+    order = {"create": 0, "open": 1, "bounded": 2}
+    names.sort(key=lambda name: (order.get(name, 3), name))
+    return "\n\n".join(_function(f"weir.{name}", getattr(weir, name), "###") for name in names)
+
+
+def _results() -> str:
+    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport)
+    return "\n\n".join(_class(kind, "###") for kind in kinds)
+
+
+def _writer_options() -> str:
+    told = {name.strip("`"): text for name, text in Docstring.of(WriterOptions).parameters}
+    rows = []
+    for field in fields(WriterOptions):
+        assert field.default is not MISSING
+        default = f"{field.default:,}" if isinstance(field.default, int) and field.default > 1 else field.default
+        rows.append((f"`{field.name}`", f"`{field.type}`", f"{default}", told[field.name]))
+    return _table(["option", "type", "default", "meaning"], rows)
+
+
+# --- Errors --------------------------------------------------------------------------------------
+
+
+def _error_tree() -> str:
+    def lines(kind: type[Exception], indent: str) -> Iterator[str]:
+        children = [one for one in kind.__subclasses__() if one.__name__ in errors.__all__]
+        for number, child in enumerate(children):
+            last = number == len(children) - 1
+            builtin = [base.__name__ for base in child.__bases__ if not issubclass(base, errors.WeirError)]
+            yield f"{indent}{'└── ' if last else '├── '}{child.__name__}{f' ({builtin[0]})' if builtin else ''}"
+            yield from lines(child, indent + ("    " if last else "│   "))
+
+    return "\n".join(["```text", "WeirError", *lines(errors.WeirError, ""), "```"])
+
+
+# --- The command line ----------------------------------------------------------------------------
+
+
+def _commands() -> str:
+    group: Any = get_command(app)
+    return "\n\n".join(_command(name, command) for name, command in group.commands.items())
+
+
+def _command(name: str, command: Any) -> str:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option"]
+    usage = " ".join(["weir", name, *(one.metavar for one in arguments), "[OPTIONS]"])
+    rows = [(f"`{one.metavar}`", one.help) for one in arguments]
+    rows += [(_spelling(one), _meaning(one)) for one in options]
+    return f"## `weir {name}`\n\n```text\n{usage}\n```\n\n{command.help}\n\n" + _table(["", "meaning"], rows)
+
+
+def _spelling(option: Any) -> str:
+    value = "" if option.is_flag else f" {option.metavar or _choices(option)}"
+    return f"`{', '.join(option.opts)}{value}`"
+
+
+def _choices(option: Any) -> str:
+    kind = option.type_descriptor.annotation
+    return "|".join(one.value for one in kind) if issubclass(kind, Enum) else "N"
+
+
+def _meaning(option: Any) -> str:
+    if option.required:
+        return f"{option.help} Required."
+    if option.is_flag or option.default is None or not option.show_default:
+        return str(option.help)
+    return f"{option.help} Default: `{option.default}`."
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "public": _public,
+    "functions": _functions,
+    "table": lambda: _class(weir.Table),
+    "writer": lambda: _class(TableWriter),
+    "scan": lambda: _class(Scan),
+    "results": _results,
+    "writer-options": _writer_options,
+    "error-tree": _error_tree,
+    "commands": _commands,
+}
+
+
+def main() -> None:
+    """Write the generated sections of every page anew."""
+    for path in sorted(DOCS.rglob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        path.write_text(with_sections(page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
