@@ -11,7 +11,7 @@ import pytest
 from lance.mem_wal import LsmPointLookupPlanner, LsmScanner, ShardSnapshot
 
 import weir
-from weir.errors import FencedError
+from weir.errors import FencedError, ShardingError
 from weir.read.snapshot import ReadSnapshot
 
 SCHEMA = pa.schema(
@@ -112,3 +112,40 @@ def test_weir_takes_over_a_table_the_library_made(tmp_path: Path) -> None:
     table.merge()
     assert names(table.scan().to_table()) == {2: "library 2", 3: "base 3", 4: "weir 4"}
     assert names(lance.dataset(uri).to_table()) == {2: "library 2", 3: "base 3", 4: "weir 4"}
+
+
+def test_shards_of_the_library_are_found_by_their_rows(tmp_path: Path) -> None:
+    """The library records no shard values: without a look at the rows, Weir would make second shards."""
+    uri = str(tmp_path / "t")
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
+    dataset = lance.write_dataset(schema.empty_table(), uri)
+    dataset.initialize_mem_wal(bucket_column="id", num_buckets=2)
+    spec = dataset.mem_wal_index_details()["sharding_specs"][0]
+    batch = pa.Table.from_pylist(rows(*range(8), name="library"), schema).to_batches()[0]
+    buckets = lance.evaluate_sharding_spec(batch, spec, dataset.lance_schema).column(0).to_pylist()
+    shards = [UUID(int=1 << 76 | 4 << 76 | 1 << 63 | n, version=4) for n in range(2)]
+    for bucket, shard in enumerate(shards):
+        with dataset.mem_wal_writer(str(shard)) as library_writer:
+            own = batch.filter(pa.array([one == bucket for one in buckets]))
+            library_writer.put(pa.Table.from_batches([own]))
+    table = weir.open(uri, fsync=False)
+    with table.writer() as writer:
+        writer.upsert(rows(*range(8), name="weir"))
+        assert sorted(writer.epochs) == sorted(shards)
+    assert names(table.scan().to_table()) == {n: f"weir {n}" for n in range(8)}
+
+
+def test_shards_made_by_hand_are_refused_when_it_is_not_clear_who_owns_a_key(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
+    dataset = lance.write_dataset(schema.empty_table(), uri)
+    dataset.initialize_mem_wal()
+    for n in range(2):
+        with dataset.mem_wal_writer(str(UUID(int=n, version=4))) as library_writer:
+            library_writer.put(pa.Table.from_pylist(rows(n, name="library"), schema))
+    table = weir.open(uri, fsync=False)
+    assert names(table.scan().to_table()) == {0: "library 0", 1: "library 1"}
+    with table.writer() as writer, pytest.raises(ShardingError, match="2 shards"):
+        writer.upsert(rows(0, name="weir"))

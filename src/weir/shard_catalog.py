@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from weir.base.table import BaseTable
+import lance
+import pyarrow.compute as pc
+
+from weir.base.table import BaseTable, library_options
+from weir.errors import ShardingError
+from weir.format import layout
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
+from weir.format.wal_entry import TOMBSTONE
 from weir.shard.manifest_store import list_shards, read_latest_manifest
+from weir.shard.wal import Wal
+from weir.sharding.router import Router, Rows
 from weir.sharding.shard_values import ShardValues, shard_id
 from weir.storage.interface import ObjectStore
 
@@ -27,13 +35,16 @@ class ShardCatalog:
         The table's store.
     base : BaseTable
         The base table, for its identity.
+    router : Router
+        Computes the shard values of rows.
     spec : ShardSpec
         The table's shard spec.
     """
 
-    def __init__(self, store: ObjectStore, base: BaseTable, spec: ShardSpec) -> None:
+    def __init__(self, store: ObjectStore, base: BaseTable, router: Router, spec: ShardSpec) -> None:
         self._store = store
         self._base = base
+        self._router = router
         self._spec = spec
         self._known: dict[UUID, ShardValues | None] = {}
         self._lock = threading.Lock()
@@ -46,31 +57,90 @@ class ShardCatalog:
     def resolve(self, values: ShardValues) -> UUID:
         """Return the shard that holds, or will hold, the rows with some shard values.
 
-        An existing shard is found by what its manifest records. The id of a new one follows from
-        the table, the spec and the values, so that two writers that meet new values at the same
-        time agree, and one of them is fenced.
+        An existing shard is found by what its manifest records or, where another writer recorded
+        nothing, by its rows. The id of a new one follows from the table, the spec and the values, so
+        that two writers that meet new values at the same time agree, and one of them is fenced.
+
+        Raises
+        ------
+        ShardingError
+            If it cannot be told which shard owns the rows: writing them to another one would let an
+            older version of a row overwrite a newer one in a merge.
         """
         with self._lock:
-            for known in list_shards(self._store):
-                if known not in self._known:
-                    manifest = read_latest_manifest(self._store, known)
-                    if manifest is not None:
-                        self.learn(manifest)
-            for known, held in self._known.items():
+            found = []
+            for shard in list_shards(self._store):
+                manifest = None
+                if shard not in self._known:
+                    manifest = read_latest_manifest(self._store, shard)
+                    if manifest is None:
+                        continue
+                    self._learn(manifest)
+                held = self._known[shard]
+                if held is None:
+                    manifest = manifest or read_latest_manifest(self._store, shard)
+                    held = None if manifest is None else self._derive(manifest)
                 if held == values:
-                    return known
-        return shard_id(self._base.identity, self._spec.spec_id, values)
+                    found.append(shard)
+        if len(found) > 1:
+            raise ShardingError(
+                f"{len(found)} shards hold the rows with {values or 'no shard values'}",
+                where=self._store.uri,
+                hint="Weir cannot tell which of them owns a key; write to this table with what made them",
+            )
+        return found[0] if found else shard_id(self._base.identity, self._spec.spec_id, values)
 
-    def learn(self, manifest: ShardManifest) -> None:
-        """Remember the values a manifest records; a shard of another spec holds none of ours."""
+    def values_of(self, manifests: Iterable[ShardManifest]) -> Mapping[UUID, ShardValues | None]:
+        """Return the values of shards; None where they are not recorded or of another spec."""
+        found = {}
+        for manifest in manifests:
+            if manifest.shard_id not in self._known:
+                self._learn(manifest)
+            found[manifest.shard_id] = self._known[manifest.shard_id]
+        return found
+
+    def _learn(self, manifest: ShardManifest) -> None:
         own = manifest.shard_spec_id == self._spec.spec_id
         self._known[manifest.shard_id] = (
             ShardValues.from_manifest(manifest.shard_fields, self._spec) if own else None
         )
 
-    def values_of(self, manifests: tuple[ShardManifest, ...]) -> Mapping[UUID, ShardValues | None]:
-        """Return the values of some shards; None for a shard made by hand or under another spec."""
-        for manifest in manifests:
-            if manifest.shard_id not in self._known:
-                self.learn(manifest)
-        return {manifest.shard_id: self._known[manifest.shard_id] for manifest in manifests}
+    def _derive(self, manifest: ShardManifest) -> ShardValues | None:
+        """Return the values that the rows of a shard have in common; None if it has no rows.
+
+        The released library records no values. Nor is a null value recorded: such a shard is found
+        by its id.
+        """
+        if manifest.shard_spec_id != self._spec.spec_id:
+            return None
+        seen = {values for rows in self._rows(manifest) for values in self._router.partition(rows).values}
+        if len(seen) > 1:
+            raise ShardingError(
+                f"shard {manifest.shard_id} holds rows of several shard values: "
+                f"{'; '.join(sorted(map(str, seen)))}",
+                where=self._store.uri,
+                hint="Its writer did not route rows by the table's shard spec; merge it and seal it first",
+            )
+        values = next(iter(seen), None)
+        if values is not None:
+            self._known[manifest.shard_id] = values
+        return values
+
+    def _rows(self, manifest: ShardManifest) -> Iterable[Rows]:
+        """Yield the columns that decide the shard, of what is in the WAL tail and in generations."""
+        columns = sorted(self._router.source_columns)
+        wal = Wal(self._store, manifest.shard_id, namespace=self._base.identity)
+        for item in wal.read_tail(manifest):
+            for batch in item.entry.batches:
+                deciding = batch if set(columns) <= set(self._base.primary_key) else _upserts(batch)
+                if deciding.num_rows:
+                    yield deciding.select(columns)
+        options = library_options(self._store)
+        for flushed in manifest.flushed_generations:
+            uri = f"{self._store.uri}/{layout.generation_path(manifest.shard_id, flushed.path)}"
+            dataset = lance.dataset(uri, storage_options=options)
+            yield dataset.scanner(columns=columns, filter=f"NOT {TOMBSTONE}").to_table()
+
+
+def _upserts(batch: Rows) -> Rows:
+    return batch.filter(pc.invert(batch.column(TOMBSTONE)))

@@ -146,9 +146,8 @@ class Table:
         self._store = store
         self._base = base
         spec = max(base.details.shard_specs, key=lambda one: one.spec_id, default=ShardSpec(0, ()))
-        self._sharding = _Sharding(
-            spec, Router(spec, base.schema, base.field_ids), ShardCatalog(store, base, spec)
-        )
+        router = Router(spec, base.schema, base.field_ids)
+        self._sharding = _Sharding(spec, router, ShardCatalog(store, base, router, spec))
         self._reader = SnapshotReader(store, base)
         self._planner = ScanPlanner(store, self._prune)
 
@@ -322,7 +321,7 @@ class Table:
     def status(self) -> TableStatus:
         """Return shards, epochs, lag in rows, bytes and seconds, and merge progress."""
         snapshot = self._reader.take_newest()
-        values = self._sharding.catalog.values_of(tuple(view.manifest for view in snapshot.shards))
+        values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
         return table_status(
             self._store,
             snapshot,
@@ -338,7 +337,7 @@ class Table:
     def _prune(
         self, snapshot: ReadSnapshot, condition: str | None
     ) -> tuple[Sequence[ShardView], Sequence[tuple[ShardView, str]]]:
-        values = self._sharding.catalog.values_of(tuple(view.manifest for view in snapshot.shards))
+        values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
         own = [(shard, held) for shard, held in values.items() if held is not None]
         if condition is None or not own:
             return snapshot.shards, ()
@@ -351,22 +350,11 @@ class Table:
         self, snapshot: ReadSnapshot, keys: KeySet
     ) -> Sequence[tuple[ShardView, np.ndarray[Any, np.dtype[np.int64]]]]:
         """Return, per shard, the keys it may hold: routed where its values are known, else all."""
-        everywhere = np.arange(len(keys), dtype=np.int64)
-        values = self._sharding.catalog.values_of(tuple(view.manifest for view in snapshot.shards))
-        router = self._sharding.router
-        if all(held is None for held in values.values()) or not router.source_columns <= set(
-            self.primary_key
-        ):
-            return [(view, everywhere) for view in snapshot.shards]
-        partition = router.partition(pa.table(list(keys.columns), list(self.primary_key)))
-        rows_of = dict(zip(partition.values, partition.rows(), strict=True))
-        routed = []
-        for view in snapshot.shards:
-            held = values[view.shard_id]
-            rows = everywhere if held is None else rows_of.get(held)
-            if rows is not None:
-                routed.append((view, rows))
-        return routed
+        values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
+        views = {view.shard_id: view for view in snapshot.shards}
+        table = pa.table(list(keys.columns), list(self.primary_key))
+        routed = pruning.shards_of_keys(self._sharding.router, table, list(values.items()))
+        return [(views[shard], rows) for shard, rows in routed]
 
 
 def _distinct(keys: pa.Table) -> pa.Table:
