@@ -81,8 +81,9 @@ def as_key_table(
             where="keys",
             hint=f"For one key pass a list of one: [{keys!r}]",
         )
-    if isinstance(keys, (pa.Array, pa.ChunkedArray)) and not isinstance(keys, pa.StructArray):
-        keys = pa.table({_only(primary_key): keys})
+    values = _values(keys)
+    if values is not None:
+        keys = pa.table({_only(primary_key): values})
     elif isinstance(keys, Sequence) and not (keys and isinstance(keys[0], Mapping)):
         keys = _keys_from_values(keys, key_schema, primary_key)
     table = _as_table(keys, key_schema)
@@ -164,6 +165,17 @@ def _columns(data: Mapping[Any, Any]) -> bool:
         isinstance(value, (Sequence, pa.Array, pa.ChunkedArray)) and not isinstance(value, (str, bytes))
         for value in data.values()
     )
+
+
+def _values(keys: RowInput) -> pa.Array | pa.ChunkedArray | None:
+    """Return an Arrow array, NumPy array or data-frame column as an Arrow array, else None."""
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        return None if isinstance(keys, pa.StructArray) else keys
+    if getattr(keys, "ndim", None) == 1:
+        return pa.array(keys, from_pandas=True)
+    if type(keys).__name__ == "Series" and hasattr(keys, "__arrow_c_stream__"):
+        return pa.chunked_array(keys)
+    return None
 
 
 def _only(primary_key: tuple[str, ...]) -> str:

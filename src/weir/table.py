@@ -350,6 +350,8 @@ class Table:
         self, snapshot: ReadSnapshot, keys: KeySet
     ) -> Sequence[tuple[ShardView, np.ndarray[Any, np.dtype[np.int64]]]]:
         """Return, per shard, the keys it may hold: routed where its values are known, else all."""
+        if len(snapshot.shards) == 1:
+            return [(snapshot.shards[0], np.arange(len(keys), dtype=np.int64))]
         values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
         views = {view.shard_id: view for view in snapshot.shards}
         table = pa.table(list(keys.columns), list(self.primary_key))

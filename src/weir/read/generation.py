@@ -118,9 +118,19 @@ class Generation:
         return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
 
     @property
+    def _content_key(self) -> Hashable:
+        return ("content", self._namespace, self.identity)
+
+    @property
     def _content(self) -> _Content:
-        key = ("content", self._namespace, self.identity)
-        return process_cache().get_or_load(key, self._load_content, lambda content: content.nbytes)
+        return process_cache().get_or_load(
+            self._content_key, self._load_content, lambda content: content.nbytes
+        )
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether its key index is in memory."""
+        return process_cache().get(self._content_key) is not None
 
     def _load_content(self) -> _Content:
         columns = [*self._key_columns, TOMBSTONE]

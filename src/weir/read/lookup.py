@@ -73,7 +73,8 @@ def get_rows(
 
 
 def _lookup(source: FreshSource, keys: KeySet, offsets: Offsets) -> tuple[Offsets, Offsets]:
-    if isinstance(source, Generation):
+    if isinstance(source, Generation) and not source.is_indexed:
+        # Once the key index is in memory it answers faster than the bloom filter rules out.
         bloom_filter = source.bloom_filter
         if bloom_filter is not None:
             offsets = offsets[bloom_filter.contains(keys.bloom_hashes[offsets])]

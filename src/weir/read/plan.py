@@ -13,9 +13,11 @@ import lance
 import pyarrow as pa
 
 from weir.cache import process_cache
+from weir.read.blocked import BlockedRows
 
 __all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
 
+_BATCH_ROWS = 65_536
 _DATASET_BYTES = 64 * 1024
 """What an open dataset counts for in the cache: its manifest, roughly."""
 
@@ -38,10 +40,8 @@ class DatasetTask:
         Columns to return.
     filter : str or None
         Only rows that match.
-    blocked : bytes or None
-        Row ids that do not count, serialised as Lance takes them.
-    blocked_count : int
-        How many they are.
+    blocked : BlockedRows
+        Rows that do not count.
     limit : int or None
         Rows after which to stop.
     """
@@ -52,8 +52,7 @@ class DatasetTask:
     storage_options: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
     filter: str | None
-    blocked: bytes | None = field(repr=False)
-    blocked_count: int
+    blocked: BlockedRows = field(repr=False)
     limit: int | None
 
     @classmethod
@@ -65,8 +64,7 @@ class DatasetTask:
         storage_options: Mapping[str, str],
         columns: tuple[str, ...],
         filter: str | None,
-        blocked: bytes | None,
-        blocked_count: int,
+        blocked: BlockedRows,
         limit: int | None,
     ) -> DatasetTask:
         """Return the task of reading an open dataset; in this process it is not opened again."""
@@ -78,7 +76,6 @@ class DatasetTask:
             columns=columns,
             filter=filter,
             blocked=blocked,
-            blocked_count=blocked_count,
             limit=limit,
         )
         process_cache().put(task._dataset_key, dataset, _DATASET_BYTES)
@@ -88,28 +85,40 @@ class DatasetTask:
     def _dataset_key(self) -> Hashable:
         return ("open", self.uri, self.version, self.storage_options)
 
-    def _scanner(self, limit: int | None) -> lance.LanceScanner:
+    def _dataset(self) -> lance.LanceDataset:
         options = dict(self.storage_options) or None
-        dataset = process_cache().get_or_load(
+        return process_cache().get_or_load(
             self._dataset_key,
             lambda: lance.dataset(self.uri, version=self.version, storage_options=options),
             lambda _: _DATASET_BYTES,
         )
-        return dataset.scanner(
+
+    def _scanner(self, limit: int | None) -> lance.LanceScanner:
+        return self._dataset().scanner(
             columns=list(self.columns),
             filter=self.filter,
             limit=limit,
-            row_addr_blocklist=self.blocked,
+            row_addr_blocklist=self.blocked.serialized,
             with_row_id=not self.columns,
         )
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
-        yield from self._scanner(limit if limit is not None else self.limit).to_batches()
+        limit = limit if limit is not None else self.limit
+        if self.filter is not None or limit is not None or not self.columns or not len(self.blocked):
+            yield from self._scanner(limit).to_batches()
+            return
+        scanner = self._dataset().scanner(
+            columns=list(self.columns), with_row_id=True, batch_size=_BATCH_ROWS, scan_in_order=True
+        )
+        yield from map(self.blocked.remove_from, scanner.to_batches())
 
     def table(self, limit: int | None = None) -> pa.Table:
         """Return the rows, at most ``limit``."""
-        return self._scanner(limit if limit is not None else self.limit).to_table()
+        batches = list(self.batches(limit))
+        if batches:
+            return pa.Table.from_batches(batches)
+        return self._scanner(0).to_table()
 
     def count(self) -> int:
         """Return how many rows there are."""
@@ -120,7 +129,7 @@ class DatasetTask:
         text = f"{self.label}: read {', '.join(self.columns) or 'no columns'}"
         if self.filter:
             text += f" where {self.filter}"
-        return f"{text}, {self.blocked_count} rows superseded or deleted"
+        return f"{text}, {len(self.blocked)} rows superseded or deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ import pyarrow as pa
 from weir.cache import process_cache
 from weir.errors import SchemaError
 from weir.format.wal_entry import TOMBSTONE
+from weir.read.blocked import BlockedRows
 from weir.read.filters import matching_rows
 from weir.read.generation import Generation
 from weir.read.overlay import FreshSource, Overlay, overlay
 from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import Consistency, ReadSnapshot
-from weir.read.superseded import blocked_rows, superseded_rows
+from weir.read.superseded import superseded_rows
 from weir.read.tail import TailRun
 from weir.storage.interface import ObjectStore
 
@@ -104,12 +105,11 @@ class ScanPlanner:
     ) -> DatasetTask:
         base = snapshot.base
 
-        def load() -> tuple[bytes | None, int]:
-            rows = superseded_rows(base.identity, base, sources)
-            return blocked_rows(rows), len(rows)
-
-        key = ("blocked", base.identity, base.version, tuple(source.identity for source in sources))
-        blocked, count = process_cache().get_or_load(key, load, lambda loaded: len(loaded[0] or b""))
+        blocked = process_cache().get_or_load(
+            ("blocked", base.identity, base.version, tuple(source.identity for source in sources)),
+            lambda: BlockedRows(superseded_rows(base.identity, base, sources)),
+            lambda loaded: loaded.nbytes,
+        )
         return DatasetTask.over(
             base.dataset,
             label=f"base table version {base.version}",
@@ -117,7 +117,6 @@ class ScanPlanner:
             columns=columns,
             filter=filter,
             blocked=blocked,
-            blocked_count=count,
             limit=limit,
         )
 
@@ -158,13 +157,12 @@ class ScanPlanner:
     ) -> DatasetTask:
         source, live = merged.sources[at], merged.live[at]
         assert isinstance(source, Generation)
-        dead = int(len(live) - live.sum())
         newer = tuple(one.identity for one in merged.sources[at:])
         blocked = process_cache().get_or_load(
             ("blocked", namespace, newer),
-            lambda: (blocked_rows(source.row_ids[~live]),),
-            lambda loaded: len(loaded[0] or b""),
-        )[0]
+            lambda: BlockedRows(np.sort(source.row_ids[~live])),
+            lambda loaded: loaded.nbytes,
+        )
         return DatasetTask.over(
             source.dataset,
             label=f"{where}, {source.label}",
@@ -172,7 +170,6 @@ class ScanPlanner:
             columns=columns,
             filter=filter,
             blocked=blocked,
-            blocked_count=dead,
             limit=limit,
         )
 

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.dataset import serialize_row_addrs
 
 from weir.base.table import BaseTable
 from weir.cache import process_cache
@@ -15,7 +14,7 @@ from weir.read.keys import KeyMatcher, KeySet
 from weir.read.literals import key_filter
 from weir.read.overlay import FreshSource
 
-__all__ = ["base_rows_with_keys", "blocked_rows", "superseded_rows"]
+__all__ = ["base_rows_with_keys", "superseded_rows"]
 
 RowIds = npt.NDArray[np.uint64]
 
@@ -47,6 +46,10 @@ def base_rows_with_keys(
     wanted = list(columns or ())
     names = base.primary_key
     read = list(dict.fromkeys([*names, *wanted]))
+    if len(keys) == 1 and len(names) == 1 and (only := key_filter(names, keys.columns)) is not None:
+        # The filter says exactly what the matcher would.
+        found = base.dataset.scanner(columns=wanted, filter=only, with_row_id=True).to_table()
+        return np.zeros(found.num_rows, dtype=np.int64), found
     matcher = KeyMatcher(keys)
     first_row = np.zeros(matcher.count, dtype=np.int64)
     first_row[matcher.number_of_row[::-1]] = np.arange(len(keys) - 1, -1, -1)
@@ -109,8 +112,3 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
 
 def _key(namespace: str, base: BaseTable, source: FreshSource) -> Hashable:
     return ("superseded", namespace, base.version, source.identity)
-
-
-def blocked_rows(row_ids: RowIds) -> bytes | None:
-    """Return row ids in the form Lance's scanner excludes them, or None if there are none."""
-    return serialize_row_addrs(row_ids.tolist()) if row_ids.size else None

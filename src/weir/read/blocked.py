@@ -1,0 +1,65 @@
+"""Rows of a Lance dataset that do not count, and leaving them out of a scan."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.dataset import serialize_row_addrs
+
+__all__ = ["NOTHING_BLOCKED", "BlockedRows"]
+
+_ROW_ID = "_rowid"
+
+
+class BlockedRows:
+    """Row ids that a scan leaves out.
+
+    There are two ways. Lance takes them as a block list, which combines with filters, limits and
+    counts; for a scan of everything it is faster to read the row ids along and drop rows afterwards.
+
+    Parameters
+    ----------
+    row_ids : ndarray of uint64
+        Ascending.
+    """
+
+    def __init__(self, row_ids: npt.NDArray[np.uint64]) -> None:
+        self.row_ids = row_ids
+
+    def __len__(self) -> int:
+        """Return how many rows are left out."""
+        return len(self.row_ids)
+
+    @cached_property
+    def serialized(self) -> bytes | None:
+        """The row ids as Lance's scanner takes them; None if there are none."""
+        return serialize_row_addrs(self.row_ids.tolist()) if len(self.row_ids) else None
+
+    def remove_from(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return ``batch`` without the rows that do not count and without its row ids."""
+        ids = batch.column(_ROW_ID).to_numpy()
+        rows = batch.drop_columns([_ROW_ID])
+        if not len(ids):
+            return rows
+        if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
+            keep = ~np.isin(ids, self.row_ids)
+        else:
+            low, high = np.searchsorted(self.row_ids, [ids[0], ids[-1] + np.uint64(1)])
+            candidates = self.row_ids[low:high]
+            if not len(candidates):
+                return rows
+            keep = np.ones(len(ids), dtype=bool)
+            at = np.searchsorted(ids, candidates)
+            keep[at[ids[at] == candidates]] = False
+        return rows.filter(pa.array(keep))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in memory, once both ways have been used."""
+        return 2 * self.row_ids.nbytes
+
+
+NOTHING_BLOCKED = BlockedRows(np.zeros(0, dtype=np.uint64))
