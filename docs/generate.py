@@ -36,7 +36,7 @@ MARKED = re.compile(
 
 def with_sections(page: str) -> str:
     """Return a page with its generated sections as the code has them now."""
-    return MARKED.sub(lambda found: f"{found['start']}{SECTIONS[found['name']]()}\n{found['end']}", page)
+    return MARKED.sub(lambda found: f"{found['start']}\n{SECTIONS[found['name']]()}\n\n{found['end']}", page)
 
 
 # --- Docstrings ----------------------------------------------------------------------------------
@@ -186,8 +186,9 @@ def _writer_options() -> str:
     rows = []
     for field in fields(WriterOptions):
         assert field.default is not MISSING
-        default = f"{field.default:,}" if isinstance(field.default, int) and field.default > 1 else field.default
-        rows.append((f"`{field.name}`", f"`{field.type}`", f"{default}", told[field.name]))
+        is_number = isinstance(field.default, int) and not isinstance(field.default, bool)
+        default = f"{field.default:,}" if is_number else str(field.default)
+        rows.append((f"`{field.name}`", f"`{field.type}`", default, told[field.name]))
     return _table(["option", "type", "default", "meaning"], rows)
 
 
@@ -200,7 +201,8 @@ def _error_tree() -> str:
         for number, child in enumerate(children):
             last = number == len(children) - 1
             builtin = [base.__name__ for base in child.__bases__ if not issubclass(base, errors.WeirError)]
-            yield f"{indent}{'└── ' if last else '├── '}{child.__name__}{f' ({builtin[0]})' if builtin else ''}"
+            name = f"{child.__name__} ({builtin[0]})" if builtin else child.__name__
+            yield f"{indent}{'└── ' if last else '├── '}{name}"
             yield from lines(child, indent + ("    " if last else "│   "))
 
     return "\n".join(["```text", "WeirError", *lines(errors.WeirError, ""), "```"])

@@ -23,6 +23,7 @@ import doctest
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -33,16 +34,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
+from docs import generate
 
 import weir
-from docs import generate
 from tests.storage.s3 import S3Endpoint, s3_endpoint
+from weir.cache import process_cache
 from weir.format import layout, wal_entry
 from weir.format.proto import memwal_pb2
 from weir.format.wal_entry import WalEntryHeader, wal_schema
-from weir.shard.manifest_store import list_shards
 from weir.storage.open import open_store
 
 __all__ = ["s3_endpoint"]
@@ -96,15 +98,15 @@ def text_of_all_pages() -> str:
 def compare(expected: str, printed: str, where: str) -> None:
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     if not doctest.OutputChecker().check_output(expected, printed, options):
-        pytest.fail(f"{where} does not print what the page shows\n--- shown\n{expected}\n--- printed\n{printed}")
+        pytest.fail(f"{where} prints something else\n--- shown\n{expected}\n--- printed\n{printed}")
 
 
-def run_python(block: Block, expected: Block | None, page: Path, namespace: dict[str, Any]) -> None:
+def run_python(block: Block, expected: str, page: Path, namespace: dict[str, Any]) -> None:
     # Empty lines before the code make the lines of a traceback those of the page.
     code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, namespace)
-    compare(expected.text if expected else "", printed.getvalue(), f"{name_of(page)}:{block.line}")
+    compare(expected, printed.getvalue(), f"{name_of(page)}:{block.line}")
 
 
 def commands_of(block: Block) -> Iterator[tuple[str, str]]:
@@ -176,8 +178,9 @@ def test_examples_run(
     blocks = blocks_of(page)
     for number, block in enumerate(blocks):
         if block.language == "python":
-            follower = blocks[number + 1] if number + 1 < len(blocks) else None
-            run_python(block, follower if follower and follower.language == "output" else None, page, namespace)
+            after = blocks[number + 1 : number + 2]
+            expected = after[0].text if after and after[0].language == "output" else ""
+            run_python(block, expected, page, namespace)
         elif block.language == "console":
             run_console(block, page, programs)
 
@@ -197,6 +200,158 @@ def test_every_block_is_of_a_known_kind(page: Path) -> None:
 def test_what_is_not_run_is_little_and_exists() -> None:
     blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "sh"]
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    asked = {target for block in blocks for target in re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE)}
-    assert asked <= targets
+    commands = "".join(block.text for block in blocks)
+    assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) <= targets
     assert len(blocks) <= 6
+
+
+# --- What the pages say of the code --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_generated_sections_are_current(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert generate.with_sections(text) == text, "run `python -m docs.generate`"
+
+
+def test_every_generated_section_is_on_a_page() -> None:
+    marked = re.findall(r"<!-- generated: ([\w-]+) -->", text_of_all_pages())
+    assert sorted(marked) == sorted(generate.SECTIONS)
+
+
+def cells(page: str, heading: str, column: int = 0) -> list[str]:
+    """Return what stands as code in a column of the first table below a heading."""
+    text = (ROOT / page).read_text(encoding="utf-8").split(f"\n{heading}\n", 1)[1]
+    table = re.search(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert table is not None
+    rows = [re.split(r"(?<!\\)\|", line)[column + 1].strip() for line in table[0].splitlines()[2:]]
+    return [row.strip("`") for row in rows]
+
+
+def test_every_error_has_advice() -> None:
+    assert {*cells("docs/reference/errors.md", "## What to do"), "WeirError"} == set(weir.errors.__all__)
+
+
+def source_files() -> list[str]:
+    return [path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))]
+
+
+def test_every_log_event_is_listed() -> None:
+    logged = {name for text in source_files() for name in re.findall(r'_log\.\w+\(\s*"([\w.]+)"', text)}
+    assert set(cells("docs/guides/operating.md", "## Log events")) == logged
+
+
+def test_every_failpoint_is_in_the_failure_model() -> None:
+    reach = re.compile(r'^ +failpoint\.reach\("([\w.]+)"', re.MULTILINE)
+    reached = {name for text in source_files() for name in reach.findall(text)}
+    assert set(cells("docs/reliability.md", "## What a crash leaves")) == reached
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = {re.split(r"[<>=!~\[ ]", text)[0] for text in project["dependencies"]}
+    named = cells("docs/architecture.md", "## Dependencies")
+    assert {name for cell in named for name in cell.replace("`", "").split(", ")} == required
+
+
+@pytest.mark.parametrize(
+    ("heading", "message"),
+    [
+        ("## Shard manifest", "ShardManifest"),
+        ("Each of `flushed_generations` has", "FlushedGeneration"),
+        ("## Base table", "MemWalIndexDetails"),
+    ],
+)
+def test_fields_of_messages_are_those_stored(heading: str, message: str) -> None:
+    names, numbers = cells("docs/format.md", heading), map(int, cells("docs/format.md", heading, 1))
+    stored = memwal_pb2.DESCRIPTOR.message_types_by_name[message].fields
+    assert dict(zip(names, numbers, strict=True)) == {field.name: field.number for field in stored}
+
+
+NAMED_TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<test>\w+)(?:\[(?P<case>[^\]`]+)\])?)?`")
+
+
+def test_every_test_that_is_named_exists() -> None:
+    missing = []
+    for named in NAMED_TEST.finditer(text_of_all_pages()):
+        path = ROOT / named["file"]
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        nodes = ast.walk(ast.parse(text))
+        tests = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        there = path.exists() and named["test"] in {None, *tests} and f'"{named["case"]}"' in f'{text}"None"'
+        if not there:
+            missing.append(named[0])
+    assert missing == []
+
+
+def test_pictures_are_drawings_and_have_a_text() -> None:
+    for page in PAGES:
+        for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            assert len(text) > 20
+            assert ElementTree.parse(page.parent / target).getroot().tag.endswith("svg")
+
+
+def test_readme_has_one_place_for_benchmarks() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"<!-- benchmarks -->\n.*?<!-- /benchmarks -->", text, re.DOTALL)) == 1
+    assert text.count("benchmarks -->") == 2
+
+
+# --- Claims of the pages that no other test shows ------------------------------------------------
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+
+
+def entry_of(key: int, name: str) -> bytes:
+    schema = wal_schema(SCHEMA)
+    batch = pa.record_batch([pa.array([key]), pa.array([name]), pa.array([False])], schema=schema)
+    header = WalEntryHeader(writer_epoch=1, generation=1, write_id=wal_entry.new_write_id())
+    return b"".join(bytes(part) for part in wal_entry.encode(header, schema, [batch]))
+
+
+def test_an_entry_at_position_0_is_read(tmp_path: Path) -> None:
+    """As an implementation that counts from 0 leaves it, and only where nothing has been flushed."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer(flush_on_close=False) as writer:
+        (shard,) = writer.upsert([{"id": 1, "name": "first"}]).positions
+    open_store(table.uri, fsync=False).put(layout.wal_path(shard, 0), entry_of(0, "zeroth"))
+    assert sorted(weir.open(table.uri).scan().to_table().column("name").to_pylist()) == ["first", "zeroth"]
+    with weir.open(table.uri, fsync=False).writer() as writer:
+        writer.upsert([{"id": 2, "name": "second"}])
+    assert table.merge().rows_upserted == 3
+
+
+@pytest.mark.xfail(
+    raises=AssertionError,
+    reason="a probe for entry 0 that finds nothing makes weir.shard.wal.Wal give up the suffix .lance",
+)
+def test_entries_of_either_suffix_are_read(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer(flush_on_close=False) as writer:
+        (shard,) = writer.upsert([{"id": 1, "name": "first"}]).positions
+    for entry in (tmp_path / "t" / layout.wal_directory(shard)).iterdir():
+        entry.rename(entry.with_suffix(".lance"))
+    process_cache().clear()
+    assert weir.open(table.uri).scan().to_table().column("name").to_pylist() == ["first"]
+    with weir.open(table.uri, fsync=False).writer() as writer:
+        writer.upsert([{"id": 2, "name": "second"}])
+    assert table.merge().rows_upserted == 2
+
+
+def test_a_killed_adoption_can_be_made_again(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1, 2], "name": ["a", "b"]}), uri)
+    adopt = """
+import sys
+from weir.base.create import adopt_base_table
+from weir.storage.open import open_store
+adopt_base_table(open_store(sys.argv[1]), ("id",))
+"""
+    environment = {**os.environ, "WEIR_FAILPOINTS": "adopt.before_publish=kill"}
+    killed = subprocess.run([sys.executable, "-c", adopt, uri], env=environment, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert lance.dataset(uri).count_rows() == 2
+    with pytest.raises(weir.errors.TableNotFoundError):
+        weir.open(uri)
+    subprocess.run([sys.executable, "-c", adopt, uri], timeout=120, check=True)
+    assert weir.open(uri).scan().count() == 2
