@@ -110,7 +110,9 @@ def test_bad_keys(table: weir.Table, case: str) -> None:
 
 
 def test_composite_keys_must_be_whole(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.int32(), nullable=False)])
+    schema = pa.schema(
+        [pa.field("a", pa.string(), nullable=False), pa.field("b", pa.int32(), nullable=False)]
+    )
     table = weir.create(tmp_path / "t", schema, primary_key=["a", "b"], fsync=False)
     for keys in ([("x",)], ["x"], pa.array(["x"])):
         with pytest.raises(KeyValueError, match="a, b"):
@@ -123,7 +125,9 @@ def test_composite_keys_must_be_whole(tmp_path: Path) -> None:
 
 
 def test_delete_needs_nullable_columns(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64(), nullable=False)])
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64(), nullable=False)]
+    )
     table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
     before = files(table)
     with table.writer() as writer:
@@ -263,3 +267,78 @@ def test_corrupt_manifest_names_its_path(table: weir.Table) -> None:
     fresh = weir.open(table.uri, fsync=False)
     with pytest.raises(CorruptionError, match=newest.name):
         fresh.scan().to_table()
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_filter_that_fails_on_a_row(table: weir.Table, merged: bool) -> None:
+    with table.writer(flush_on_close=merged) as writer:
+        writer.upsert([GOOD, {**GOOD, "id": 0}])
+    if merged:
+        table.merge()
+    with pytest.raises(FilterError, match=r"(?i)divide by zero"):
+        table.scan(filter="1 / id = 1").to_table()
+
+
+@pytest.mark.parametrize("part", ["base", "generation"])
+def test_damaged_data_file_is_corruption(table: weir.Table, part: str) -> None:
+    with table.writer() as writer:
+        writer.upsert([{**GOOD, "id": n} for n in range(100)])
+    if part == "base":
+        table.merge()
+    pattern = "data/*.lance" if part == "base" else "_mem_wal/*/*_gen_*/data/*.lance"
+    for path in Path(table.uri).glob(pattern):
+        path.write_bytes(b"\x00" * path.stat().st_size)
+    weir.cache.process_cache().clear()
+    fresh = weir.open(table.uri, fsync=False)
+    with pytest.raises(CorruptionError, match=table.uri):
+        fresh.scan().to_table()
+    with pytest.raises(CorruptionError, match=table.uri):
+        fresh.get([1])
+
+
+def test_rows_and_keys_of_every_kind(table: weir.Table) -> None:
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    batch = pa.RecordBatch.from_pylist([{**GOOD, "id": 5}], SCHEMA)
+    with table.writer() as writer:
+        writer.upsert(pa.table({"id": [1], "name": ["a"]}))
+        writer.upsert(pd.DataFrame({"id": [2], "name": ["b"]}))
+        writer.upsert(pl.DataFrame({"id": [3], "name": ["c"]}))
+        writer.upsert({"id": [4], "name": ["d"]})
+        writer.upsert(batch)
+        writer.upsert(pa.RecordBatchReader.from_batches(SCHEMA, [batch.slice(0, 0), batch]))
+        writer.upsert([pa.RecordBatch.from_pylist([{**GOOD, "id": 6}], SCHEMA)])
+        writer.upsert([])
+        for keys in (
+            [1, 2],
+            pa.array([1, 2], pa.int32()),
+            pa.chunked_array([[1], [2]]),
+            pd.Series([1, 2]),
+            pl.Series([1, 2]),
+            pd.Series([1, 2]).to_numpy(),
+            pa.table({"id": [1, 2], "other": ["x", "y"]}),
+            [{"id": 1, "name": "ignored"}, {"id": 2}],
+            {"id": [1, 2]},
+            [(1,), (2,)],
+        ):
+            assert table.get(keys).column("name").to_pylist() == ["a", "b"]
+        writer.delete([{"id": 6, "name": "ignored"}])
+        writer.delete([])
+    assert sorted(table.scan(["id"]).to_table().column("id").to_pylist()) == [1, 2, 3, 4, 5]
+
+
+def test_shard_column_outside_the_key(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.date32()), ("n", pa.int64())])
+    table = weir.create(
+        tmp_path / "t", schema, primary_key="id", shard_by=weir.year("at", immutable=True), fsync=False
+    )
+    rows = [{"id": n, "at": f"20{10 + n}-01-01"} for n in range(3)]
+    typed = pa.table({"id": [0, 1, 2], "at": pa.array([row["at"] for row in rows]).cast(pa.date32())})
+    with table.writer() as writer:
+        writer.upsert(typed)
+        with pytest.raises(KeyValueError, match="'at' decides the shard"):
+            writer.delete([1])
+        writer.delete(typed.slice(1, 1))
+        writer.delete([{"id": 2, "at": typed.column("at")[2].as_py()}])
+        assert table.get([0, 1, 2]).column("id").to_pylist() == [0]
+    assert table.scan().count() == 1
+    assert table.status().library_note

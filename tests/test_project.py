@@ -28,6 +28,7 @@ PROJECT: dict[str, Any] = PYPROJECT["project"]
 PUBLIC_NAMES = [
     "Table",
     "__version__",
+    "adopt",
     "bounded",
     "bucket",
     "create",

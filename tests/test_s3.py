@@ -23,12 +23,10 @@ def names(found: pa.Table) -> dict[int, str]:
 
 def test_whole_path(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
-    table = weir.create(
-        uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), storage_options=options
-    )
+    table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), storage_options=options)
     with pytest.raises(TableExistsError):
         weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
-    expected = {}
+    expected: dict[int, str] = {}
     with table.writer() as writer:
         writer.upsert([{"id": n, "name": f"first {n}"} for n in range(20)])
         expected |= {n: f"first {n}" for n in range(20)}
@@ -48,18 +46,14 @@ def test_whole_path(s3_endpoint: S3Endpoint) -> None:
                 writer.upsert([{"id": n, "name": "late"} for n in range(20)])
     assert elsewhere.merge().rows_upserted == len(expected)
     assert names(table.scan().to_table()) == expected
-    assert names(table.scan(filter="name LIKE 'second%'").to_table()) == {
-        n: f"second {n}" for n in range(5)
-    }
+    assert names(table.scan(filter="name LIKE 'second%'").to_table()) == {n: f"second {n}" for n in range(5)}
     process_cache().clear()
     assert names(weir.open(uri, storage_options=options).scan(consistency="snapshot").to_table()) == expected
 
 
 def test_a_strong_read_costs_one_probe_per_shard(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
-    made = weir.create(
-        uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 3), storage_options=options
-    )
+    made = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 3), storage_options=options)
     store = CountingStore(made._store)
     table = weir.Table(store, made._base)
     with made.writer(flush_on_close=False) as writer:

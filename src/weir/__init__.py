@@ -20,13 +20,14 @@ from weir.sharding.shard_by import (
     unsharded,
     year,
 )
-from weir.table import Table, create, open
+from weir.table import Table, adopt, create, open
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Table",
     "__version__",
+    "adopt",
     "bounded",
     "bucket",
     "create",

@@ -86,7 +86,12 @@ def as_key_table(
         keys = pa.table({_only(primary_key): values})
     elif isinstance(keys, Sequence) and not (keys and isinstance(keys[0], Mapping)):
         keys = _keys_from_values(keys, key_schema, primary_key)
-    table = _as_table(keys, key_schema)
+    needed = [name for name in schema.names if name in primary_key or name in also]
+    if isinstance(keys, Sequence) and keys and all(isinstance(row, Mapping) for row in keys):
+        keys = [{name: row[name] for name in needed if name in row} for row in keys]
+    elif isinstance(keys, Mapping):
+        keys = {name: values for name, values in keys.items() if name in needed}
+    table = _as_table(keys, schema)
     missing = [name for name in primary_key if name not in table.schema.names]
     if missing:
         raise _missing_key(missing[0], primary_key)
@@ -230,6 +235,12 @@ def _as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
     if isinstance(data, pa.StructArray):
         return pa.Table.from_batches([pa.RecordBatch.from_struct_array(data)])
     if isinstance(data, Mapping):
+        if data and not _columns(data):
+            raise InputError(
+                f"a dict is taken as columns, and {next(iter(data))!r} holds no list of values",
+                where="data",
+                hint="Pass one row as a list of one dict",
+            )
         return _from_columns(data, schema)
     if type(data).__module__.split(".")[0] == "pandas":
         return pa.Table.from_pandas(data, preserve_index=False)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.base.create import create_base_table
-from weir.base.schema import field_ids, table_schema
-from weir.base.table import BaseTable
+from weir.base.create import adopt_base_table, create_base_table
+from weir.base.schema import all_field_ids, field_ids, table_schema
+from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.config import WriterOptions
-from weir.errors import OptionError
+from weir.errors import OptionError, UriError
 from weir.format.index_details import ShardSpec
 from weir.format.newest import newest_rows
 from weir.format.wal_entry import wal_schema
@@ -43,6 +43,16 @@ from weir.storage.open import open_store
 from weir.writer import TableWriter
 
 __all__ = ["Table", "create", "open"]
+
+
+def _table_store(uri: str | Path, storage_options: Mapping[str, str] | None, fsync: bool) -> ObjectStore:
+    if str(uri).startswith("memory:"):
+        raise UriError(
+            "a table cannot live in memory: Weir and Lance would each have a memory of their own",
+            where=str(uri),
+            hint="Use a temporary directory",
+        )
+    return open_store(uri, storage_options, fsync=fsync)
 
 
 def create(
@@ -91,7 +101,7 @@ def create(
     >>> table.scan().to_table().to_pylist()
     [{'id': 1, 'name': 'Ada'}]
     """
-    store = open_store(uri, storage_options, fsync=fsync)
+    store = _table_store(uri, storage_options, fsync)
     key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
     if shard_by is None:
         shard_by = unsharded()
@@ -118,8 +128,63 @@ def open(
     TableNotFoundError
         If there is no table, or a Lance dataset that is not a Weir table.
     """
-    store = open_store(uri, storage_options, fsync=fsync)
+    store = _table_store(uri, storage_options, fsync)
     return Table(store, BaseTable.open(store))
+
+
+def adopt(
+    uri: str | Path,
+    *,
+    primary_key: str | Sequence[str] | None = None,
+    shard_by: ShardBy | Sequence[ShardBy] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+) -> Table:
+    """Turn a Lance dataset into a Weir table, in place: its rows and versions stay.
+
+    Parameters
+    ----------
+    uri : str or Path
+        Where the dataset is.
+    primary_key : str or sequence of str, optional
+        The column, or columns, that identify a row; for a dataset that has no primary key yet. They
+        become not nullable and are marked as the key, which cannot be undone.
+    shard_by, storage_options, fsync
+        As for :func:`create`.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no dataset.
+    TableExistsError
+        If it is a Weir table already.
+    SchemaError, KeyValueError, ShardingError
+        If its columns cannot be those of a table, or a key is null or occurs twice. Nothing is
+        written.
+
+    Examples
+    --------
+    >>> import lance, tempfile, pyarrow as pa, weir
+    >>> place = tempfile.mkdtemp() + "/people"
+    >>> _ = lance.write_dataset(pa.table({"id": [1, 2], "name": ["Ada", "Grace"]}), place)
+    >>> weir.adopt(place, primary_key="id").get([2]).to_pylist()
+    [{'id': 2, 'name': 'Grace'}]
+    """
+    store = _table_store(uri, storage_options, fsync)
+    key = (
+        (primary_key,)
+        if isinstance(primary_key, str)
+        else None
+        if primary_key is None
+        else tuple(primary_key)
+    )
+    dataset = open_dataset(store)
+    named = key or primary_key_of(dataset)
+    if shard_by is None:
+        shard_by = unsharded()
+    fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
+    spec = build_spec(fields, dataset.schema, named, all_field_ids(dataset.lance_schema))
+    return Table(store, adopt_base_table(store, key, shard_specs=(spec,)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,9 @@ def test_hashes_tell_the_values_of_every_type_apart(kind: pa.DataType) -> None:
     assert len(set(KeySet([distinct]).hashes.tolist())) == expected
 
 
-@pytest.mark.parametrize("kinds", [(kind,) for kind in SUPPORTED_TYPES] + [(pa.string(), pa.uint8())], ids=str)
+@pytest.mark.parametrize(
+    "kinds", [*((kind,) for kind in SUPPORTED_TYPES), (pa.string(), pa.uint8())], ids=str
+)
 @given(data=st.data())
 def test_index_and_matcher_equal_a_dict(kinds: tuple[pa.DataType, ...], data: st.DataObject) -> None:
     row = st.tuples(*(SMALL for _ in kinds))

@@ -67,7 +67,7 @@ def update_details(
             raise TableNotFoundError(
                 "the table has lost its MemWAL index",
                 where=base.uri,
-                hint="To write to it through Weir, adopt it: weir.base.create.adopt_base_table",
+                hint="To write to it through Weir, adopt it: weir.adopt",
             )
         if publish_details(base.store, manifest, changed) is not None:
             return base.latest()

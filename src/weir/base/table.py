@@ -105,14 +105,14 @@ class BaseTable:
             raise TableNotFoundError(
                 "there is a Lance dataset, and it has no MemWAL index",
                 where=store.uri,
-                hint="To write to it through Weir, adopt it: weir.base.create.adopt_base_table",
+                hint="To write to it through Weir, adopt it: weir.adopt",
             )
         primary_key = primary_key_of(dataset)
         if not primary_key:
             raise SchemaError(
                 "the table has no primary key, so its rows cannot be replaced or deleted",
                 where=store.uri,
-                hint="Adopt it with the columns of its primary key: weir.base.create.adopt_base_table",
+                hint="Adopt it with the columns of its primary key: weir.adopt",
             )
         return cls(store, dataset, manifest.decode_details(entry), primary_key)
 

@@ -1,6 +1,6 @@
 """The shard spec of a table as text: the constructors of :mod:`weir`, typed without Python.
 
-One call or several, with commas between them: ``bucket(id, 8)``, ``year(ts), month(ts)``,
+One call or several, with commas between them: ``bucket(id, 8)``, ``identity(site), bucket(id, 4)``,
 ``multi_bucket(site, id, 16)``, ``truncate(name, 3)``, ``identity(region, immutable=true)``,
 ``expression('col0 % 7', id, int64)`` (the SQL, its columns, the type of the result), ``unsharded()``.
 """
@@ -215,5 +215,5 @@ def _unreadable(text: str, reason: str) -> ShardingError:
     return ShardingError(
         f"the shard spec {text!r} cannot be read: {reason}",
         where="shard-by",
-        hint='Write it as "bucket(id, 8)" or "year(ts), month(ts)"',
+        hint='Write it as "bucket(id, 8)" or "identity(site), bucket(id, 4)"',
     )

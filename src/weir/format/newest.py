@@ -25,7 +25,7 @@ def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], i
 
 
 def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[npt.NDArray[np.int64], int]:
-    """Number the distinct keys of some rows.
+    """Return a number for every row, the same for rows with the same key.
 
     Parameters
     ----------

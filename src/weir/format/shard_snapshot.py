@@ -29,6 +29,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "current_generation": pa.uint64(),
     "flushed_generations": _GENERATIONS,
 }
+_PLAIN_COLUMNS = tuple(name for name in _COLUMNS if name not in ("shard_id", "flushed_generations"))
 
 
 def to_table(manifests: Sequence[ShardManifest]) -> pa.Table:
@@ -39,10 +40,11 @@ def to_table(manifests: Sequence[ShardManifest]) -> pa.Table:
     """
     rows = [
         {
-            **{name: getattr(one, name) for name in _COLUMNS if name not in ("shard_id", "flushed_generations")},
+            **{name: getattr(one, name) for name in _PLAIN_COLUMNS},
             "shard_id": one.shard_id.bytes,
             "flushed_generations": [
-                {"generation": flushed.generation, "path": flushed.path} for flushed in one.flushed_generations
+                {"generation": flushed.generation, "path": flushed.path}
+                for flushed in one.flushed_generations
             ],
             **{_FIELD_PREFIX + value.field_id: value.value for value in one.shard_fields},
         }
@@ -79,7 +81,7 @@ def from_table(table: pa.Table, *, where: str) -> tuple[ShardManifest, ...]:
 
 def _manifest(row: dict[str, object]) -> ShardManifest:
     generations = row["flushed_generations"] or []
-    plain = {name: row[name] for name in _COLUMNS if name not in ("shard_id", "flushed_generations")}
+    plain = {name: row[name] for name in _PLAIN_COLUMNS}
     return ShardManifest(
         shard_id=UUID(bytes=row["shard_id"]),  # type: ignore[arg-type]
         flushed_generations=tuple(

@@ -6,6 +6,8 @@ memory, with only the columns the filter names, so that one engine decides every
 
 from __future__ import annotations
 
+import re
+
 import lance
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,11 @@ from weir.cache import process_cache
 from weir.errors import FilterError
 
 __all__ = ["check_filter", "matching_rows"]
+
+_TEXT_LITERAL = re.compile(r"'(?:[^']|'')*'")
+_SYSTEM_COLUMN = re.compile(
+    r"\b_(?:rowid|rowaddr|rowoffset|row_created_at_version|row_last_updated_at_version)\b"
+)
 
 
 def check_filter(schema: pa.Schema, text: str) -> None:
@@ -27,6 +34,13 @@ def check_filter(schema: pa.Schema, text: str) -> None:
     """
     if not isinstance(text, str) or not text.strip():
         raise FilterError(f'a filter is SQL text such as "delay > 60", got {text!r}', where="filter")
+    system = _SYSTEM_COLUMN.search(_TEXT_LITERAL.sub("", text))
+    if system is not None and system.group() not in schema.names:
+        raise FilterError(
+            f"the filter names {system.group()}, which is a place in one file and nothing of the row",
+            where="filter",
+            hint=f"The columns are {', '.join(schema.names)}",
+        )
     process_cache().get_or_load(
         ("filter", schema.serialize().to_pybytes(), text), lambda: _checked(schema, text), lambda _: len(text)
     )

@@ -17,6 +17,7 @@ from weir.format import layout
 from weir.format.bloom_filter import BloomFilter
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
+from weir.read.damage import reading
 from weir.read.keys import KeyIndex, KeySet
 from weir.storage.interface import ObjectStore
 
@@ -135,7 +136,9 @@ class Generation:
     def _load_content(self) -> _Content:
         columns = [*self._key_columns, TOMBSTONE]
         present = [name for name in columns if name in self.dataset.schema.names]
-        table = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True).to_table()
+        with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
+            scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
+            table = scanner.to_table()
         keys = KeySet([table.column(name) for name in self._key_columns])
         if TOMBSTONE in present:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)
@@ -161,4 +164,5 @@ class Generation:
 
     def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table:
         """Return some rows, by their offset among the rows the dataset has not deleted itself."""
-        return self.dataset.take(rows.tolist(), columns=columns)
+        with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
+            return self.dataset.take(rows.tolist(), columns=columns)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from weir.cache import process_cache
 from weir.read.blocked import BlockedRows
+from weir.read.damage import reading
 
 __all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
 
@@ -104,7 +105,10 @@ class DatasetTask:
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
-        limit = limit if limit is not None else self.limit
+        with reading(self.label, self.uri, self.filter):
+            yield from self._batches(limit if limit is not None else self.limit)
+
+    def _batches(self, limit: int | None) -> Iterator[pa.RecordBatch]:
         if self.filter is not None or limit is not None or not self.columns or not len(self.blocked):
             yield from self._scanner(limit).to_batches()
             return
@@ -122,7 +126,8 @@ class DatasetTask:
 
     def count(self) -> int:
         """Return how many rows there are."""
-        return int(self._scanner(None).count_rows())
+        with reading(self.label, self.uri, self.filter):
+            return int(self._scanner(None).count_rows())
 
     def describe(self) -> str:
         """Return one line for people."""

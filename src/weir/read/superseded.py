@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.cache import process_cache
+from weir.read.damage import reading
 from weir.read.keys import KeyMatcher, KeySet
 from weir.read.literals import key_filter
 from weir.read.overlay import FreshSource
@@ -43,7 +44,11 @@ def base_rows_with_keys(
     rows : Table
         ``columns`` and ``_rowid`` of the rows found.
     """
-    wanted = list(columns or ())
+    with reading(f"base table version {base.version}", base.uri):
+        return _find(base, keys, list(columns or ()))
+
+
+def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray[np.int64], pa.Table]:
     names = base.primary_key
     read = list(dict.fromkeys([*names, *wanted]))
     if len(keys) == 1 and len(names) == 1 and (only := key_filter(names, keys.columns)) is not None:

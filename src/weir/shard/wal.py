@@ -103,11 +103,14 @@ class Wal:
         if isinstance(cached, WalEntry):
             return cached
         entry = self._load(position, ".arrow")
-        if entry is None and self._spec_suffix is not False:
+        if entry is not None:
+            self._spec_suffix = False
+        elif self._spec_suffix is not False:
             # The spec's text names entries `.lance`, its example `.arrow`. No writer mixes them
-            # within a run, so the first miss settles whether this shard has any of the former.
+            # within a run, so the first entry found settles what a missing one is called.
             entry = self._load(position, ".lance")
-            self._spec_suffix = entry is not None
+            if entry is not None:
+                self._spec_suffix = True
         if entry is not None:
             self.remember(position, entry)
         return entry
