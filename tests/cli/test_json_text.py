@@ -115,8 +115,8 @@ def test_rows_without_columns_are_empty_objects() -> None:
     [
         ("[1,2]", pa.list_(pa.float32(), 3)),
         ("[1,", pa.list_(pa.int64())),
-        ("1} {\"v\":2", pa.list_(pa.int64())),
-        ("[1], \"w\": [2]", pa.list_(pa.int64())),
+        ('1} {"v":2', pa.list_(pa.int64())),
+        ('[1], "w": [2]', pa.list_(pa.int64())),
         ('{"a": null}', pa.struct([pa.field("a", pa.int64(), nullable=False)])),
         ('{"a": 1, "b": 2}', pa.struct([("a", pa.int64())])),
         ('[{"key": null, "value": 1}]', pa.map_(pa.string(), pa.int64())),

@@ -14,7 +14,10 @@ from weir.sharding.shard_by import ShardBy
         ("bucket(id, 8)", [weir.bucket("id", 8)]),
         (" bucket ( id,8 ) ", [weir.bucket("id", 8)]),
         ("identity(region)", [weir.identity("region")]),
-        ("year(ts), month(ts),day(ts), hour(ts)", [weir.year("ts"), weir.month("ts"), weir.day("ts"), weir.hour("ts")]),
+        (
+            "year(ts), month(ts),day(ts), hour(ts)",
+            [weir.year("ts"), weir.month("ts"), weir.day("ts"), weir.hour("ts")],
+        ),
         ("truncate('first name', 3)", [weir.truncate("first name", 3)]),
         ('truncate("first name", 3)', [weir.truncate("first name", 3)]),
         ("multi_bucket(site, id, 16)", [weir.multi_bucket(["site", "id"], 16)]),
@@ -39,7 +42,17 @@ def test_an_unknown_transform_names_the_known_ones() -> None:
     with pytest.raises(ShardingError) as caught:
         parse_shard_by("hash(id)")
     assert "unknown shard transform 'hash'" in str(caught.value)
-    for name in ("bucket", "identity", "year", "month", "day", "hour", "truncate", "multi_bucket", "expression"):
+    for name in (
+        "bucket",
+        "identity",
+        "year",
+        "month",
+        "day",
+        "hour",
+        "truncate",
+        "multi_bucket",
+        "expression",
+    ):
         assert name in str(caught.value)
 
 

@@ -288,7 +288,7 @@ def demo(
             metavar="N", min=1, help="Only the first N flights. Default: all 336,776.", show_default=False
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides when the writer is killed, and what is asked.")] = 2013,
+    seed: Annotated[int, typer.Option(help="Decides when the writer is killed.")] = 2013,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
     json: AsJson = False,
     no_fsync: NoFsync = False,

@@ -25,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        What stands after ``weir`` on the command line. Default: those of this process.
+        What stands after ``weir`` on the command line. Default: those of this process, which then ends
+        here.
 
     Returns
     -------
@@ -34,6 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         input was refused or failed, with one line on standard error; 130 if it was interrupted; 141 if
         whoever read the output stopped reading.
     """
+    code = _run(arguments)
+    if arguments is None:
+        # Arrow reads ahead on threads of its own. One that calls back into Python while Python is
+        # being torn down would abort the process, and with it the exit code.
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     _log_to_standard_error()
     try:
         code = app(
@@ -49,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
-        return _stopped_reading()
+        return _BROKEN_PIPE
     except SystemExit as stop:
         # Both typer and rich leave the process when the output is closed.
         if isinstance(stop.__context__, BrokenPipeError):
-            return _stopped_reading()
+            return _BROKEN_PIPE
         raise
     return code if isinstance(code, int) else 0
 
@@ -73,11 +84,5 @@ def _log_to_standard_error() -> None:
         )
 
 
-def _stopped_reading() -> int:
-    # What is still buffered goes nowhere, instead of failing once more when Python flushes at the end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return _BROKEN_PIPE
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from weir.cli.input.files import FileFormat
 from weir.cli.json_text import json_column, json_lines
-from weir.errors import OptionError, StorageError
+from weir.errors import OptionError, StorageError, WeirError
 
 __all__ = ["output_format", "write_rows"]
 
@@ -103,13 +103,16 @@ def _published(path: Path) -> Iterator[BinaryIO]:
     """Give a stream to a hidden file that takes the name of ``path`` if all goes well."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
-        stream = unfinished.open("wb")
-    except OSError as error:
-        raise StorageError(f"the file cannot be written: {error.strerror}", where=str(path)) from error
-    try:
-        with stream:
+        with unfinished.open("wb") as stream:
             yield stream
         unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, WeirError):
+            raise
+        raise StorageError(
+            f"the file cannot be written: {error.strerror or error}", where=str(path)
+        ) from error
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise

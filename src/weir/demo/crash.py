@@ -72,7 +72,7 @@ def check_after_crash(table: Table, events: FlightEvents, last_batch: int) -> Cr
     found = table.scan(["id", "updated"]).to_table()
     place = pc.index_in(events.facts.column("id"), value_set=found.column("id")).fill_null(-1).to_numpy()
     there = place >= 0
-    updated = found.column("updated").cast(pa.int64()).to_numpy()
+    updated = found.column("updated").cast(pa.int64()).fill_null(0).to_numpy()
     state = np.full(len(newest), np.iinfo(np.int64).min)
     state[there] = updated[place[there]]
     acknowledged = np.where(seen, events.time[newest], np.iinfo(np.int64).min)

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 __all__ = ["Display"]
 
@@ -50,7 +51,7 @@ class Display:
 
     def say(self, text: str, style: str | None = None) -> None:
         """Print a line that stays."""
-        self._console.print(text, style=style, soft_wrap=True)
+        self._console.print(Text(text, style or ""), soft_wrap=True)
 
     def move(self, fraction: float, text: str) -> None:
         """Show how far the stream has got; without a terminal, every two seconds."""

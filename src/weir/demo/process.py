@@ -8,12 +8,29 @@ import subprocess
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
 from weir.demo.writer import Acknowledgement, WriterTask
 from weir.errors import WriterError
 
-__all__ = ["WriterProcess"]
+__all__ = ["Heard", "WriterProcess"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An acknowledgement as it arrived.
+
+    Parameters
+    ----------
+    acknowledgement : Acknowledgement
+        What the writer said.
+    at : float
+        When, in seconds of the monotonic clock.
+    """
+
+    acknowledgement: Acknowledgement
+    at: float
 
 
 class WriterProcess:
@@ -34,17 +51,16 @@ class WriterProcess:
         self._process = subprocess.Popen(
             task.command(), stdout=subprocess.PIPE, stderr=self._complaints, text=True
         )
-        self._heard: queue.SimpleQueue[Acknowledgement | None] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[Heard | None] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, name="weir-demo-listener", daemon=True)
         self._listener.start()
-        self.started = time.monotonic()
 
     @property
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
 
-    def next(self, seconds: float) -> Acknowledgement | None:
+    def next(self, seconds: float) -> Heard | None:
         """Return the next acknowledgement, None if there was none for so long.
 
         Raises
@@ -104,7 +120,7 @@ class WriterProcess:
                 # The writer died in the middle of a line: nothing was acknowledged by it.
                 break
             acknowledgement = Acknowledgement.from_line(line)
-            self._heard.put(acknowledgement)
+            self._heard.put(Heard(acknowledgement, time.monotonic()))
             if self._kill_after is not None and acknowledgement.batch >= self._kill_after:
                 self._process.kill()
         self._heard.put(None)

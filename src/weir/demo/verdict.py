@@ -68,13 +68,14 @@ class Verdict:
         """Return the verdict for people, with the first differences."""
         if self.identical:
             return f"{self.what}: {self.rows:,} rows x {self.columns} columns, all as computed from the CSV"
+        count = len(self.differences)
         lines = [
-            f"{self.what}: {len(self.differences):,} DIFFERENCES "
+            f"{self.what}: {count:,} DIFFERENCE{'' if count == 1 else 'S'} "
             f"({self.rows:,} rows, expected {self.expected_rows:,})"
         ]
         lines += [f"  {difference}" for difference in self.differences[:_SHOWN]]
-        if len(self.differences) > _SHOWN:
-            lines.append(f"  and {len(self.differences) - _SHOWN:,} more")
+        if count > _SHOWN:
+            lines.append(f"  and {count - _SHOWN:,} more")
         return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ line on standard output for each batch that is durable, in the order of the batc
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -147,3 +148,6 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    # Threads of Arrow may outlive the end of Python, and would abort a process that has done its work.
+    sys.stdout.flush()
+    os._exit(0)

@@ -22,7 +22,11 @@ from weir.errors import InputError
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("delay", pa.float64())])
 _ROWS = pa.table(
-    {"id": range(2_500), "name": [None if n % 7 == 0 else f"n{n}" for n in range(2_500)], "delay": [0.5] * 2_500},
+    {
+        "id": range(2_500),
+        "name": [None if n % 7 == 0 else f"n{n}" for n in range(2_500)],
+        "delay": [0.5] * 2_500,
+    },
     _SCHEMA,
 )
 
@@ -223,7 +227,11 @@ def test_inferred_instants_are_fine_and_unknown_columns_are_text(tmp_path: Path)
     path = tmp_path / "rows.jsonl"
     path.write_text('{"none": null, "more": {"at": "2013-01-01 10:00:00"}, "all": [null]}\n')
     wanted = pa.schema(
-        [("none", pa.string()), ("more", pa.struct([("at", pa.timestamp("us"))])), ("all", pa.list_(pa.string()))]
+        [
+            ("none", pa.string()),
+            ("more", pa.struct([("at", pa.timestamp("us"))])),
+            ("all", pa.list_(pa.string())),
+        ]
     )
     assert read_schema(str(path)).equals(wanted)
 
