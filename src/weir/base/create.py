@@ -239,10 +239,9 @@ def _refuse_existing(store: ObjectStore) -> None:
 
 def _exists(store: ObjectStore) -> TableExistsError:
     return TableExistsError(
-        "there is a Lance dataset already",
+        "there is a table or a Lance dataset already",
         where=store.uri,
-        hint="Open it with weir.open; a dataset without a MemWAL index can be adopted "
-        "(weir.base.create.adopt_base_table)",
+        hint="Open it with weir.open, or turn a plain Lance dataset into a table with weir.adopt",
     )
 
 

@@ -6,13 +6,16 @@ are matched here and nowhere else, and a test provokes every one of them with th
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from lance.commit import CommitConflictError
 
 from weir.errors import StorageError
 
-__all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "storage_failure"]
+__all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "library_message", "storage_failure"]
+
+_SOURCE_PLACE = re.compile(r",?\s*[^\s,]*\.rs:\d+(?::\d+)?")
 
 LIBRARY_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError)
 """What calls into the library raise."""
@@ -35,6 +38,7 @@ _SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
     ("incompatible transaction", LibraryFailure.CONFLICT),
     ("dataset already exists", LibraryFailure.EXISTS),
     ("was not found", LibraryFailure.ABSENT),
+    ("not a directory", LibraryFailure.ABSENT),
 )
 
 
@@ -58,6 +62,17 @@ def classify(error: BaseException) -> LibraryFailure:
     return LibraryFailure.OTHER
 
 
+def library_message(error: BaseException) -> str:
+    """Return what the library says, without the places in its own source that it names.
+
+    Examples
+    --------
+    >>> library_message(OSError("Not found: a.lance, /home/somebody/rust/lance-io/src/local.rs:12:9"))
+    'Not found: a.lance'
+    """
+    return _SOURCE_PLACE.sub("", str(error)).strip()
+
+
 def is_panic(error: BaseException) -> bool:
     """Whether the library has stopped at a defect of its own, as it does over some damaged files.
 
@@ -78,4 +93,4 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     where : str
         The table.
     """
-    return StorageError(f"{doing} failed: {error}", where=where)
+    return StorageError(f"{doing} failed: {library_message(error)}", where=where)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, library_message
 from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 
 __all__ = ["reading"]
@@ -42,22 +42,24 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
     except WeirError:
         raise
     except BaseException as error:
+        said = library_message(error)
         if condition is not None and _FILTER_FAILURE in str(error):
             raise FilterError(
-                f"the filter {condition!r} cannot be evaluated on every row: {error}", where="filter"
+                f"the filter {condition!r} cannot be evaluated on every row: {library_message(error)}",
+                where="filter",
             ) from error
         if isinstance(error, pa.ArrowException | ValueError | RuntimeError) or is_panic(error):
             raise CorruptionError(
-                f"{what} cannot be read: {error}",
+                f"{what} cannot be read: {said}",
                 where=where,
                 hint="Its files are damaged; restore them from a backup",
             ) from error
         if isinstance(error, LIBRARY_ERRORS):
             if classify(error) is LibraryFailure.ABSENT:
                 raise CorruptionError(
-                    f"{what} lacks a file: {error}",
+                    f"{what} lacks a file: {said}",
                     where=where,
                     hint="If files were deleted by hand, restore them from a backup",
                 ) from error
-            raise StorageError(f"{what} cannot be read: {error}", where=where, hint="Try again") from error
+            raise StorageError(f"{what} cannot be read: {said}", where=where, hint="Try again") from error
         raise

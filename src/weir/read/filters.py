@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.library_errors import library_message
 from weir.cache import process_cache
 from weir.errors import FilterError
 
@@ -87,5 +88,5 @@ def _evaluate(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the library's message without its own source location."""
-    return str(error).split(", /")[0].strip()
+    """Return the library's message without the columns it was shown, which are not all there are."""
+    return library_message(error).split(" Valid fields are")[0]

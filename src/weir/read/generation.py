@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.library_errors import library_message
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import layout
@@ -98,7 +99,7 @@ class Generation:
         except (ValueError, OSError) as error:
             raise CorruptionError(
                 f"generation {self.flushed.generation} of shard {self.shard_id} is listed in the shard "
-                f"manifest and cannot be opened: {error}",
+                f"manifest and cannot be opened: {library_message(error)}",
                 where=self.uri,
                 hint="If its files were deleted by hand, restore them; its rows are nowhere else",
             ) from error
