@@ -121,7 +121,9 @@ def test_shards_of_the_library_are_found_by_their_rows(tmp_path: Path) -> None:
     schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
     dataset = lance.write_dataset(schema.empty_table(), uri)
     dataset.initialize_mem_wal(bucket_column="id", num_buckets=2)
-    spec = dataset.mem_wal_index_details()["sharding_specs"][0]
+    details = dataset.mem_wal_index_details()
+    assert details is not None
+    spec = details["sharding_specs"][0]
     batch = pa.Table.from_pylist(rows(*range(8), name="library"), schema).to_batches()[0]
     buckets = lance.evaluate_sharding_spec(batch, spec, dataset.lance_schema).column(0).to_pylist()
     shards = [UUID(int=1 << 76 | 4 << 76 | 1 << 63 | n, version=4) for n in range(2)]
