@@ -52,7 +52,7 @@ class BaseTable:
     True
     """
 
-    __slots__ = ("_dataset", "_details", "_primary_key", "_store")
+    __slots__ = ("_dataset", "_details", "_primary_key", "_schema", "_store", "_version")
 
     def __init__(
         self,
@@ -65,6 +65,9 @@ class BaseTable:
         self._dataset = dataset
         self._details = details
         self._primary_key = primary_key
+        # Pinned, so neither changes; the library makes them anew at every call.
+        self._schema = dataset.schema
+        self._version = dataset.version
 
     @classmethod
     def open(cls, store: ObjectStore, *, version: int | None = None) -> BaseTable:
@@ -145,7 +148,7 @@ class BaseTable:
     @property
     def version(self) -> int:
         """The version this handle is pinned at."""
-        return self._dataset.version
+        return self._version
 
     @property
     def dataset(self) -> lance.LanceDataset:
@@ -155,7 +158,7 @@ class BaseTable:
     @property
     def schema(self) -> pa.Schema:
         """Columns of the table, with Lance's field metadata."""
-        return self._dataset.schema
+        return self._schema
 
     @property
     def primary_key(self) -> tuple[str, ...]:

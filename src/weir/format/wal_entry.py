@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import RawIOBase
 
 import pyarrow as pa
@@ -53,7 +53,7 @@ _DECIMAL = re.compile(rb"[0-9]{1,20}")
 _HEX_DIGITS = re.compile(rb"[0-9a-f]{16}")
 
 # Up to here copying a batch into one message costs less than collecting its buffers one by one.
-_COPY_LIMIT = 256 * 1024
+_COPY_LIMIT = 1024 * 1024
 _STREAM_OPTIONS = ipc.IpcWriteOptions(use_legacy_format=False, compression=None)
 
 # What pyarrow raises for a stream it cannot read; OSError for Arrow's IOError.
@@ -94,21 +94,25 @@ class WalEntry:
         Schema of the batches, without the entry's own metadata.
     batches : tuple of pyarrow.RecordBatch
         The rows, in the order they were written.
+
+    Attributes
+    ----------
+    num_rows : int
+        Number of rows, tombstones included.
+    nbytes : int
+        Size of the rows as Arrow data, in bytes.
     """
 
     header: WalEntryHeader
     schema: pa.Schema
     batches: tuple[pa.RecordBatch, ...]
+    num_rows: int = field(init=False, compare=False, repr=False)
+    nbytes: int = field(init=False, compare=False, repr=False)
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows, tombstones included."""
-        return sum(batch.num_rows for batch in self.batches)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the rows as Arrow data, in bytes."""
-        return sum(batch.nbytes for batch in self.batches)
+    def __post_init__(self) -> None:
+        """Count once what several ask for: Arrow walks all buffers each time."""
+        object.__setattr__(self, "num_rows", sum(batch.num_rows for batch in self.batches))
+        object.__setattr__(self, "nbytes", sum(batch.nbytes for batch in self.batches))
 
 
 def new_write_id() -> str:

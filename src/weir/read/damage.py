@@ -12,6 +12,8 @@ from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 
 __all__ = ["reading"]
 
+# Raised as the OSError that also stands for a failing store.
+_NOT_LANCE = "does not appear to be a Lance file"
 _FILTER_FAILURE = "Error applying filter expression"
 
 
@@ -48,7 +50,11 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
                 f"the filter {condition!r} cannot be evaluated on every row: {library_message(error)}",
                 where="filter",
             ) from error
-        if isinstance(error, pa.ArrowException | ValueError | RuntimeError) or is_panic(error):
+        if (
+            isinstance(error, pa.ArrowException | ValueError | RuntimeError)
+            or is_panic(error)
+            or _NOT_LANCE in str(error)
+        ):
             raise CorruptionError(
                 f"{what} cannot be read: {said}",
                 where=where,
@@ -59,7 +65,8 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
                 raise CorruptionError(
                     f"{what} lacks a file: {said}",
                     where=where,
-                    hint="If files were deleted by hand, restore them from a backup",
+                    hint="Read again if the version was cleaned up meanwhile; if files were deleted by "
+                    "hand, restore them",
                 ) from error
             raise StorageError(f"{what} cannot be read: {said}", where=where, hint="Try again") from error
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ __all__ = ["KeyIndex", "KeyMatcher", "KeySet"]
 
 Rows = npt.NDArray[np.int64]
 
+_NONE: Rows = np.zeros(0, dtype=np.int64)
 
 _HASHED_TYPES = (pa.int32(), pa.int64(), pa.string(), pa.binary())
 
@@ -71,6 +73,26 @@ class KeySet:
         """Return how many keys there are."""
         return len(self.columns[0])
 
+    @cached_property
+    def _views(self) -> tuple[npt.NDArray[Any] | None, ...]:
+        """The values of every column as NumPy sees them, None for types it cannot see without a copy."""
+        return tuple(
+            column.to_numpy() if pa.types.is_integer(column.type) and not column.null_count else None
+            for column in self.columns
+        )
+
+    def equal(self, rows: Rows, other: KeySet, other_rows: Rows) -> npt.NDArray[np.bool_]:
+        """Return, pair by pair, whether the key of one of ``rows`` is that of one of ``other_rows``."""
+        same = np.ones(len(rows), dtype=bool)
+        for at, (view, other_view) in enumerate(zip(self._views, other._views, strict=True)):
+            if view is not None and other_view is not None:
+                same &= view[rows] == other_view[other_rows]
+            else:
+                here = self.columns[at].take(pa.array(rows))
+                equal = pc.equal(here, other.columns[at].take(pa.array(other_rows)))
+                same &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+        return same
+
     def take(self, rows: Rows) -> KeySet:
         """Return the keys of some rows."""
         indices = pa.array(rows)
@@ -104,11 +126,14 @@ class KeyIndex:
         Offsets of the newest row of each distinct key, in the order of ``hashes``.
     hashes : ndarray of uint64
         Ascending.
+    has_equal_hashes : bool
+        Whether different keys have one hash.
     """
 
     keys: KeySet
     rows: Rows
     hashes: npt.NDArray[np.uint64]
+    has_equal_hashes: bool
 
     @classmethod
     def build(cls, keys: KeySet) -> KeyIndex:
@@ -116,7 +141,8 @@ class KeyIndex:
         newest = newest_rows(keys.columns)
         hashes = keys.hashes[newest]
         order = np.argsort(hashes, kind="stable")
-        return cls(keys, newest[order], hashes[order])
+        ordered = hashes[order]
+        return cls(keys, newest[order], ordered, bool(np.any(ordered[1:] == ordered[:-1])))
 
     def lookup(self, wanted: KeySet) -> tuple[Rows, Rows]:
         """Find keys.
@@ -128,27 +154,22 @@ class KeyIndex:
         rows : ndarray of int64
             The newest row of each of them, aligned with ``found``.
         """
-        low = np.searchsorted(self.hashes, wanted.hashes, side="left")
-        high = np.searchsorted(self.hashes, wanted.hashes, side="right")
-        counts = high - low
-        found = np.flatnonzero(counts)
+        if not len(self.rows):
+            return _NONE, _NONE
+        low = self.hashes.searchsorted(wanted.hashes)
+        found = np.flatnonzero(self.hashes.take(low, mode="clip") == wanted.hashes)
         if not found.size:
-            return found, found
-        counts = counts[found]
-        if counts.max() > 1:
+            return _NONE, _NONE
+        candidates = low[found]
+        if self.has_equal_hashes:
             # Different keys with one hash: every candidate is compared below.
-            starts = np.repeat(low[found] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-            candidates = starts + np.arange(counts.sum())
+            counts = self.hashes.searchsorted(wanted.hashes[found], side="right") - candidates
+            ends = np.cumsum(counts)
+            candidates = np.repeat(candidates - (ends - counts), counts) + np.arange(ends[-1])
             found = np.repeat(found, counts)
-        else:
-            candidates = low[found]
         rows = self.rows[candidates]
-        same = np.ones(len(found), dtype=bool)
-        found_indices, row_indices = pa.array(found), pa.array(rows)
-        for here, there in zip(self.keys.columns, wanted.columns, strict=True):
-            equal = pc.equal(here.take(row_indices), there.take(found_indices))
-            same &= equal.fill_null(False).to_numpy(zero_copy_only=False)
-        return found[same], rows[same]
+        same = self.keys.equal(rows, wanted, found)
+        return (found, rows) if same.all() else (found[same], rows[same])
 
     @property
     def nbytes(self) -> int:

@@ -19,7 +19,9 @@ def literals(values: pa.Array) -> list[str] | None:
     """
     kind = values.type
     if pa.types.is_integer(kind):
-        return [str(value) for value in values.to_pylist()]
+        # Lance reads the digits before the sign, and those of the least int64 are one too many.
+        least = -(2**63)
+        return [str(value) if value != least else f"{least + 1} - 1" for value in values.to_pylist()]
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return ["'" + value.replace("'", "''") + "'" for value in values.to_pylist()]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,12 +176,16 @@ class ScanPlanner:
 
 def fresh_sources(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> list[FreshSource]:
     """Return the sources of a shard that are newer than the base table, oldest first."""
-    base = snapshot.base
-    generations: list[FreshSource] = [
-        Generation(store, base.identity, view.shard_id, flushed, base.primary_key)
-        for flushed in snapshot.unmerged(view)
-    ]
-    return [*generations, *(run for run in view.tail if run.rows.num_rows)]
+    known = snapshot.derived.get(view.shard_id)
+    if known is None:
+        base = snapshot.base
+        generations: list[FreshSource] = [
+            Generation.cached(store, base.identity, view.shard_id, flushed, base.primary_key)
+            for flushed in snapshot.unmerged(view)
+        ]
+        known = [*generations, *(run for run in view.tail if run.rows.num_rows)]
+        snapshot.derived[view.shard_id] = known
+    return known
 
 
 def _tail_task(
@@ -206,8 +210,8 @@ def _tail_task(
     return RowsTask(label, shown.slice(0, limit), considered)
 
 
-def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Refuse a projection that names a column twice or one the table does not have.
+def check_columns(schema: pa.Schema, columns: Iterable[str]) -> list[str]:
+    """Return a projection as a list, refusing unknown, doubled and no columns at all.
 
     Raises
     ------
@@ -216,8 +220,11 @@ def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
     """
     if isinstance(columns, str):
         raise SchemaError(f"columns must be a list of names, got the text {columns!r}", where="columns")
+    names = list(columns)
+    if not names:
+        raise SchemaError("no column is asked for", where="columns", hint="Use count() to count rows")
     seen: set[str] = set()
-    for name in columns:
+    for name in names:
         if name not in schema.names:
             raise SchemaError(
                 f"the table has no column {name!r}",
@@ -227,3 +234,4 @@ def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
         if name in seen:
             raise SchemaError(f"column {name!r} is asked for twice", where="columns")
         seen.add(name)
+    return names

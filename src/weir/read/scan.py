@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["Scan"]
 
 _MAX_PARALLEL_TASKS = 8
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Return the threads of this process that read sources; starting some per scan can cost as much as it."""
+    return ThreadPoolExecutor(_MAX_PARALLEL_TASKS, "weir-scan")
+
+
+# A forked process has none of its parent's threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class Scan:
@@ -51,8 +63,7 @@ class Scan:
             return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
         if len(plan.tasks) == 1:
             return _as_schema(plan.tasks[0].table(), plan.schema)
-        with ThreadPoolExecutor(min(len(plan.tasks), _MAX_PARALLEL_TASKS), "weir-scan") as pool:
-            tables = list(pool.map(lambda task: task.table(), plan.tasks))
+        tables = list(_pool().map(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([_as_schema(table, plan.schema) for table in tables])
 
     def to_pandas(self) -> pd.DataFrame:

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -108,10 +109,21 @@ class ReadSnapshot:
         The base table, pinned at a version.
     shards : tuple of ShardView
         Every shard, by ascending id.
+    derived : dict
+        What readers have worked out per shard; it follows from the rest.
     """
 
     base: BaseTable
     shards: tuple[ShardView, ...]
+    derived: dict[UUID, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def shows(self, base: BaseTable, shards: tuple[ShardView, ...]) -> bool:
+        """Whether it was made of these very objects, which is so while nothing has been written."""
+        return (
+            base is self.base
+            and len(shards) == len(self.shards)
+            and all(one is other for one, other in zip(shards, self.shards, strict=True))
+        )
 
     def unmerged(self, view: ShardView) -> tuple[FlushedGeneration, ...]:
         """Return the flushed generations of a shard that the base table does not contain, ascending.
@@ -174,6 +186,8 @@ class SnapshotReader:
             shards = self._views(
                 list_shards(self._store), lambda reader: reader.refresh(reload_manifest=reload_manifests)
             )
+            if self._latest is not None and self._latest[1].shows(base, shards):
+                return self._latest[1]
             ahead = [view.shard_id for view in shards if _base_is_ahead(base, view)]
             if ahead:
                 again = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.key_pages import KeyPages, key_pages
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.read.damage import reading
@@ -21,11 +22,12 @@ RowIds = npt.NDArray[np.uint64]
 
 _MAX_KEYS_BY_INDEX = 512
 _SCAN_ROWS = 1_000_000
+_NO_ROWS: RowIds = np.zeros(0, dtype=np.uint64)
 
 
 def base_rows_with_keys(
     base: BaseTable, keys: KeySet, columns: Sequence[str] | None = None
-) -> tuple[npt.NDArray[np.int64], pa.Table]:
+) -> tuple[npt.NDArray[np.int64], pa.Table | None]:
     """Find the base table's rows that have one of some keys.
 
     Parameters
@@ -41,20 +43,19 @@ def base_rows_with_keys(
     -------
     which : ndarray of int64
         For every row found, the offset of (one of) the equal keys in ``keys``.
-    rows : Table
-        ``columns`` and ``_rowid`` of the rows found.
+    rows : Table or None
+        ``columns`` and ``_rowid`` of the rows found; None if there are none.
     """
     with reading(f"base table version {base.version}", base.uri):
         return _find(base, keys, list(columns or ()))
 
 
-def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray[np.int64], pa.Table]:
+def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray[np.int64], pa.Table | None]:
     names = base.primary_key
+    pages = key_pages(base) if len(keys) <= _MAX_KEYS_BY_INDEX else None
+    if pages is not None:
+        return _take(pages, *pages.find(keys.columns[0]), wanted)
     read = list(dict.fromkeys([*names, *wanted]))
-    if len(keys) == 1 and len(names) == 1 and (only := key_filter(names, keys.columns)) is not None:
-        # The filter says exactly what the matcher would.
-        found = base.dataset.scanner(columns=wanted, filter=only, with_row_id=True).to_table()
-        return np.zeros(found.num_rows, dtype=np.int64), found
     matcher = KeyMatcher(keys)
     first_row = np.zeros(matcher.count, dtype=np.int64)
     first_row[matcher.number_of_row[::-1]] = np.arange(len(keys) - 1, -1, -1)
@@ -73,14 +74,52 @@ def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray
             which.append(first_row[numbers])
             parts.append(batch.take(pa.array(rows)))
     if not parts:
-        empty = pa.schema([*(base.schema.field(name) for name in wanted), ("_rowid", pa.uint64())])
-        return np.zeros(0, dtype=np.int64), empty.empty_table()
+        return np.zeros(0, dtype=np.int64), None
     found = pa.Table.from_batches(parts)
     if not narrow:
         row_ids = found.column("_rowid")
         found = base.dataset._take_rows(row_ids.to_pylist(), columns=wanted)
         found = found.append_column("_rowid", row_ids)
     return np.concatenate(which), found.select([*wanted, "_rowid"])
+
+
+def _take(
+    pages: KeyPages, which: npt.NDArray[np.int64], addresses: RowIds, columns: list[str]
+) -> tuple[npt.NDArray[np.int64], pa.Table | None]:
+    """Read the rows at some addresses, without those that have been deleted."""
+    if not addresses.size:
+        return which, None
+    rows = pages.take(addresses, [*columns, "_rowid"])
+    if rows.num_rows == len(addresses):
+        return which, rows
+    order = np.argsort(addresses)
+    left = rows.column("_rowid").to_numpy()
+    return which[order[np.searchsorted(addresses, left, sorter=order)]], rows
+
+
+def _rows_of_each(base: BaseTable, key_sets: Sequence[KeySet]) -> Iterator[RowIds]:
+    """Yield the ids of the base table's rows that have one of the keys of each set."""
+    if not key_sets:
+        return
+    keys = KeySet.concat(key_sets)
+    ends = np.cumsum([len(one) for one in key_sets])
+    with reading(f"base table version {base.version}", base.uri):
+        pages = key_pages(base)
+        found = None if pages is None else pages.find(keys.columns[0])
+    if found is not None:
+        # Rows deleted since the index was made may be among them, which does no harm here.
+        which, addresses = found
+        set_of_match = ends.searchsorted(which, side="right")
+        yield from (np.unique(addresses[set_of_match == at]) for at in range(len(key_sets)))
+        return
+    which, rows = base_rows_with_keys(base, keys)
+    row_ids = _NO_ROWS if rows is None else rows.column("_rowid").to_numpy().astype(np.uint64)
+    numbers = KeyMatcher(keys).number_of_row
+    number_of_match = numbers[which]
+    for own in np.split(numbers, ends[:-1]):
+        mine = np.zeros(int(numbers.max()) + 1, dtype=bool)
+        mine[own] = True
+        yield row_ids[mine[number_of_match]]
 
 
 def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSource]) -> RowIds:
@@ -98,20 +137,10 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
         else:
             found.append(known)
     missing = [source for source in missing if len(source.index.rows)]
-    if missing:
-        key_sets = [source.index.keys.take(source.index.rows) for source in missing]
-        keys = KeySet.concat(key_sets)
-        which, rows = base_rows_with_keys(base, keys)
-        row_ids = rows.column("_rowid").to_numpy().astype(np.uint64)
-        numbers = KeyMatcher(keys).number_of_row
-        number_of_match = numbers[which]
-        ends = np.cumsum([len(one) for one in key_sets])
-        for source, own in zip(missing, np.split(numbers, ends[:-1]), strict=True):
-            mine = np.zeros(int(numbers.max()) + 1, dtype=bool)
-            mine[own] = True
-            part = row_ids[mine[number_of_match]]
-            cache.put(_key(namespace, base, source), part, part.nbytes)
-            found.append(part)
+    key_sets = [source.index.keys.take(source.index.rows) for source in missing]
+    for source, part in zip(missing, _rows_of_each(base, key_sets), strict=True):
+        cache.put(_key(namespace, base, source), part, part.nbytes)
+        found.append(part)
     return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.uint64)
 
 

@@ -87,6 +87,7 @@ class Router:
         self._field_ids = field_ids
         self._bound: tuple[BoundField, ...] | None = None
         self._known: dict[tuple[bytes | None, ...], ShardValues] = {}
+        self._constant: ShardValues | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -162,11 +163,17 @@ class Router:
 
     def _only_values(self, rows: pa.RecordBatch | pa.Table) -> ShardValues | None:
         """Return the shard of all rows if that is plain to see: one row, or one shard in all."""
+        if self._constant is not None:
+            return self._constant
         fields = self.fields
-        if rows.num_rows == 1 or all(isinstance(one.transform, Unsharded) for one in fields):
-            row = rows if rows.num_rows == 1 else rows.slice(0, 1)
-            return self._values([encode_values(_evaluate(one, row))[0] for one in fields])
-        return None
+        unsharded = all(isinstance(one.transform, Unsharded) for one in fields)
+        if not unsharded and rows.num_rows > 1:
+            return None
+        row = rows if rows.num_rows == 1 else rows.slice(0, 1)
+        values = self._values([encode_values(_evaluate(one, row))[0] for one in fields])
+        if unsharded:
+            self._constant = values
+        return values
 
     def _partition(self, rows: pa.RecordBatch | pa.Table) -> Partition:
         fields = self.fields

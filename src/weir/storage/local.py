@@ -164,7 +164,7 @@ class LocalStore(ObjectStore):
         prefix = check_prefix(prefix)
         with reporting("Listing the directory", self._base + prefix):
             names = [entry.name for entry in self._entries(prefix) if entry.is_dir()]
-            return sorted(name for name in names if any(self._objects_below(_join(prefix, name))))
+            return sorted(name for name in names if _holds_objects(self._base + _join(prefix, name)))
 
     def _entries(self, prefix: str) -> Iterator[os.DirEntry[str]]:
         """Yield what lies directly in a directory, except what the store keeps for itself."""
@@ -437,6 +437,25 @@ def _directories_between(location: str, top: str) -> Iterator[str]:
 
 def _join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
+
+
+def _holds_objects(location: str) -> bool:
+    """Whether there is an object below a directory, at any depth."""
+    pending = [location]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if is_reserved(entry.name):
+                        continue
+                    if entry.is_dir():
+                        pending.append(entry.path)
+                    elif entry.is_file():
+                        return True
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+    return False
 
 
 def _version(status: os.stat_result) -> str:

@@ -1,0 +1,285 @@
+"""Finding rows of the base table by key, straight in the pages of its key index.
+
+For a single key the library spends more time planning a query than reading what the plan reads. Its BTREE is
+two files per segment: ``page_data.lance`` holds every value with its row address, ordered by value, in pages
+of a fixed number of rows; ``page_lookup.lance`` the smallest and largest value of each page. A segment never
+changes, so pages are kept in the process cache, and only those that are asked for.
+
+An index may still name rows that have been deleted since; whoever reads the rows finds them gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.file import LanceFileReader
+
+from weir.base.key_index import key_index_names
+from weir.base.library_errors import LIBRARY_ERRORS
+from weir.base.table import BaseTable
+from weir.cache import process_cache
+
+__all__ = ["KeyPages", "key_pages"]
+
+Offsets = npt.NDArray[np.int64]
+RowAddresses = npt.NDArray[np.uint64]
+
+_READ_TOGETHER_FROM = 8
+_SORT_FROM = 1_000
+_NOMINAL_BYTES = 4096
+_REUSE_INDEX = "__lance_frag_reuse"
+_FRAGMENT_SHIFT = np.uint64(32)
+_OFFSET_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Some rows of a segment, ordered by value."""
+
+    values: pa.Array
+    addresses: RowAddresses
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values.nbytes) + self.addresses.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """One segment of the index, without its pages.
+
+    Parameters
+    ----------
+    uuid : str
+        Its identity, never used again.
+    reader : LanceFileReader
+        Of its pages.
+    rows, page_rows : int
+        Rows in all, and of every page but the last.
+    low, high : Array
+        Smallest and largest value of each page.
+    fragments : ndarray of uint64
+        The fragments it speaks for, ascending; what it says of others counts for nothing.
+    """
+
+    uuid: str
+    reader: LanceFileReader
+    rows: int
+    page_rows: int
+    low: pa.Array
+    high: pa.Array
+    fragments: npt.NDArray[np.uint64]
+
+    def pages(self, wanted: Sequence[int]) -> list[_Page]:
+        """Return some pages, in order; ``wanted`` ascends."""
+        cache = process_cache()
+        pages: dict[int, _Page] = {}
+        for at in wanted:
+            page = cache.get(self._key(at))
+            if page is not None:
+                pages[at] = page
+        missing = [at for at in wanted if at not in pages]
+        if len(missing) >= _READ_TOGETHER_FROM and missing[-1] - missing[0] < 2 * len(missing):
+            pages.update(self._read(missing[0], missing[-1] + 1))
+        else:
+            for at in missing:
+                pages.update(self._read(at, at + 1))
+        return [pages[at] for at in wanted]
+
+    def _key(self, at: int) -> tuple[str, str, int]:
+        return ("key page", self.uuid, at)
+
+    def _read(self, first: int, end: int) -> dict[int, _Page]:
+        start = first * self.page_rows
+        count = min(end * self.page_rows, self.rows) - start
+        table = self.reader.read_range(start, count, batch_size=count).to_table()
+        values = table.column("values").combine_chunks()
+        addresses = table.column("ids").combine_chunks().to_numpy()
+        pages = {}
+        for at in range(first, end):
+            cut = slice((at - first) * self.page_rows, (at - first + 1) * self.page_rows)
+            page = pages[at] = _Page(values[cut], addresses[cut])
+            process_cache().put(self._key(at), page, page.nbytes)
+        return pages
+
+
+class KeyPages:
+    """The key index of one version of the base table. Made by :func:`key_pages`.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The base table at that version.
+    segments : sequence
+        Its segments; together they speak for every fragment of that version.
+    """
+
+    def __init__(self, dataset: lance.LanceDataset, segments: Sequence[_Segment]) -> None:
+        self._dataset = dataset
+        self._segments = tuple(segments)
+        self._whole: dict[int, lance.LanceFragment | None] = {}
+
+    def find(self, keys: pa.Array) -> tuple[Offsets, RowAddresses]:
+        """Find the rows that have one of some keys, or had until they were deleted.
+
+        Parameters
+        ----------
+        keys : Array
+            Keys of the column's type, without nulls.
+
+        Returns
+        -------
+        which : ndarray of int64
+            For every row found, the offset of its key in ``keys``.
+        addresses : ndarray of uint64
+            The row addresses, aligned with ``which``.
+        """
+        if len(keys) >= _SORT_FROM:
+            # Neighbouring searches then touch the same memory.
+            order = pc.sort_indices(keys)
+            which, addresses = self._find(keys.take(order))
+            return order.to_numpy().astype(np.int64)[which], addresses
+        return self._find(keys)
+
+    def take(self, addresses: RowAddresses, columns: list[str]) -> pa.Table:
+        """Return the rows at some addresses, in their order, without those that have been deleted."""
+        if len(addresses) == 1:
+            fragment = self._whole_fragment(int(addresses[0] >> _FRAGMENT_SHIFT))
+            if fragment is not None and columns[-1] == "_rowid":
+                rows = fragment.take([int(addresses[0]) & _OFFSET_MASK], columns=columns[:-1])
+                return rows.append_column("_rowid", pa.array(addresses))
+        return self._dataset._take_rows(addresses.tolist(), columns=columns)
+
+    def _whole_fragment(self, number: int) -> lance.LanceFragment | None:
+        """Return a fragment that has lost no row, so that addresses in it are offsets, or None."""
+        if number not in self._whole:
+            fragment = self._dataset.get_fragment(number)
+            self._whole[number] = fragment if fragment and fragment.metadata.deletion_file is None else None
+        return self._whole[number]
+
+    def _find(self, keys: pa.Array) -> tuple[Offsets, RowAddresses]:
+        matches = (_matches(segment, keys) for segment in self._segments)
+        found = [match for match in matches if match is not None]
+        if not found:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64)
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate([one for one, _ in found]), np.concatenate([other for _, other in found])
+
+
+def key_pages(base: BaseTable) -> KeyPages | None:
+    """Return the pages of the key index, or None where only the library can tell which rows have a key.
+
+    That is where the index lacks fragments (merged moments ago), the key has several columns or a type
+    without pages in Arrow's order, or the files are not as expected.
+    """
+    key = ("key pages", base.identity, base.version)
+    # Wrapped, because the cache takes None for a miss.
+    return process_cache().get_or_load(key, lambda: (_open(base),), lambda _: _NOMINAL_BYTES)[0]
+
+
+def _open(base: BaseTable) -> KeyPages | None:
+    dataset = base.dataset
+    if len(base.primary_key) != 1 or dataset.has_stable_row_ids:
+        return None
+    (column,) = base.primary_key
+    name = key_index_names(dataset, base.primary_key).get(column)
+    existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    left = set(existing)
+    segments = []
+    indexes = {index.name: index for index in dataset.describe_indices()}
+    if name not in indexes or _REUSE_INDEX in indexes:
+        return None
+    for described in indexes[name].segments:
+        covered = existing.intersection(described.fragment_ids)
+        left -= covered
+        if covered:
+            segment = _open_segment(base, str(described.uuid), covered, base.schema.field(column).type)
+            if segment is None:
+                return None
+            segments.append(segment)
+    return None if left else KeyPages(dataset, segments)
+
+
+def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataType) -> _Segment | None:
+    options = dict(base.store.storage_options) or None
+    place = f"{base.store.uri}/_indices/{uuid}"
+    try:
+        lookup = LanceFileReader(f"{place}/page_lookup.lance", storage_options=options)
+        data = LanceFileReader(f"{place}/page_data.lance", storage_options=options)
+    except LIBRARY_ERRORS:
+        return None
+    metadata = lookup.metadata().schema.metadata or {}
+    pages = lookup.read_all(batch_size=max(lookup.metadata().num_rows, 1)).to_table()
+    page_rows = int(metadata.get(b"batch_size", b"0"))
+    rows = data.metadata().num_rows
+    if (
+        metadata.get(b"range_partitioned") != b"false"
+        or page_rows < 1
+        or pages.num_rows != -(-rows // page_rows)
+        or data.metadata().schema.field("values").type != kind
+        or np.any(pages.column("null_count").to_numpy())
+        or not np.array_equal(pages.column("page_idx").to_numpy(), np.arange(pages.num_rows))
+    ):
+        return None
+    low, high = pages.column("min").combine_chunks(), pages.column("max").combine_chunks()
+    try:
+        pc.search_sorted(low, low[:1])
+    except pa.ArrowNotImplementedError:
+        return None
+    return _Segment(uuid, data, rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64))
+
+
+def _matches(segment: _Segment, keys: pa.Array) -> tuple[Offsets, RowAddresses] | None:
+    """Return which keys are in a segment, and the addresses of their rows."""
+    first = pc.search_sorted(segment.high, keys, side="left").to_numpy()
+    end = pc.search_sorted(segment.low, keys, side="right").to_numpy()
+    touched = _union(first, end)
+    if not touched:
+        return None
+    pages = segment.pages(touched)
+    # Still ordered, so one search serves them all.
+    values = pages[0].values if len(pages) == 1 else pa.concat_arrays([page.values for page in pages])
+    low = pc.search_sorted(values, keys, side="left").to_numpy()
+    high = pc.search_sorted(values, keys, side="right").to_numpy()
+    which = np.flatnonzero(high > low)
+    if not which.size:
+        return None
+    rows = low[which]
+    counts = high[which] - rows
+    if counts.max() > 1:
+        ends = np.cumsum(counts)
+        rows = np.repeat(rows - (ends - counts), counts) + np.arange(ends[-1], dtype=np.uint64)
+        which = np.repeat(which, counts)
+    if len(pages) == 1:
+        addresses = pages[0].addresses[rows]
+    else:
+        addresses = np.concatenate([page.addresses for page in pages])[rows]
+    known = _are_in(addresses >> _FRAGMENT_SHIFT, segment.fragments)
+    return (which, addresses) if known.all() else (which[known], addresses[known])
+
+
+def _union(first: npt.NDArray[np.uint64], end: npt.NDArray[np.uint64]) -> list[int]:
+    """Return the numbers that lie in some of the ranges, ascending."""
+    if len(first) == 1:
+        return list(range(int(first[0]), int(end[0])))
+    inside = first < end
+    if not inside.any():
+        return []
+    depth = np.zeros(int(end.max()) + 1, dtype=np.int64)
+    np.add.at(depth, first[inside], 1)
+    np.add.at(depth, end[inside], -1)
+    return [int(at) for at in np.flatnonzero(np.cumsum(depth))]
+
+
+def _are_in(values: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    at = ordered.searchsorted(values)
+    at[at == len(ordered)] = 0
+    found: npt.NDArray[np.bool_] = ordered[at] == values
+    return found

@@ -1,0 +1,108 @@
+"""Finding rows through the pages of the key index, compared with reading the whole table."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from weir.base.create import create_base_table
+from weir.base.key_index import extend_key_index
+from weir.base.key_pages import key_pages
+from weir.base.table import BaseTable
+from weir.cache import process_cache
+from weir.storage.local import LocalStore
+
+ROWS = 10_000
+
+Numbers = npt.NDArray[np.int64]
+
+
+def _keys(kind: pa.DataType, numbers: Numbers) -> pa.Array:
+    if pa.types.is_integer(kind):
+        return pa.array(numbers).cast(kind)
+    return pa.array([f"key {number:06d}" for number in numbers.tolist()]).cast(kind)
+
+
+def _rows(kind: pa.DataType, numbers: Numbers, value: int) -> pa.Table:
+    schema = pa.schema([pa.field("id", kind, nullable=False), pa.field("value", pa.int64())])
+    return pa.table([_keys(kind, numbers), pa.array(np.full(len(numbers), value))], schema=schema)
+
+
+def _made(directory: Path, kind: pa.DataType, numbers: Numbers) -> BaseTable:
+    rows = _rows(kind, numbers, 0)
+    return create_base_table(LocalStore(directory, fsync=False), rows.schema, ("id",), initial_data=rows)
+
+
+def _replace(base: BaseTable, rows: pa.Table) -> BaseTable:
+    dataset = copy.copy(base.dataset)
+    dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+    return base.latest()
+
+
+def _check(base: BaseTable, wanted: pa.Array) -> None:
+    pages = key_pages(base)
+    assert pages is not None
+    which, addresses = pages.find(wanted)
+    taken = pages.take(addresses, ["id", "value", "_rowid"])
+    everything = base.dataset.to_table(with_row_id=True)
+    expected = everything.filter(pc.is_in(everything["id"], value_set=wanted))
+    assert sorted(taken.to_pylist(), key=str) == sorted(
+        expected.select(["id", "value", "_rowid"]).to_pylist(), key=str
+    )
+    found = dict(zip(addresses.tolist(), which.tolist(), strict=True))
+    for row in taken.to_pylist():
+        assert wanted[found[row["_rowid"]]].as_py() == row["id"]
+
+
+@pytest.fixture(params=[pa.int64(), pa.uint16(), pa.string(), pa.large_string(), pa.binary()], ids=str)
+def kind(request: pytest.FixtureRequest) -> pa.DataType:
+    return request.param
+
+
+@pytest.mark.parametrize("count", [1, 2, 300, 2_000])
+def test_finds_what_a_scan_finds(tmp_path: Path, kind: pa.DataType, count: int) -> None:
+    generator = np.random.default_rng(count)
+    base = _made(tmp_path / "t", kind, generator.permutation(np.arange(0, 2 * ROWS, 2)))
+    replaced = generator.choice(np.arange(3 * ROWS), 3_000, replace=False)
+    base = extend_key_index(_replace(base, _rows(kind, replaced, 1)))
+    dataset = copy.copy(base.dataset)
+    dataset.delete("value = 1 AND _rowid % 3 = 0")
+    base = base.latest()
+    for _ in range(3):
+        _check(base, _keys(kind, generator.choice(np.arange(3 * ROWS), count, replace=False)))
+    process_cache().clear()
+    _check(base, _keys(kind, np.arange(0, 3 * ROWS, 7)))
+
+
+def test_tells_nothing_of_fragments_that_are_not_indexed_yet(tmp_path: Path) -> None:
+    base = _made(tmp_path / "t", pa.int64(), np.arange(10))
+    assert key_pages(base) is not None
+    base = _replace(base, _rows(pa.int64(), np.arange(5, 15), 1))
+    assert key_pages(base) is None
+    base = extend_key_index(base)
+    _check(base, pa.array([4, 5, 9, 14, 15]))
+
+
+def test_fragments_that_are_gone_do_not_count(tmp_path: Path) -> None:
+    base = _made(tmp_path / "t", pa.int64(), np.arange(100))
+    base = extend_key_index(_replace(base, _rows(pa.int64(), np.arange(100), 1)))
+    assert len(base.dataset.get_fragments()) == 1
+    _check(base, pa.array(np.arange(100)))
+    dataset = copy.copy(base.dataset)
+    dataset.optimize.compact_files()
+    _check(extend_key_index(base.latest()), pa.array(np.arange(50, 150)))
+
+
+def test_empty_table_and_composite_key(tmp_path: Path) -> None:
+    base = _made(tmp_path / "empty", pa.int64(), np.arange(0))
+    pages = key_pages(base)
+    assert pages is None or not pages.find(pa.array([1]))[1].size
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64(), nullable=False)])
+    store = LocalStore(tmp_path / "composite", fsync=False)
+    assert key_pages(create_base_table(store, schema, ("a", "b"))) is None
