@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +343,71 @@ def test_shard_column_outside_the_key(tmp_path: Path) -> None:
         assert table.get([0, 1, 2]).column("id").to_pylist() == [0]
     assert table.scan().count() == 1
     assert table.status().library_note
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": 2.9},
+        {"id": 1, "s": "\ud800"},
+        {"id": 1, "st": {"a": 1, "typo": 2}},
+        {"id": 1, "st": {}},
+        {"id": 1, "small": 1e300},
+        {"id": 1, "ts": datetime(2024, 1, 1, 0, 0, 0, 999_999)},
+        {"id": 1, "numbers": [1.5]},
+    ],
+    ids=str,
+)
+def test_values_that_would_be_cut_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("s", pa.string()),
+            ("st", pa.struct([pa.field("a", pa.int32(), nullable=False)])),
+            ("small", pa.float32()),
+            ("ts", pa.timestamp("s")),
+            ("numbers", pa.list_(pa.int32())),
+        ]
+    )
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        with pytest.raises(SchemaError):
+            writer.upsert([row])
+        writer.upsert([{"id": 1, "st": {"a": 1}, "small": 1.5, "ts": datetime(2024, 1, 1), "numbers": [1]}])
+        with pytest.raises(SchemaError):
+            writer.delete([1.9])
+        with pytest.raises(InputError):
+            writer.delete(bytearray(b"\x01"))
+    assert table.scan(limit=2**70).to_table().num_rows == 1
+
+
+def test_text_that_is_not_text_is_refused(table: weir.Table) -> None:
+    offsets, data = pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")
+    broken = pa.Array.from_buffers(pa.string(), 1, [None, offsets, data])
+    with table.writer() as writer, pytest.raises(SchemaError, match="'name' holds invalid values"):
+        writer.upsert(pa.table({"id": [1], "name": broken}))
+    assert table.scan().count() == 0
+
+
+def test_the_least_integer_is_a_key_like_any_other(table: weir.Table) -> None:
+    least = -(2**63)
+    with table.writer() as writer:
+        writer.upsert([{**GOOD, "id": least}, {**GOOD, "id": 5}])
+    assert table.scan().count() == 2
+    table.merge()
+    assert table.get([5, least]).column("id").to_pylist() == [5, least]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("d", pa.dictionary(pa.int8(), pa.string())),
+        pa.field("v", pa.list_(pa.struct([("x", pa.int32())]), 2)),
+        pa.field("s", pa.struct([("x", pa.int32()), ("x", pa.int32())])),
+        pa.field("__action", pa.int32()),
+    ],
+    ids=str,
+)
+def test_columns_that_could_not_be_read_back(tmp_path: Path, field: pa.Field) -> None:
+    with pytest.raises(SchemaError):
+        weir.create(tmp_path / "t", pa.schema([("id", pa.int64()), field]), primary_key="id")

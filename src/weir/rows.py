@@ -6,6 +6,7 @@ Invariant I10: bad input changes nothing; the error names column, row and reason
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -75,7 +76,7 @@ def as_key_table(
         If a value does not fit the type of its key column.
     """
     key_schema = pa.schema([schema.field(name) for name in primary_key])
-    if isinstance(keys, (str, bytes)) or _is_single(keys):
+    if isinstance(keys, (str, bytes, bytearray, memoryview)) or _is_single(keys):
         raise InputError(
             f"keys must be a list, an array or a table of keys, got {keys!r}",
             where="keys",
@@ -86,6 +87,9 @@ def as_key_table(
         keys = pa.table({_only(primary_key): values})
     elif isinstance(keys, Sequence) and not (keys and isinstance(keys[0], Mapping)):
         keys = _keys_from_values(keys, key_schema, primary_key)
+        if not also:
+            # Already what the rest would make of it, but for nulls.
+            return _conformed(keys, key_schema, primary_key)
     needed = [name for name in schema.names if name in primary_key or name in also]
     if isinstance(keys, Sequence) and keys and all(isinstance(row, Mapping) for row in keys):
         keys = [{name: row[name] for name in needed if name in row} for row in keys]
@@ -154,7 +158,9 @@ def tombstone_batches(keys: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBa
     return batches
 
 
+@lru_cache(maxsize=64)
 def _flags(count: int, value: bool) -> pa.Array:
+    # Immutable, and writers tend to write batches of one size.
     return pa.repeat(pa.scalar(value), count)
 
 
@@ -208,23 +214,62 @@ def _keys_from_values(keys: Sequence[Any], schema: pa.Schema, primary_key: tuple
                 )
         columns = list(zip(*keys, strict=True)) if keys else [[] for _ in primary_key]
     arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in schema]))
+    return pa.Table.from_arrays(arrays, names=schema.names)
 
 
-def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+def _array(values: Any, field: pa.Field) -> pa.Array:
+    """Return Python values as a column, refusing what Arrow would cut down to the column's type."""
+    values = values if hasattr(values, "__array__") else list(values)
     try:
-        return pa.array(list(values), type=field.type)
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-        TypeError,
-    ) as error:
+        meant = _inferred(values)
+        if meant is None:
+            return pa.array(values, type=field.type)
+        _refuse_unlike(meant.type, field.type, field.name)
+        if _is_plain(meant.type) and _is_plain(field.type):
+            return _cast(pa.chunked_array([meant]), field).combine_chunks()
+        return pa.array(values, type=field.type)
+    except SchemaError:
+        raise
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise SchemaError(
             f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
             where=field.name,
         ) from error
+
+
+def _inferred(values: Any) -> pa.Array | None:
+    """Return the values as the type they have by themselves; None if they have no common one."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+
+
+def _refuse_unlike(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
+    """Refuse values whose own type, at any depth, is not meant as the type of the column."""
+    types = pa.types
+    if types.is_struct(given) and types.is_struct(wanted):
+        known = {field.name: field.type for field in wanted}
+        for field in given:
+            if field.name not in known:
+                raise SchemaError(
+                    f"column {path!r} has no field {field.name!r}",
+                    where=f"{path}.{field.name}",
+                    hint=f"The fields are {', '.join(known)}",
+                )
+            _refuse_unlike(field.type, known[field.name], f"{path}.{field.name}")
+    elif _is_list(given) and _is_list(wanted):
+        _refuse_unlike(given.value_type, wanted.value_type, path)
+    elif _is_plain(given) and _is_plain(wanted) and not _fits(given, wanted):
+        if types.is_date(given) and types.is_timestamp(wanted):
+            return
+        raise SchemaError(
+            f"column {path!r} holds values of type {given} where the table has {wanted}", where=path
+        )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not isinstance(kind, pa.BaseExtensionType)
 
 
 def _as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
@@ -243,7 +288,7 @@ def _as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
             )
         return _from_columns(data, schema)
     if type(data).__module__.split(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
+        return _from_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
@@ -256,6 +301,19 @@ def _as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
         where="data",
         hint="Pass an Arrow table, batch or reader, a pandas or polars data frame, or a list of dicts",
     )
+
+
+def _from_pandas(data: Any) -> pa.Table:
+    if getattr(data, "ndim", None) != 2:
+        raise InputError(
+            f"rows cannot be taken from a pandas {type(data).__name__}",
+            where="data",
+            hint="Pass a DataFrame: series.to_frame()",
+        )
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"the data frame does not make a table: {error}", where="data") from error
 
 
 def _from_columns(data: Mapping[Any, Any], schema: pa.Schema) -> pa.Table:
@@ -301,8 +359,38 @@ def _conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...])
             column = _cast(column, field)
         if (column.null_count and not field.nullable) or (column.null_count and field.name in primary_key):
             _refuse_null(column, field.name, primary_key)
+        _refuse_invalid(column, field)
         fitted.append(column)
     return pa.Table.from_arrays(fitted, schema=schema)
+
+
+def _refuse_invalid(column: pa.ChunkedArray, field: pa.Field) -> None:
+    """Refuse what Arrow lets pass and Lance does not: once durable, it could never be flushed."""
+    try:
+        column.validate(full=True)
+    except (pa.ArrowInvalid, UnicodeError) as error:
+        raise SchemaError(f"column {field.name!r} holds invalid values: {error}", where=field.name) from error
+    if pa.types.is_nested(field.type):
+        for chunk in column.chunks:
+            _refuse_nested_nulls(chunk, field, field.name)
+
+
+def _refuse_nested_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
+    kind = field.type
+    valid = array if not array.null_count else array.filter(array.is_valid())
+    if pa.types.is_struct(kind):
+        parts = [(kind.field(at), valid.field(at)) for at in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        parts = [(kind.key_field, valid.keys), (kind.item_field, valid.items)]
+    elif _is_list(kind):
+        parts = [(kind.value_field, valid.flatten())]
+    else:
+        return
+    for inner, values in parts:
+        where = f"{path}.{inner.name}"
+        if not inner.nullable and values.null_count:
+            raise SchemaError(f"{where} cannot be null and is null in a row", where=where)
+        _refuse_nested_nulls(values, inner, where)
 
 
 def _check_names(names: Sequence[str], schema: pa.Schema, primary_key: tuple[str, ...]) -> None:
@@ -356,7 +444,12 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             hint=f"Cast it to {field.type} first",
         )
     try:
-        return column.cast(field.type)
+        fitted = column.cast(field.type)
+        if pa.types.is_floating(field.type) and pa.types.is_floating(column.type):
+            grown = pc.and_not(pc.is_inf(fitted), pc.is_inf(column))
+            if pc.any(grown).as_py():
+                raise pa.ArrowInvalid("a number is too large")
+        return fitted
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
             f"column {field.name!r} has a value that does not fit {field.type}: {error}",

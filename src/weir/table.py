@@ -42,6 +42,8 @@ from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
 from weir.writer import TableWriter
 
+_MAX_LIMIT = 2**63 - 1
+
 __all__ = ["Table", "create", "open"]
 
 
@@ -102,7 +104,7 @@ def create(
     [{'id': 1, 'name': 'Ada'}]
     """
     store = _table_store(uri, storage_options, fsync)
-    key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+    key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
     if shard_by is None:
         shard_by = unsharded()
     fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
@@ -305,11 +307,13 @@ class Table:
         """
         fresh = Consistency.parse(consistency)
         if columns is not None:
-            check_columns(self.schema, columns)
+            columns = check_columns(self.schema, columns)
         if filter is not None:
             check_filter(self.schema, filter)
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise OptionError(f"limit must be a whole number of at least 0, got {limit!r}", where="limit")
+        if limit is not None:
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+                raise OptionError(f"limit must be a whole number of at least 0, got {limit!r}", where="limit")
+            limit = min(limit, _MAX_LIMIT)
 
         def plan(count_only: bool) -> ScanPlan:
             return self._planner.plan(
@@ -353,7 +357,7 @@ class Table:
         """
         fresh = Consistency.parse(consistency)
         if columns is not None:
-            check_columns(self.schema, columns)
+            columns = check_columns(self.schema, columns)
         table = as_key_table(keys, self.schema, self.primary_key)
         wanted = KeySet(_distinct(table).columns)
         names = self.schema.names if columns is None else list(columns)

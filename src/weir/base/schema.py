@@ -42,6 +42,8 @@ _REFUSALS: tuple[type[Exception], ...] = (*LIBRARY_ERRORS, NotImplementedError, 
 
 RESERVED_NAMES = frozenset(
     {
+        "__action",
+        "__merge_source_sentinel",
         "_distance",
         "_gen",
         "_memtable_gen",
@@ -84,12 +86,22 @@ def table_schema(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
     """
     if not isinstance(schema, pa.Schema):
         raise SchemaError(f"a table schema is a pyarrow.Schema, not {type(schema).__name__}")
+    if not isinstance(primary_key, Sequence):
+        raise SchemaError(
+            f"the primary key is a column name or a sequence of them, not {primary_key!r}",
+            where="primary_key",
+        )
     if isinstance(primary_key, str):
         raise SchemaError(
             f"the primary key is a sequence of column names, not the text {primary_key!r}",
             hint=f"Pass ({primary_key!r},)",
         )
     _check_names(schema)
+    for field in schema:
+        _check_type(field.type, field.name)
+    quoted = next((name for name in primary_key if isinstance(name, str) and '"' in name), None)
+    if quoted is not None:
+        raise SchemaError(f"Lance cannot merge by a key column called {quoted!r}", where=quoted)
     missing = [name for name in primary_key if name not in schema.names]
     if missing:
         raise SchemaError(
@@ -174,6 +186,31 @@ def _check_names(schema: pa.Schema) -> None:
                 where=name,
                 hint="A name has at least one character, and no dot and no backtick",
             )
+
+
+def _check_type(kind: pa.DataType, path: str) -> None:
+    """Refuse types that Lance writes and cannot read back or merge, at any depth."""
+    types = pa.types
+    if types.is_dictionary(kind) and kind.index_type.bit_width < 32:
+        raise SchemaError(
+            f"column {path!r} is a dictionary with {kind.index_type} indices, too few for the values of "
+            "several batches together",
+            where=path,
+            hint="Use 32-bit indices, or the type of the values",
+        )
+    if types.is_fixed_size_list(kind) and types.is_nested(kind.value_type):
+        raise SchemaError(
+            f"Lance cannot read a fixed-size list of {kind.value_type}", where=path, hint="Use a list"
+        )
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise SchemaError(f"column {path!r} has two fields called {doubled!r}", where=f"{path}.{doubled}")
+        for field in kind:
+            _check_type(field.type, f"{path}.{field.name}")
+    elif types.is_list(kind) or types.is_large_list(kind):
+        _check_type(kind.value_type, path)
 
 
 def _marked(field: pa.Field, primary_key: Sequence[str]) -> pa.Field:
