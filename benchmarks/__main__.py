@@ -12,7 +12,7 @@ from benchmarks import get, ingest, scan
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
-from benchmarks.report import print_environment, print_result, write_json, write_plot
+from benchmarks.report import print_environment, print_result, write_json, write_markdown, write_plot
 
 __all__ = ["main"]
 
@@ -36,8 +36,9 @@ def main() -> None:
             results.append(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
     write_json(arguments.output / "results.json", environment, scale, results)
+    write_markdown(arguments.output / "results.md", environment, results)
     write_plot(arguments.output / "results.png", results)
-    console.print(f"\nWritten to {arguments.output}: results.json, results.png", highlight=False)
+    console.print(f"\nWritten to {arguments.output}: results.json, results.md, results.png", highlight=False)
 
 
 def _parse() -> argparse.Namespace:
@@ -56,7 +57,7 @@ def _parse() -> argparse.Namespace:
         type=Path,
         default=Path("benchmarks/results"),
         metavar="DIR",
-        help="where results.json and results.png go (default: %(default)s)",
+        help="where the results go (default: %(default)s)",
     )
     parser.add_argument(
         "--directory",

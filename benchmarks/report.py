@@ -1,4 +1,4 @@
-"""Telling people and programs what was measured: text, JSON and a plot."""
+"""Telling people and programs what was measured: text, JSON, Markdown and a plot."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib import ticker
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.context import Result, Scale
 from benchmarks.environment import Environment
-from benchmarks.harness import Case, judge
+from benchmarks.harness import Case, Verdict, judge
 
-__all__ = ["print_environment", "print_result", "write_json", "write_plot"]
+__all__ = ["print_environment", "print_result", "write_json", "write_markdown", "write_plot"]
 
 _OWN_COLOUR, _PEER_COLOUR, _TARGET_COLOUR, _GRID_COLOUR = "#1b6ca8", "#7a838c", "#c8102e", "#e3e6e8"
 
@@ -73,6 +74,32 @@ def write_json(path: Path, environment: Environment, scale: Scale, results: Sequ
     path.write_text(json.dumps(document, indent=2) + "\n")
 
 
+def write_markdown(path: Path, environment: Environment, results: Sequence[Result]) -> None:
+    """Write the medians and the targets as tables for the documentation."""
+    lines = [*environment.describe().splitlines(), ""]
+    for result in results:
+        lines += [
+            f"**{result.title}**",
+            "",
+            "| work | contender | p50 ms | p95 ms | target |",
+            "|---|---|--:|--:|---|",
+        ]
+        for case in result.cases:
+            verdicts = {target.contender: _verdict_text(judge(case, target)) for target in case.targets}
+            for at, one in enumerate(case.measurements):
+                lines.append(
+                    f"| {'' if at else case.name} | {one.contender} | {_milliseconds(one.median)} "
+                    f"| {_milliseconds(one.quantile(0.95))} | {verdicts.get(one.contender, '')} |"
+                )
+        lines.append("")
+    path.write_text("\n".join(lines))
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    outcome = "met" if verdict.met else "missed"
+    return f"{verdict.target.describe()} {verdict.reference}: {verdict.ratio:.2f}, {outcome}"
+
+
 def write_plot(path: Path, results: Sequence[Result]) -> None:
     """Draw the medians, one panel per subject; a bar beside Weir's dot shows what the target asks."""
     mpl.use("Agg")
@@ -103,25 +130,28 @@ def _draw(panel: Any, result: Result) -> None:
             rounds = [statistics.median(block) * 1e3 for block in one.blocks]
             panel.plot([min(rounds), max(rounds)], [at, at], color=colour, linewidth=1)
             panel.plot(one.median * 1e3, at, "o", color=colour, markersize=5)
+            limit = limits.get(one.contender, 0.0) * 1e3
+            if limit:
+                panel.plot([limit, limit], [at - 0.48, at + 0.48], color=_TARGET_COLOUR, linewidth=2)
             panel.annotate(
                 _milliseconds(one.median),
-                (max(rounds), at),
+                (max(*rounds, limit), at),
                 (5, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=7,
             )
-            if one.contender in limits:
-                limit = limits[one.contender] * 1e3
-                panel.plot([limit, limit], [at - 0.48, at + 0.48], color=_TARGET_COLOUR, linewidth=2)
             ticks.append(at)
             labels.append(f"{case.name} · {one.contender}")
             at += 1
         at += 1
     panel.set_yticks(ticks, labels, fontsize=7)
-    panel.invert_yaxis()
+    panel.set_ylim(at - 1.2, -0.8)
     panel.set_xscale("log")
-    panel.margins(x=0.08, y=0.02)
+    panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(ticker.NullFormatter())
+    panel.margins(x=0.08)
     panel.grid(axis="x", color=_GRID_COLOUR, linewidth=0.5)
     panel.set_axisbelow(True)
     panel.set_xlabel(
