@@ -26,7 +26,6 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 PROJECT: dict[str, Any] = PYPROJECT["project"]
 
 PUBLIC_NAMES = [
-    "SnapshotToken",
     "Table",
     "__version__",
     "adopt",

@@ -88,9 +88,7 @@ class TableMachine(RuleBasedStateMachine):
 
     def open_writer(self) -> TableWriter:
         if self.writer is None:
-            # The former writer may hold leases still, on other shards than those that were claimed.
-            takeover = self.fenced is not None
-            self.writer = self.table.writer(max_memtable_rows=self.memtable_rows, takeover=takeover)
+            self.writer = self.table.writer(max_memtable_rows=self.memtable_rows)
         return self.writer
 
     def remember(self, key: Key, row: tuple[Any, Any] | None) -> None:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from weir.errors import StorageError
-
 __all__ = ["GroupCommit", "PendingWrite"]
 
 
@@ -25,16 +23,13 @@ class PendingWrite:
     ----------
     batch : RecordBatch
         The rows, in the schema of WAL entries.
-    overhead : int
-        Bytes the batch takes in memory beyond its rows.
     """
 
-    __slots__ = ("batch", "error", "held_bytes", "nbytes", "position", "submitted")
+    __slots__ = ("batch", "error", "nbytes", "position", "submitted")
 
-    def __init__(self, batch: pa.RecordBatch, overhead: int = 0) -> None:
+    def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self.nbytes: int = batch.nbytes
-        self.held_bytes: int = self.nbytes + overhead
         self.submitted = time.monotonic()
         self.position: int | None = None
         self.error: BaseException | None = None
@@ -70,19 +65,14 @@ class GroupCommit:
         self._queued_bytes = 0
 
     def submit(self, batch: pa.RecordBatch) -> PendingWrite:
-        """Queue rows. They go out when their caller, or another, calls :meth:`settle`."""
+        """Queue a write. It goes out when its caller, or another, calls :meth:`settle`."""
         pending = PendingWrite(batch)
-        self.enqueue(pending)
-        return pending
-
-    def enqueue(self, pending: PendingWrite) -> None:
-        """Queue a write, as :meth:`submit` does."""
         with self._changed:
-            pending.submitted = time.monotonic()
             self._queue.append(pending)
             self._queued_bytes += pending.nbytes
             if self._max_delay:
                 self._changed.notify_all()
+        return pending
 
     def settle(self, pending: PendingWrite) -> int:
         """Wait until the write is durable and return its position; raise what made it fail."""
@@ -108,25 +98,21 @@ class GroupCommit:
             self._leading = True
         group: list[PendingWrite] = []
         try:
-            self._gather(group)
+            group = self._gather()
             position = self._write(group)
             for pending in group:
                 pending.position = position
-        except Exception as error:
+        except BaseException as error:
             for pending in group:
                 pending.error = error
-        except BaseException as interruption:
-            # It is meant for the thread that leads; the others need to know what it did to them.
-            for pending in group:
-                pending.error = _interrupted(interruption)
-            raise
+            if not isinstance(error, Exception):
+                raise
         finally:
             with self._changed:
                 self._leading = False
                 self._changed.notify_all()
 
-    def _gather(self, group: list[PendingWrite]) -> None:
-        """Move the next writes from the queue to ``group``."""
+    def _gather(self) -> list[PendingWrite]:
         with self._changed:
             if self._max_delay:
                 deadline = self._queue[0].submitted + self._max_delay
@@ -134,17 +120,10 @@ class GroupCommit:
                     remaining = deadline - time.monotonic()
                     if remaining <= 0 or not self._changed.wait(remaining):
                         break
-            size = 0
-            while self._queue and (not group or size + self._queue[0].nbytes <= self._max_bytes):
-                # In the group before it leaves the queue: an interruption in between loses nobody.
-                group.append(self._queue[0])
-                self._queue.popleft()
+            group = [self._queue.popleft()]
+            size = group[0].nbytes
+            while self._queue and size + self._queue[0].nbytes <= self._max_bytes:
+                group.append(self._queue.popleft())
                 size += group[-1].nbytes
             self._queued_bytes -= size
-
-
-def _interrupted(interruption: BaseException) -> StorageError:
-    return StorageError(
-        f"the thread that wrote for this one was interrupted ({type(interruption).__name__})",
-        hint="The rows may or may not be durable; writing them again is safe",
-    )
+        return group
