@@ -11,6 +11,8 @@ SPARK_STAMP := $(VENV)/.setup-spark-complete
 PROTO := src/weir/format/proto/memwal.proto
 # Processes that pytest spreads the tests over.
 WORKERS ?= 2
+# Histories that `make simulate` runs.
+SEEDS ?= 2000
 
 # The stamps name the directory they were written in: a checkout that was copied or moved carries an
 # environment that still points at the old place, and is set up again.
@@ -47,6 +49,10 @@ demo: setup ## Stream a year of real flights into a table, kill the writer, chec
 .PHONY: test
 test: lint types contracts ## Run every check: lint, types, import contracts, doctests and tests
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+.PHONY: simulate
+simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one
+	@$(PY) -m tests.simulation --workers $(WORKERS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 .PHONY: lint
 lint: setup ## Check style and formatting

@@ -20,6 +20,8 @@ import weir
 from weir import errors
 from weir.cli.commands import app
 from weir.config import WriterOptions
+from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.read.changes import ChangeBatch, ChangeFeed
 from weir.read.scan import Scan
 from weir.read.snapshot import Consistency
 from weir.services.merge import MergeReport
@@ -140,7 +142,8 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
-    variable = {"Table": "table", "TableWriter": "writer", "Scan": "scan"}.get(kind.__name__, "")
+    variables = {"Table": "table", "TableWriter": "writer", "Scan": "scan", "ChangeFeed": "feed"}
+    variable = variables.get(kind.__name__, "")
     documented = Docstring.of(kind)
     parts = [f"{level} `{title or kind.__name__}`", documented.summary]
     properties = [(n, m) for n, m in _members(kind) if isinstance(m, property)]
@@ -178,6 +181,11 @@ def _functions() -> str:
 
 def _results() -> str:
     kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport)
+    return "\n\n".join(_class(kind, "###") for kind in kinds)
+
+
+def _changes() -> str:
+    kinds = (ChangeFeed, ChangeBatch, SnapshotToken, ShardCut)
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
 
@@ -249,6 +257,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "table": lambda: _class(weir.Table),
     "writer": lambda: _class(TableWriter),
     "scan": lambda: _class(Scan),
+    "changes": _changes,
     "results": _results,
     "writer-options": _writer_options,
     "error-tree": _error_tree,

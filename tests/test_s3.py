@@ -39,7 +39,7 @@ def test_whole_path(s3_endpoint: S3Endpoint) -> None:
         elsewhere = weir.open(uri, storage_options=options)
         assert names(elsewhere.scan().to_table()) == expected
         assert names(elsewhere.get([3, 7, 19])) == {3: "second 3", 19: "first 19"}
-        with elsewhere.writer() as other:
+        with elsewhere.writer(takeover=True) as other:
             other.upsert([{"id": n, "name": f"third {n}"} for n in range(10, 14)])
             expected |= {n: f"third {n}" for n in range(10, 14)}
             with pytest.raises(FencedError):

@@ -88,7 +88,9 @@ class TableMachine(RuleBasedStateMachine):
 
     def open_writer(self) -> TableWriter:
         if self.writer is None:
-            self.writer = self.table.writer(max_memtable_rows=self.memtable_rows)
+            # The former writer may hold leases still, on other shards than those that were claimed.
+            takeover = self.fenced is not None
+            self.writer = self.table.writer(max_memtable_rows=self.memtable_rows, takeover=takeover)
         return self.writer
 
     def remember(self, key: Key, row: tuple[Any, Any] | None) -> None:

@@ -7,6 +7,7 @@ the table by jobs that run beside the writers. See :func:`weir.create` for an ex
 from __future__ import annotations
 
 from weir import errors
+from weir.format.snapshot_token import SnapshotToken
 from weir.read.snapshot import bounded
 from weir.sharding.shard_by import (
     bucket,
@@ -25,6 +26,7 @@ from weir.table import Table, adopt, create, open
 __version__ = "0.1.0"
 
 __all__ = [
+    "SnapshotToken",
     "Table",
     "__version__",
     "adopt",

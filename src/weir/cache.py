@@ -8,7 +8,7 @@ evicted, least recently used first.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar, cast
 
 from cachetools import LRUCache
@@ -63,6 +63,12 @@ class ByteBudgetCache:
         value = load()
         self.put(key, value, size(value))
         return value
+
+    def discard(self, keys: Iterable[Hashable]) -> None:
+        """Drop what is under ``keys``; those that are absent are passed over."""
+        with self._lock:
+            for key in keys:
+                self._entries.pop(key, None)
 
     def clear(self) -> None:
         """Drop every entry."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from weir.errors import OptionError
@@ -10,13 +11,36 @@ __all__ = ["WriterOptions"]
 
 _MEBIBYTE = 1024 * 1024
 
+_COUNTS = (
+    "max_memtable_rows",
+    "max_memtable_bytes",
+    "max_frozen_memtables",
+    "max_unflushed_bytes",
+    "max_unmerged_generations",
+    "max_wal_bytes",
+)
+# The least and the most that make sense: a shorter lease would be over before it could be renewed, a
+# longer one is no lease.
+_SECONDS = {
+    "lease_ttl": (0.1, 86_400.0),
+    "max_wal_delay": (0.0, math.inf),
+    "backpressure_timeout": (0.0, math.inf),
+}
+_SWITCHES = ("takeover", "flush_on_close")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterOptions:
-    """How a writer buffers, batches and flushes.
+    """How a writer claims shards, and how it buffers, batches and flushes.
 
     Parameters
     ----------
+    takeover : bool
+        Whether to claim a shard though another writer holds a live lease on it, which fences that
+        writer. Otherwise such a claim fails with :class:`~weir.errors.LeaseHeldError`. Default False.
+    lease_ttl : float
+        Seconds a lease on a shard lasts from its last renewal: how long the shards of a writer that
+        has vanished stay closed to others, unless they take over. From 0.1 to 86,400. Default 300.
     max_memtable_rows : int
         Rows after which a MemTable is flushed to a generation. Default 100,000.
     max_memtable_bytes : int
@@ -24,6 +48,14 @@ class WriterOptions:
     max_frozen_memtables : int
         MemTables of one shard that may wait for their flush. When one more is full, writers wait.
         Default 2.
+    max_unflushed_bytes : int
+        Bytes of memory that rows may take before they are flushed, in all shards of the writer:
+        rows on their way to the WAL, in MemTables, and what surrounds them. From half of it the
+        largest MemTable is flushed early; near it writes are slowed down, and at it they wait.
+        A call with more rows than that is accepted alone. Default 1 GiB.
+    max_unmerged_generations : int
+        Generations of one shard that may wait for a merge. Near it writes to the shard are slowed
+        down, and at it they wait. Default 1,000.
     max_wal_bytes : int
         Bytes of Arrow data after which waiting writes are no longer gathered into the same WAL
         entry. A single larger write still makes one entry. Default 16 MiB.
@@ -32,16 +64,20 @@ class WriterOptions:
         Default 0: no added delay; writes that arrive while another is being written still share
         the next entry.
     backpressure_timeout : float
-        Seconds a write waits for a flush to make room before
+        Seconds a write waits for flushes, or a merge, to make room before
         :class:`~weir.errors.BackpressureError`. Default 60.
     flush_on_close : bool
         Whether closing the writer flushes what its MemTables hold, so that a merge finds it.
         Without it the rows stay durable in the WAL. Default True.
     """
 
+    takeover: bool = False
+    lease_ttl: float = 300.0
     max_memtable_rows: int = 100_000
     max_memtable_bytes: int = 256 * _MEBIBYTE
     max_frozen_memtables: int = 2
+    max_unflushed_bytes: int = 1024 * _MEBIBYTE
+    max_unmerged_generations: int = 1000
     max_wal_bytes: int = 16 * _MEBIBYTE
     max_wal_delay: float = 0.0
     backpressure_timeout: float = 60.0
@@ -49,24 +85,24 @@ class WriterOptions:
 
     def __post_init__(self) -> None:
         """Check every option."""
-        for name in ("max_memtable_rows", "max_memtable_bytes", "max_frozen_memtables", "max_wal_bytes"):
+        for name in _COUNTS:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(
                     f"writer option {name} must be a whole number of at least 1, got {value!r}", where=name
                 )
-        for name in ("max_wal_delay", "backpressure_timeout"):
+        for name, (least, most) in _SECONDS.items():
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value <= most:
+                bounds = f"at least {least:g}" + ("" if most == math.inf else f" and at most {most:,g}")
                 raise OptionError(
-                    f"writer option {name} must be a number of seconds of at least 0, got {value!r}",
+                    f"writer option {name} must be a number of seconds of {bounds}, got {value!r}",
                     where=name,
                 )
-        if not isinstance(self.flush_on_close, bool):
-            raise OptionError(
-                f"writer option flush_on_close must be True or False, got {self.flush_on_close!r}",
-                where="flush_on_close",
-            )
+        for name in _SWITCHES:
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise OptionError(f"writer option {name} must be True or False, got {value!r}", where=name)
 
     @classmethod
     def from_keywords(cls, **options: object) -> WriterOptions:

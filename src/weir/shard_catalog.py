@@ -13,7 +13,7 @@ from weir.base.table import BaseTable, library_options
 from weir.errors import ShardingError
 from weir.format import layout
 from weir.format.index_details import ShardSpec
-from weir.format.shard_manifest import ShardManifest
+from weir.format.shard_manifest import ShardFieldValue, ShardManifest
 from weir.format.wal_entry import TOMBSTONE
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.shard.wal import Wal
@@ -79,7 +79,11 @@ class ShardCatalog:
                 held = self._known[shard]
                 if held is None:
                     manifest = manifest or read_latest_manifest(self._store, shard)
-                    held = None if manifest is None else self._derive(manifest)
+                    if manifest is None:
+                        continue
+                    # Garbage collection records the values before the rows are gone that tell them.
+                    self._learn(manifest)
+                    held = self._known[shard] or self._derive(manifest)
                 if held == values:
                     found.append(shard)
         if len(found) > 1:
@@ -98,6 +102,25 @@ class ShardCatalog:
                 self._learn(manifest)
             found[manifest.shard_id] = self._known[manifest.shard_id]
         return found
+
+    def fields_to_record(self, manifest: ShardManifest) -> tuple[ShardFieldValue, ...]:
+        """Return the values that a manifest should record and does not, as far as its rows tell them.
+
+        Whoever deletes the rows of a shard that the released library has made deletes the only thing
+        that tells which keys it owns.
+
+        Raises
+        ------
+        ShardingError
+            If the rows contradict each other.
+        """
+        if manifest.shard_spec_id != self._spec.spec_id:
+            return ()
+        if ShardValues.from_manifest(manifest.shard_fields, self._spec) is not None:
+            return ()
+        with self._lock:
+            values = self._derive(manifest)
+        return () if values is None else values.to_manifest()
 
     def _learn(self, manifest: ShardManifest) -> None:
         own = manifest.shard_spec_id == self._spec.spec_id

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,15 @@ from weir.base.create import adopt_base_table, create_base_table
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.config import WriterOptions
-from weir.errors import OptionError, UriError
+from weir.errors import CorruptionError, OptionError, UriError
 from weir.format.index_details import ShardSpec
 from weir.format.newest import newest_rows
+from weir.format.snapshot_token import SnapshotToken
 from weir.format.wal_entry import wal_schema
+from weir.read.as_of import TokenReader
+from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
+from weir.read.consumers import drop_consumer
+from weir.read.cut import CutTaker
 from weir.read.filters import check_filter
 from weir.read.keys import KeySet
 from weir.read.lookup import get_rows
@@ -26,8 +32,10 @@ from weir.read.plan import ScanPlan
 from weir.read.planner import ScanPlanner, check_columns
 from weir.read.scan import Scan
 from weir.read.shard_view import ShardView
-from weir.read.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader
+from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
+from weir.read.tokens import as_token, release_token, take_token
 from weir.rows import RowInput, as_key_table
+from weir.services.garbage import DEFAULT_HORIZON, GarbageReport, collect_garbage
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
@@ -40,7 +48,8 @@ from weir.sharding.shard_values import ShardValues
 from weir.sharding.spec import build_spec, describe_spec, library_note
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
-from weir.writer import TableWriter
+from weir.throttle import background
+from weir.writer import SharedByShards, TableWriter
 
 _MAX_LIMIT = 2**63 - 1
 
@@ -216,6 +225,8 @@ class Table:
         router = Router(spec, base.schema, base.field_ids)
         self._sharding = _Sharding(spec, router, ShardCatalog(store, base, router, spec))
         self._reader = SnapshotReader(store, base)
+        self._cuts = CutTaker(store, base)
+        self._states = TokenReader(store, base)
         self._planner = ScanPlanner(store, self._prune)
 
     @property
@@ -241,13 +252,16 @@ class Table:
     def writer(self, **options: Any) -> TableWriter:
         """Return a writer of this table, to be used as a context manager.
 
-        It claims each shard when the first row reaches it, which fences whoever wrote it before.
+        It claims each shard when the first row reaches it, and holds a lease on it from then on. A
+        shard whose lease another writer holds is left to that writer, unless told to take over.
 
         Parameters
         ----------
         **options
-            The fields of :class:`weir.config.WriterOptions`: ``max_memtable_rows``,
-            ``max_memtable_bytes``, ``max_wal_delay``, ...
+            The fields of :class:`weir.config.WriterOptions`: ``takeover=True`` fences whoever holds
+            the lease; ``lease_ttl`` says for how many seconds the shards of a writer that has
+            vanished stay closed to others (default 300, and not at all if it was a process of this
+            machine); ``max_memtable_rows``, ``max_unflushed_bytes``, ``max_wal_delay``, ...
 
         Raises
         ------
@@ -257,7 +271,7 @@ class Table:
         checked = WriterOptions.from_keywords(**options)
         rows_schema = wal_schema(self.schema)
 
-        def open_shard(values: ShardValues, flusher: Executor) -> ShardWriter:
+        def open_shard(values: ShardValues, shared: SharedByShards) -> ShardWriter:
             return ShardWriter(
                 self._store,
                 self._sharding.catalog.resolve(values),
@@ -265,12 +279,24 @@ class Table:
                 self.primary_key,
                 namespace=self._base.identity,
                 options=checked,
-                flusher=flusher,
+                flusher=shared.flusher,
+                lease_terms=shared.lease_terms,
+                heartbeat=shared.heartbeat,
+                unflushed=shared.unflushed,
+                backlog=shared.backlog,
                 shard_spec_id=self._sharding.spec.spec_id,
                 shard_fields=values.to_manifest(),
             )
 
-        return TableWriter(self.schema, self.primary_key, self._sharding.router, open_shard, checked)
+        return TableWriter(
+            self.schema,
+            self.primary_key,
+            self._sharding.router,
+            open_shard,
+            checked,
+            where=self.uri,
+            merge_progress=lambda: self._base.latest().details.merged_generation,
+        )
 
     def scan(
         self,
@@ -279,6 +305,7 @@ class Table:
         limit: int | None = None,
         *,
         consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
     ) -> Scan:
         """Scan the merged view: base table, flushed generations and what is only in the WAL.
 
@@ -293,6 +320,9 @@ class Table:
         consistency : str
             ``"strong"`` (default) sees every acknowledged write; ``"bounded(500)"`` what was true
             at most 500 ms ago; ``"snapshot"`` the base table and the published shard snapshots.
+        at : SnapshotToken or str, optional
+            A token of :meth:`snapshot`, or its text: read the table as it was then. Instead of
+            ``consistency``.
 
         Returns
         -------
@@ -304,27 +334,57 @@ class Table:
         ------
         SchemaError, FilterError, OptionError
             If a column, the filter or an option cannot be used.
+        InputError
+            If the token is of another table.
+        SnapshotExpiredError
+            When the scan runs, if garbage collection has passed the token; it says what is gone.
         """
         fresh = Consistency.parse(consistency)
-        if columns is not None:
-            columns = check_columns(self.schema, columns)
-        if filter is not None:
-            check_filter(self.schema, filter)
+        token = self._token(at, fresh, given=consistency)
+        if columns is not None and not isinstance(columns, str):
+            columns = list(columns)
+        if token is None:
+            _check_asked(self.schema, columns, filter)
         if limit is not None:
             if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
                 raise OptionError(f"limit must be a whole number of at least 0, got {limit!r}", where="limit")
             limit = min(limit, _MAX_LIMIT)
 
-        def plan(count_only: bool) -> ScanPlan:
+        read: ReadSnapshot | None = None
+
+        def planned(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
+            nonlocal read
+            read = snapshot
+            if token is not None:
+                # The table may have had other columns then.
+                _check_asked(snapshot.base.schema, columns, filter)
             return self._planner.plan(
-                self._reader.take(fresh),
+                snapshot,
                 columns=() if count_only else columns,
                 filter=filter,
                 limit=limit,
-                consistency=fresh,
+                consistency=fresh if token is None else "at a snapshot token",
             )
 
-        return Scan(plan)
+        def plan(count_only: bool) -> ScanPlan:
+            background.foreground()
+            if token is not None:
+                return planned(self._states.take(token), count_only)
+            return self._reader.read(fresh, lambda snapshot: planned(snapshot, count_only))
+
+        @contextmanager
+        def reading() -> Iterator[None]:
+            try:
+                yield
+            except CorruptionError:
+                if read is None:
+                    raise
+                with self._reader.reading(read):
+                    raise
+
+        if token is not None:
+            return Scan(plan, lambda: self._states.reading(token))
+        return Scan(plan, reading, attempts=MAX_SNAPSHOTS)
 
     def get(
         self,
@@ -332,6 +392,7 @@ class Table:
         columns: Sequence[str] | None = None,
         *,
         consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
     ) -> pa.Table:
         """Look rows up by primary key.
 
@@ -342,7 +403,7 @@ class Table:
             columns.
         columns : sequence of str, optional
             Columns of the result, in order. Default: all.
-        consistency : str
+        consistency, at
             As for :meth:`scan`.
 
         Returns
@@ -354,14 +415,178 @@ class Table:
         ------
         KeyValueError, SchemaError
             If a key is null, incomplete, or does not fit its column.
+        InputError, SnapshotExpiredError
+            If the token is of another table, or garbage collection has passed it.
         """
         fresh = Consistency.parse(consistency)
-        if columns is not None:
-            columns = check_columns(self.schema, columns)
+        token = self._token(at, fresh, given=consistency)
+        if columns is not None and not isinstance(columns, str):
+            columns = list(columns)
+        if token is None:
+            _check_asked(self.schema, columns, None)
+        background.foreground()
         table = as_key_table(keys, self.schema, self.primary_key)
         wanted = KeySet(_distinct(table).columns)
-        names = self.schema.names if columns is None else list(columns)
-        return get_rows(self._store, self._reader.take(fresh), wanted, names, self._route_keys)
+
+        def found(snapshot: ReadSnapshot) -> pa.Table:
+            if token is not None:
+                _check_asked(snapshot.base.schema, columns, None)
+            names = snapshot.base.schema.names if columns is None else list(columns)
+            return get_rows(self._store, snapshot, wanted, names, self._route_keys)
+
+        if token is None:
+            return self._reader.read(fresh, found)
+        with self._states.reading(token):
+            return found(self._states.take(token))
+
+    def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
+        """Return a token of the table as it is now, by which it can be read again later.
+
+        It has every write acknowledged before the call. Of each shard it has everything up to one
+        write, in commit order. And it is consistent across shards: if a client saw a write
+        acknowledged before it made another one, in whatever shards, a token that has the later one
+        has the earlier one.
+
+        Parameters
+        ----------
+        retain : timedelta, optional
+            How long garbage collection keeps what the token needs, unless it is released before.
+            Default one hour. None or 0: not at all; the token is good until collection passes it.
+
+        Raises
+        ------
+        OptionError
+            If ``retain`` is not a length of time.
+        ConflictError
+            If several shards were written to without any pause for 30 seconds.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+        ...     token = table.snapshot()
+        ...     _ = writer.delete([1])
+        >>> table.scan().count(), table.scan(at=token).count(), table.scan(at=str(token)).count()
+        (0, 1, 1)
+        """
+        return take_token(self._store, self._cuts, retain)
+
+    def release(self, token: SnapshotToken | str) -> None:
+        """Let garbage collection have what a snapshot token needs. Idempotent.
+
+        Parameters
+        ----------
+        token : SnapshotToken or str
+            A token of :meth:`snapshot`, or its text. Others that need the same keep it.
+
+        Raises
+        ------
+        InputError
+            If the token is of another table.
+        """
+        release_token(self._store, as_token(token, self._base.identity, where="token"))
+
+    def changes(
+        self,
+        since: SnapshotToken | str | None = None,
+        *,
+        until: SnapshotToken | str | None = None,
+        before: bool = False,
+        consumer: str | None = None,
+        batch_rows: int = 65_536,
+        max_age: timedelta | None = None,
+        max_wal_entries: int | None = None,
+    ) -> ChangeFeed:
+        """Read the upserts and deletes that were committed, per shard in commit order.
+
+        Parameters
+        ----------
+        since : SnapshotToken or str, optional
+            Where to begin: a token of :meth:`snapshot`, of a feed or of a batch, or its text, for
+            the changes after it; ``"earliest"`` for the oldest changes that are still stored. Default:
+            where the consumer has come to or, without one, every change since the table was
+            created, and an error if some are not stored any more.
+        until : SnapshotToken or str, optional
+            Where to end. Default: at what is committed when an iteration starts.
+        before : bool
+            Whether each change comes with the row before it, in a struct column ``_before``. The
+            table is then also read as it was at ``since``. Default False.
+        consumer : str, optional
+            A name under which storage keeps how far the feed has been acknowledged with
+            :meth:`~weir.read.changes.ChangeFeed.commit`, and keeps what comes after it from being
+            collected. It is made when it does not exist; :meth:`drop_consumer` forgets it.
+        batch_rows : int
+            Rows after which a batch ends. The rows of one log entry are never split, so a batch may
+            have more. Default 65,536.
+        max_age : timedelta, optional
+            How long the consumer may go without acknowledging anything before nothing is kept for
+            it any more. Default: as before, at first 7 days.
+        max_wal_entries : int, optional
+            How many log entries may be kept for the consumer before nothing is. Default: as before,
+            at first 1,000,000.
+
+        Returns
+        -------
+        ChangeFeed
+            Iterate over it for batches of changes, and again for those that have come in since.
+            ``feed.token`` is the place it has come to.
+
+        Raises
+        ------
+        InputError
+            If a token is of another table.
+        OptionError
+            If an option is out of range, or contradicts another.
+        SchemaError
+            If the table has a column named like one that the feed adds.
+        SnapshotExpiredError
+            If garbage collection has removed changes that are to be read, or the consumer was
+            dropped because it fell too far behind.
+        ConflictError
+            If another process has just made a consumer of that name.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+        ...     _ = writer.delete([1])
+        >>> for change in table.changes(before=True):
+        ...     change.rows.select(["id", "name", "_op", "_position", "_before"]).to_pylist()
+        [{'id': 1, 'name': 'Ada', '_op': 'upsert', '_position': 2, '_before': None},
+         {'id': 1, 'name': None, '_op': 'delete', '_position': 3, '_before': {'id': 1, 'name': 'Ada'}}]
+        """
+        return open_feed(
+            FeedSource(
+                self._store, self._cuts, self._states, self._base.identity, self.schema, self.primary_key
+            ),
+            since,
+            until,
+            before=before,
+            consumer=consumer,
+            terms=ConsumerTerms(max_age, max_wal_entries),
+            batch_rows=batch_rows,
+        )
+
+    def drop_consumer(self, name: str) -> None:
+        """Forget a consumer of the change feed: nothing is kept for it any more. Idempotent.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+
+        Raises
+        ------
+        OptionError
+            If it cannot be the name of a consumer.
+        """
+        drop_consumer(self._store, name)
 
     def merge(
         self, *, runner: Runner | None = None, on_progress: Callable[[int, int], None] | None = None
@@ -387,6 +612,63 @@ class Table:
         manifests = [view.manifest for view in snapshot.shards]
         return merge_generations(snapshot.base, manifests, runner or ThreadRunner(), on_progress=on_progress)
 
+    def collect_garbage(
+        self,
+        horizon: timedelta = DEFAULT_HORIZON,
+        dry_run: bool = False,
+        runner: Runner | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+        *,
+        version_retention: timedelta | None = None,
+    ) -> GarbageReport:
+        """Delete what nobody needs any more: merged generations, covered log entries, old manifests.
+
+        A call marks what is garbage, and deletes what an earlier call has marked at least a horizon
+        before and is garbage still. So it takes two calls to delete something; run it from a timer.
+        Safe to run beside everything else, twice at once, and again after it was killed.
+
+        Parameters
+        ----------
+        horizon : timedelta
+            How long something stays after it was marked. Reads, flushes and snapshots that take longer
+            may fail, with an error that says so. Default 15 minutes.
+        dry_run : bool
+            Whether to write nothing, and only report what would be deleted, what would be marked, and
+            what is kept, and why.
+        runner : Runner, optional
+            Executes the tasks. Default: threads of this process.
+        on_progress : callable, optional
+            Called with (steps done, steps in all).
+        version_retention : timedelta, optional
+            How long a version of the base table is retained after it was superseded, at least the
+            horizon, together with every generation it lacks. Older versions are removed, unless they
+            have a tag or a snapshot pins them. Default: no version is removed, and each keeps the
+            generations that its own index of shards lists.
+
+        Returns
+        -------
+        GarbageReport
+            What was deleted, what was marked, and what is kept, each with the reason.
+
+        Raises
+        ------
+        OptionError
+            If a length of time is negative or too short.
+        ConflictError
+            If other collections or flushes got in the way of every attempt.
+        CorruptionError
+            If something that says what is needed cannot be read.
+        """
+        return collect_garbage(
+            self._base,
+            runner or ThreadRunner(),
+            horizon=horizon,
+            version_retention=version_retention,
+            dry_run=dry_run,
+            on_progress=on_progress,
+            fields_to_record=self._sharding.catalog.fields_to_record,
+        )
+
     def status(self) -> TableStatus:
         """Return shards, epochs, lag in rows, bytes and seconds, and merge progress."""
         snapshot = self._reader.take_newest()
@@ -402,6 +684,19 @@ class Table:
     def __repr__(self) -> str:
         """Return location, key and sharding."""
         return f"Table({self.uri!r}, primary_key={self.primary_key}, sharded_by={self.sharded_by!r})"
+
+    def _token(
+        self, at: SnapshotToken | str | None, fresh: Consistency, *, given: str | Consistency
+    ) -> SnapshotToken | None:
+        if at is None:
+            return None
+        if given is not STRONG:
+            raise OptionError(
+                f"at= names the state to read, so that consistency={str(fresh)!r} contradicts it",
+                where="consistency",
+                hint="Pass one of them",
+            )
+        return as_token(at, self._base.identity, where="at")
 
     def _prune(
         self, snapshot: ReadSnapshot, condition: str | None
@@ -426,6 +721,14 @@ class Table:
         table = pa.table(list(keys.columns), list(self.primary_key))
         routed = pruning.shards_of_keys(self._sharding.router, table, list(values.items()))
         return [(views[shard], rows) for shard, rows in routed]
+
+
+def _check_asked(schema: pa.Schema, columns: Sequence[str] | None, condition: str | None) -> None:
+    """Refuse a projection or filter that does not fit the columns of a table."""
+    if columns is not None:
+        check_columns(schema, columns)
+    if condition is not None:
+        check_filter(schema, condition)
 
 
 def _distinct(keys: pa.Table) -> pa.Table:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NoReturn, overload
@@ -24,11 +25,16 @@ from weir.rows import (
     tombstone_batches,
     upsert_batches,
 )
+from weir.shard.backpressure import MergeBacklog, UnflushedBytes
+from weir.shard.group_commit import PendingWrite
+from weir.shard.heartbeat import Heartbeat
+from weir.shard.lease import LeaseTerms
 from weir.shard.writer import ShardWriter
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
+from weir.throttle import background
 
-__all__ = ["TableWriter", "WriteReceipt"]
+__all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
@@ -50,11 +56,37 @@ class WriteReceipt:
     positions: Mapping[UUID, int]
 
 
+@dataclass(frozen=True, slots=True)
+class SharedByShards:
+    """What the shards of one table writer have in common.
+
+    Parameters
+    ----------
+    flusher : Executor
+        Runs their flushes in the background.
+    lease_terms : LeaseTerms
+        How their leases are taken.
+    heartbeat : Heartbeat
+        Renews them.
+    unflushed : UnflushedBytes
+        Bounds the memory of their rows.
+    backlog : MergeBacklog
+        Bounds the generations that wait for a merge.
+    """
+
+    flusher: Executor
+    lease_terms: LeaseTerms
+    heartbeat: Heartbeat
+    unflushed: UnflushedBytes
+    backlog: MergeBacklog
+
+
 class TableWriter:
     """Writes upserts and deletes into the shards of a table.
 
     Made by :meth:`weir.table.Table.writer`; use it as a context manager. It claims a shard when the
-    first row reaches it and then owns it until closed or fenced. Safe to use from many threads.
+    first row reaches it and then owns it until closed or fenced; a lease on it is renewed all the
+    while. Safe to use from many threads.
 
     Parameters
     ----------
@@ -65,9 +97,14 @@ class TableWriter:
     router : Router
         Splits rows by shard.
     open_shard : callable
-        Claims the shard of some shard values; takes the executor for its background flushes.
+        Claims the shard of some shard values; takes what it shares with the others.
     options : WriterOptions
         Limits.
+    where : str
+        The table, for errors.
+    merge_progress : callable
+        Reads from the base table how far merges have got; returns what gives the newest merged
+        generation of a shard.
     """
 
     def __init__(
@@ -75,15 +112,17 @@ class TableWriter:
         schema: pa.Schema,
         primary_key: tuple[str, ...],
         router: Router,
-        open_shard: Callable[[ShardValues, ThreadPoolExecutor], ShardWriter],
+        open_shard: Callable[[ShardValues, SharedByShards], ShardWriter],
         options: WriterOptions,
+        *,
+        where: str,
+        merge_progress: Callable[[], Callable[[UUID], int]],
     ) -> None:
         self._schema = schema
         self._wal_schema = wal_schema(schema)
         self._primary_key = primary_key
         self._router = router
         self._open_shard = open_shard
-        self._options = options
         self._shards: dict[ShardValues, ShardWriter] = {}
         self._opening = threading.Lock()
         self._closed = False
@@ -91,6 +130,24 @@ class TableWriter:
             min(_MAX_BACKGROUND_FLUSHES, os.cpu_count() or 1), thread_name_prefix="weir-flush"
         )
         self._appender = ThreadPoolExecutor(_MAX_PARALLEL_WRITES, thread_name_prefix="weir-write")
+        timeout = options.backpressure_timeout
+        self._unflushed = UnflushedBytes(options.max_unflushed_bytes, timeout=timeout, where=where)
+        self._heartbeat = Heartbeat()
+        self._shared = SharedByShards(
+            flusher=self._flusher,
+            lease_terms=LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover),
+            heartbeat=self._heartbeat,
+            unflushed=self._unflushed,
+            backlog=MergeBacklog(
+                options.max_unmerged_generations,
+                timeout=timeout,
+                where=where,
+                merge_progress=merge_progress,
+            ),
+        )
+        # A writer that is dropped without being closed lets its leases run out.
+        self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
+        self._on_collection.atexit = False
 
     @overload
     def upsert(self, data: RowInput, *, wait: Literal[True] = True) -> WriteReceipt: ...
@@ -108,7 +165,7 @@ class TableWriter:
             columns. Columns are matched by name; a nullable column that is missing becomes null.
         wait : bool
             Whether to return only when every row is durable (invariant I1). Otherwise a future is
-            returned at once.
+            returned as soon as the rows are queued, which takes no longer than there is room.
 
         Returns
         -------
@@ -121,14 +178,19 @@ class TableWriter:
         SchemaError, KeyValueError
             If the data does not fit the table. Nothing is written; of a record batch reader,
             nothing from the bad batch on.
+        LeaseHeldError
+            If another writer holds the lease of a shard that this one would have to claim. Nothing
+            was written.
         FencedError
-            If another writer has claimed a shard.
+            If another writer has claimed a shard, or this one has lost its lease.
         BackpressureError
-            If flushes did not make room in time.
+            If flushes or merges did not make room in time. Nothing was written; of a record batch
+            reader, nothing from the batch on that had to wait.
         StorageError
             If the store failed; writing the same rows again is safe.
         """
         self._refuse_if_closed()
+        background.foreground()
         tables = as_row_tables(data, self._schema, self._primary_key)
         if not wait:
             # Copied out of the stream first: after returning, the caller may change what it holds.
@@ -162,10 +224,11 @@ class TableWriter:
             a value does not fit its key column.
         KeyValueError
             If a key is missing or null.
-        FencedError, BackpressureError, StorageError
+        LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
         self._refuse_if_closed()
+        background.foreground()
         check_deletable(self._schema, self._primary_key)
         also = self._router.source_columns
         table = as_key_table(keys, self._schema, self._primary_key, also=also)
@@ -197,8 +260,7 @@ class TableWriter:
         try:
             self._for_each_shard(ShardWriter.close)
         finally:
-            self._appender.shutdown()
-            self._flusher.shutdown()
+            self._shut_down()
 
     @property
     def epochs(self) -> dict[UUID, int]:
@@ -223,8 +285,7 @@ class TableWriter:
         self._closed = True
         for writer in self._shards.values():
             writer.abandon()
-        self._appender.shutdown()
-        self._flusher.shutdown()
+        self._shut_down()
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled."""
@@ -234,24 +295,32 @@ class TableWriter:
         )
 
     def _write(self, batches: list[pa.RecordBatch]) -> WriteReceipt:
-        routed = [item for batch in batches for item in self._router.route(batch)]
-        if len(routed) == 1:
-            values, rows = routed[0]
-            shard = self._shard(values)
-            return WriteReceipt(rows.num_rows, {shard.shard_id: shard.write(rows)})
+        queued = self._enqueued(batches)
+        if len(queued) == 1:
+            shard, pending = queued[0]
+            return WriteReceipt(pending.batch.num_rows, {shard.shard_id: shard.settle(pending)})
         # Each shard gets its rows in order; shards wait for their storage side by side.
-        return self._write_routed(routed).result() if routed else WriteReceipt(0, {})
+        return self._settled(queued).result()
 
     def _write_later(self, batches: list[pa.RecordBatch]) -> Future[WriteReceipt]:
-        return self._write_routed([item for batch in batches for item in self._router.route(batch)])
+        return self._settled(self._enqueued(batches))
 
-    def _write_routed(self, routed: list[tuple[ShardValues, pa.RecordBatch]]) -> Future[WriteReceipt]:
-        pending = []
-        for values, rows in routed:
-            shard = self._shard(values)
-            pending.append((shard.shard_id, shard.write_later(rows, self._appender)))
-        total = sum(rows.num_rows for _, rows in routed)
-        return _when_all(total, pending)
+    def _enqueued(self, batches: list[pa.RecordBatch]) -> list[tuple[ShardWriter, PendingWrite]]:
+        """Queue rows at their shards: all of them, or on an error none."""
+        routed = [item for batch in batches for item in self._router.route(batch)]
+        shards = [self._shard(values) for values, _ in routed]
+        prepared = [(shard, shard.prepare(rows)) for shard, (_, rows) in zip(shards, routed, strict=True)]
+        if prepared:
+            self._unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
+        for shard, pending in prepared:
+            shard.enqueue(pending)
+        return prepared
+
+    def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
+        waiting = [
+            (shard.shard_id, self._appender.submit(shard.settle, pending)) for shard, pending in queued
+        ]
+        return _when_all(sum(pending.batch.num_rows for _, pending in queued), waiting)
 
     def _shard(self, values: ShardValues) -> ShardWriter:
         shard = self._shards.get(values)
@@ -259,7 +328,7 @@ class TableWriter:
             with self._opening:
                 shard = self._shards.get(values)
                 if shard is None:
-                    shard = self._shards[values] = self._open_shard(values, self._flusher)
+                    shard = self._shards[values] = self._open_shard(values, self._shared)
         return shard
 
     def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
@@ -267,6 +336,12 @@ class TableWriter:
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
+
+    def _shut_down(self) -> None:
+        self._on_collection.detach()
+        self._heartbeat.stop()
+        self._appender.shutdown()
+        self._flusher.shutdown()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -12,6 +12,9 @@ import pytest
 
 from weir.config import WriterOptions
 from weir.format.wal_entry import wal_schema
+from weir.shard.backpressure import MergeBacklog, UnflushedBytes
+from weir.shard.heartbeat import Heartbeat
+from weir.shard.lease import LeaseTerms
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
@@ -45,7 +48,16 @@ def open_writer() -> Iterator[OpenWriter]:
     with ThreadPoolExecutor(2) as flusher:
         opened: list[ShardWriter] = []
 
-        def open_one(store: ObjectStore, namespace: str = "", **options: object) -> ShardWriter:
+        def open_one(
+            store: ObjectStore,
+            namespace: str = "",
+            *,
+            lease_terms: LeaseTerms | None = None,
+            heartbeat: Heartbeat | None = None,
+            unflushed: UnflushedBytes | None = None,
+            backlog: MergeBacklog | None = None,
+            **options: object,
+        ) -> ShardWriter:
             writer = ShardWriter(
                 store,
                 SHARD,
@@ -54,6 +66,10 @@ def open_writer() -> Iterator[OpenWriter]:
                 namespace=store.uri + namespace,
                 options=WriterOptions.from_keywords(**options),
                 flusher=flusher,
+                lease_terms=lease_terms,
+                heartbeat=heartbeat,
+                unflushed=unflushed,
+                backlog=backlog,
             )
             opened.append(writer)
             return writer

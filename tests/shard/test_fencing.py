@@ -56,7 +56,7 @@ def test_appendix_1_step_by_step(store: LocalStore, open_writer: OpenWriter) -> 
     written_by_a = [a.write(rows((100 + n, "a"))) for n in range(3)]
 
     # Steps 4 to 6: B claims epoch 7 and writes.
-    b = open_writer(store, namespace="elsewhere")
+    b = open_writer(store, namespace="elsewhere", takeover=True)
     assert b.epoch == 7
     assert read_latest_manifest(store, SHARD).version == 3  # type: ignore[union-attr]
     written_by_b = [b.write(rows((200 + n, "b"))) for n in range(2)]
@@ -86,7 +86,7 @@ def test_appendix_1_step_by_step(store: LocalStore, open_writer: OpenWriter) -> 
 def test_former_writer_is_refused_at_its_next_append(store: LocalStore, open_writer: OpenWriter) -> None:
     first = open_writer(store)
     first.write(rows((1, "kept")))
-    second = open_writer(store)
+    second = open_writer(store, takeover=True)
     with pytest.raises(FencedError, match=r"epoch 2.*position 3"):
         first.write(rows((2, "refused")))
     assert second.unflushed_rows == 1

@@ -37,7 +37,8 @@ from weir.base.merge_guard import guard_id
 from weir.base.merge_plan import MergeTask
 from weir.base.run_rows import RunRows, read_run
 from weir.base.table import BaseTable
-from weir.errors import ConflictError, WeirError
+from weir.errors import ConflictError, CorruptionError, WeirError
+from weir.throttle import background
 
 __all__ = ["MergeResult", "merge_run"]
 
@@ -119,18 +120,24 @@ def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
         todo = tuple(one for one in task.generations if one.generation > merged)
         if not todo:
             return MergeResult(0, deleted, (), base.version, True)
-        if run is None or read_after != merged:
-            keys = pa.schema([base.schema.field(name) for name in base.primary_key])
-            run, read_after = read_run(task, todo, keys), merged
-        merge = _Merge(base, task, merged, run)
+        merge: _Merge | None = None
         try:
+            if run is None or read_after != merged:
+                keys = pa.schema([base.schema.field(name) for name in base.primary_key])
+                run, read_after = read_run(task, todo, keys), merged
+            merge = _Merge(base, task, merged, run)
             upserted, now_deleted = merge.commit()
         except _LostRaceError:
-            deleted += merge.deleted_before_race
-            continue
-        merge.make_durable()
-        numbers = tuple(one.generation for one in todo)
-        return MergeResult(upserted, deleted + now_deleted, numbers, merge.version, False)
+            pass
+        except CorruptionError:
+            # Nothing is corrupt if others have merged it, so long ago that it has been collected.
+            if base.latest().details.merged_generation(task.shard_id) == merged:
+                raise
+        else:
+            merge.make_durable()
+            numbers = tuple(one.generation for one in todo)
+            return MergeResult(upserted, deleted + now_deleted, numbers, merge.version, False)
+        deleted += 0 if merge is None else merge.deleted_before_race
     raise ConflictError(
         f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to merge shard {task.shard_id}",
         where=base.uri,
@@ -215,7 +222,8 @@ class _Merge:
         if self._task.nbytes < _STREAM_FROM_BYTES:
             # The library joins against the smaller side only if it knows how large they are.
             return pa.Table.from_batches(list(batches), schema=schema)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        # With rests, so that reads and writes of this process get their turn.
+        return pa.RecordBatchReader.from_batches(schema, background.paced(batches))
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:

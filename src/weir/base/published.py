@@ -22,7 +22,7 @@ from weir.errors import CorruptionError
 from weir.format import shard_snapshot
 from weir.format.shard_manifest import ShardManifest
 
-__all__ = ["publish_shards", "published_shards"]
+__all__ = ["decode_published", "publish_shards", "published_shards"]
 
 
 def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
@@ -38,12 +38,22 @@ def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
         return ()
     where = f"{base.dataset.uri}, MemWAL index of version {base.version}, inline_snapshots"
 
-    def load() -> tuple[ShardManifest, ...]:
-        return shard_snapshot.from_table(_from_lance_bytes(inline, where), where=where)
-
     return process_cache().get_or_load(
-        ("published", base.identity, base.version), load, lambda _: len(inline)
+        ("published", base.identity, base.version),
+        lambda: decode_published(inline, where),
+        lambda _: len(inline),
     )
+
+
+def decode_published(inline: bytes, where: str) -> tuple[ShardManifest, ...]:
+    """Return the shard manifests in published bytes.
+
+    Raises
+    ------
+    CorruptionError
+        If they are not a shard snapshot.
+    """
+    return shard_snapshot.from_table(_from_lance_bytes(inline, where), where=where)
 
 
 def publish_shards(base: BaseTable, manifests: Sequence[ShardManifest]) -> BaseTable:

@@ -35,8 +35,9 @@ TABLE_ID = "weir.table_id"
 class BaseTable:
     """The Lance base table of a Weir table, at one version. Immutable, thread-safe, picklable.
 
-    Reading a table while it is being merged: open the base table first and the shard manifests after
-    it. What the base lacks is then still listed by the manifests.
+    Reading a table while it is being merged and collected: read the shards first and open the base table
+    after them. What they do not show because it was collected is then in the base; what the base has and
+    they do not know of shows as merge progress beyond them, and they are read again.
 
     Examples
     --------

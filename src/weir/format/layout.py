@@ -4,6 +4,7 @@
 
     _mem_wal/{shard_id}/manifest/{reversed version}.binpb
     _mem_wal/{shard_id}/manifest/version_hint.json
+    _mem_wal/{shard_id}/lease.json
     _mem_wal/{shard_id}/wal/{reversed position}.arrow
     _mem_wal/{shard_id}/{8 hex digits}_gen_{generation}/            a Lance dataset
     _mem_wal/{shard_id}/{8 hex digits}_gen_{generation}/bloom_filter.bin
@@ -36,6 +37,7 @@ __all__ = [
     "check_name",
     "generation_name",
     "generation_path",
+    "lease_path",
     "manifest_directory",
     "manifest_path",
     "page_data_path",
@@ -193,6 +195,11 @@ def parse_manifest_name(name: str) -> int:
 def version_hint_path(shard_id: UUID) -> str:
     """Return the path of the hint at the latest version of a shard's manifest."""
     return f"{MEM_WAL}/{shard_id}/manifest/version_hint.json"
+
+
+def lease_path(shard_id: UUID) -> str:
+    """Return the path of the lease of a shard's writer. Weir's own; the spec knows no leases."""
+    return f"{MEM_WAL}/{shard_id}/lease.json"
 
 
 def generation_name(random_hex: str, generation: int) -> str:

@@ -34,7 +34,16 @@ from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format.buffers import Bytes
 from weir.format.ipc_framing import END_OF_STREAM, FrameKind, KeyValue, read_frames, read_key_values
 
-__all__ = ["TOMBSTONE", "WalEntry", "WalEntryHeader", "decode", "encode", "new_write_id", "wal_schema"]
+__all__ = [
+    "TOMBSTONE",
+    "WalEntry",
+    "WalEntryHeader",
+    "decode",
+    "decode_header",
+    "encode",
+    "new_write_id",
+    "wal_schema",
+]
 
 TOMBSTONE = "_tombstone"
 """Name of the boolean column, never null, that is true for a row that deletes its key."""
@@ -250,6 +259,36 @@ def decode(data: Bytes, *, where: str) -> WalEntry:
     metadata = _without_entry_keys(schema)
     plain = schema.with_metadata(metadata)
     return WalEntry(header, plain, tuple(batch.replace_schema_metadata(metadata) for batch in batches))
+
+
+def decode_header(opening: Bytes, *, where: str) -> WalEntryHeader:
+    """Return what an entry says of itself, from its first bytes alone and so without proof.
+
+    For whoever wants to know the epochs of many entries and none of their rows.
+
+    Parameters
+    ----------
+    opening : bytes-like
+        The whole object, or as much of it as holds the schema.
+    where : str
+        Path of the object, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes do not start with the schema of a WAL entry, or are too few to hold it.
+
+    Examples
+    --------
+    >>> schema = wal_schema(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+    >>> data = b"".join(encode(WalEntryHeader(writer_epoch=3, fence=True), schema))
+    >>> decode_header(data[:-8], where="example").fence
+    True
+    """
+    frames = read_frames(memoryview(opening).cast("B"), where=where, limit=1)
+    if not frames:
+        raise CorruptionError("the WAL entry has no schema", where=where)
+    return _read_header(read_key_values(frames[0], where=where), where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class ScanPlanner:
         columns: Sequence[str] | None,
         filter: str | None,
         limit: int | None,
-        consistency: Consistency,
+        consistency: Consistency | str,
     ) -> ScanPlan:
         """Return what a scan of ``snapshot`` will do.
 
@@ -67,7 +67,7 @@ class ScanPlanner:
             SQL condition, already checked.
         limit : int, optional
             Rows after which to stop.
-        consistency : Consistency
+        consistency : Consistency or str
             What the snapshot was taken for, for :meth:`ScanPlan.describe`.
         """
         base = snapshot.base

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from weir.errors import SnapshotExpiredError
 from weir.read.plan import ScanPlan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Scan"]
+
+Result = TypeVar("Result")
 
 _MAX_PARALLEL_TASKS = 8
 
@@ -39,14 +43,27 @@ class Scan:
     ----------
     plan : callable
         Takes the snapshot and plans the scan; its argument says whether only a count is wanted.
+    reading : callable, optional
+        Returns the context that everything is read in.
+    attempts : int
+        How often to begin anew, on a newer snapshot, when garbage collection has passed what was read.
+        What has been streamed to the caller cannot begin anew.
     """
 
-    def __init__(self, plan: Callable[[bool], ScanPlan]) -> None:
+    def __init__(
+        self,
+        plan: Callable[[bool], ScanPlan],
+        reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+        attempts: int = 1,
+    ) -> None:
         self._plan = plan
+        self._reading = reading
+        self._attempts = attempts
 
     def plan(self) -> ScanPlan:
         """Return the plan: every source that would be read, and what was pruned."""
-        return self._plan(False)
+        with self._reading():
+            return self._plan(False)
 
     def explain(self) -> str:
         """Return the plan as text, one source per line."""
@@ -58,12 +75,17 @@ class Scan:
 
     def to_table(self) -> pa.Table:
         """Return the rows as a table. Sources are read in parallel."""
+        return self._run(self._table)
+
+    def _table(self) -> pa.Table:
         plan = self.plan()
         if plan.limit is not None:
             return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
         if len(plan.tasks) == 1:
-            return _as_schema(plan.tasks[0].table(), plan.schema)
-        tables = list(_pool().map(lambda task: task.table(), plan.tasks))
+            with self._reading():
+                return _as_schema(plan.tasks[0].table(), plan.schema)
+        with self._reading():
+            tables = list(_pool().map(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([_as_schema(table, plan.schema) for table in tables])
 
     def to_pandas(self) -> pd.DataFrame:
@@ -77,16 +99,32 @@ class Scan:
 
     def count(self) -> int:
         """Return how many rows there are, without reading the columns."""
-        plan = self._plan(True)
-        total = sum(task.count() for task in plan.tasks)
+        return self._run(self._count)
+
+    def _count(self) -> int:
+        with self._reading():
+            plan = self._plan(True)
+            total = sum(task.count() for task in plan.tasks)
         return total if plan.limit is None else min(total, plan.limit)
+
+    def _run(self, read: Callable[[], Result]) -> Result:
+        for _ in range(self._attempts - 1):
+            with suppress(SnapshotExpiredError):
+                return read()
+        return read()
 
     def _stream(self, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
         left = plan.limit
         for task in plan.tasks:
             if left is not None and left <= 0:
                 return
-            for batch in task.batches(left):
+            batches = task.batches(left)
+            while True:
+                # Not around the whole loop: what the caller does with a batch is not reading.
+                with self._reading():
+                    batch = next(batches, None)
+                if batch is None:
+                    break
                 if batch.num_rows:
                     yield from _as_schema(pa.Table.from_batches([batch]), plan.schema).to_batches()
                     if left is not None:

@@ -10,15 +10,17 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.format.shard_manifest import ShardManifest
-from weir.read.tail import TailRun
+from weir.read.tail import TailRun, with_run
 from weir.shard.manifest_store import read_latest_manifest
 from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardReader", "ShardView"]
 
-_MAX_RUNS = 16
 _MANIFEST_TRUST_SECONDS = 60.0
+# A tail this large has probably been flushed, and would only be held on to.
+_LARGE_TAIL_BYTES = 64 * 1024 * 1024
+_LARGE_TAIL_TRUST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ class ShardReader:
         """
         now = time.monotonic()
         view = self._view
-        stale = now - self._manifest_read_at > _MANIFEST_TRUST_SECONDS
+        large = view is not None and sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
+        trusted = _LARGE_TAIL_TRUST_SECONDS if large else _MANIFEST_TRUST_SECONDS
+        stale = now - self._manifest_read_at > trusted
         if view is None or stale or reload_manifest:
             manifest = read_latest_manifest(
                 self._store, self._shard_id, known=None if view is None else view.manifest
@@ -138,10 +142,4 @@ class ShardReader:
     def _runs(self, entries: Sequence[PositionedEntry], tail: tuple[TailRun, ...]) -> tuple[TailRun, ...]:
         if not entries:
             return tail
-        runs = [*tail, TailRun(self._shard_id, entries, self._schema, self._key_columns)]
-        # Few runs of similar size keep the work per read small: neighbours of which the older is
-        # not much the larger are joined, so a run is rebuilt about as often as its size doubles.
-        while len(runs) > 1 and (len(runs) > _MAX_RUNS or len(runs[-2].entries) < 2 * len(runs[-1].entries)):
-            last = runs.pop()
-            runs[-1] = runs[-1].joined(last)
-        return tuple(runs)
+        return with_run(tail, TailRun(self._shard_id, entries, self._schema, self._key_columns))

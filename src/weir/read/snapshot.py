@@ -8,24 +8,39 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
 
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
-from weir.errors import ConflictError, OptionError
+from weir.errors import ConflictError, CorruptionError, OptionError, SnapshotExpiredError
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import wal_schema
 from weir.read.shard_view import ShardReader, ShardView
 from weir.shard.manifest_store import list_shards
 from weir.storage.interface import ObjectStore
 
-__all__ = ["STRONG", "Consistency", "ReadSnapshot", "SnapshotReader", "bounded"]
+__all__ = [
+    "MAX_SNAPSHOTS",
+    "STRONG",
+    "Consistency",
+    "ReadSnapshot",
+    "SnapshotReader",
+    "base_is_ahead",
+    "bounded",
+    "is_complete",
+]
+
+Result = TypeVar("Result")
+
+MAX_SNAPSHOTS = 4
+"""How many snapshots a read tries when garbage collection passes one after the other."""
 
 _MAX_ATTEMPTS = 8
 _MAX_PARALLEL_PROBES = 16
@@ -168,6 +183,51 @@ class SnapshotReader:
             self._latest = (began, snapshot)
         return snapshot
 
+    def read(self, consistency: Consistency, use: Callable[[ReadSnapshot], Result]) -> Result:
+        """Return what ``use`` makes of a snapshot.
+
+        If something it needs has been collected, because the snapshot is older than the horizon of
+        garbage collection, it gets another, newer one.
+
+        Raises
+        ------
+        CorruptionError
+            If something is missing or damaged that the newest version of the table needs.
+        SnapshotExpiredError
+            If garbage collection passed every snapshot while it was used.
+        """
+        for _ in range(MAX_SNAPSHOTS - 1):
+            with suppress(SnapshotExpiredError):
+                return self._use(self.take(consistency), use)
+        return self._use(self.take(consistency), use)
+
+    def _use(self, snapshot: ReadSnapshot, use: Callable[[ReadSnapshot], Result]) -> Result:
+        with self.reading(snapshot):
+            return use(snapshot)
+
+    @contextmanager
+    def reading(self, snapshot: ReadSnapshot) -> Iterator[None]:
+        """Say so if a read fails because garbage collection has passed its snapshot.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            In place of a :class:`~weir.errors.CorruptionError`, if the table has moved on since.
+        """
+        try:
+            yield
+        except CorruptionError as error:
+            if snapshot.base.latest().version == snapshot.base.version:
+                raise
+            # Others need not try it as well.
+            self._latest = None
+            raise SnapshotExpiredError(
+                f"garbage collection has removed what version {snapshot.base.version} of the table was "
+                "being read from, or something is damaged",
+                where=error.where,
+                hint="Read again; if reads take that long, collect with a longer horizon or pin a snapshot",
+            ) from error
+
     def take_newest(self) -> ReadSnapshot:
         """Return a strong snapshot with the newest manifest of every shard.
 
@@ -179,28 +239,25 @@ class SnapshotReader:
 
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
-        for _ in range(_MAX_ATTEMPTS):
-            # The base first: what it lacks is then still listed by the manifests read after it,
-            # unless collected meanwhile, which shows as a gap.
-            base = base.latest()
-            shards = self._views(
+        views = {
+            view.shard_id: view
+            for view in self._views(
                 list_shards(self._store), lambda reader: reader.refresh(reload_manifest=reload_manifests)
             )
-            if self._latest is not None and self._latest[1].shows(base, shards):
+        }
+        for _ in range(_MAX_ATTEMPTS):
+            # The base table last. What a shard did not show because it had been collected is merged: the
+            # log of a shard is collected no further than merged generations reach, and what has gone off
+            # its list was merged before. So if the base table is not ahead of what a shard showed,
+            # nothing is missing.
+            self._base = base = base.latest()
+            if self._latest is not None and self._latest[1].shows(base, tuple(views.values())):
                 return self._latest[1]
-            ahead = [view.shard_id for view in shards if _base_is_ahead(base, view)]
-            if ahead:
-                again = {
-                    view.shard_id: view
-                    for view in self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
-                }
-                shards = tuple(again.get(view.shard_id, view) for view in shards)
-                if any(_base_is_ahead(base, view) for view in shards):
-                    continue
-            snapshot = ReadSnapshot(base, shards)
-            if all(_complete(snapshot, view) for view in shards) or base.latest().version == base.version:
-                self._base = base
-                return snapshot
+            ahead = [view.shard_id for view in views.values() if base_is_ahead(base, view)]
+            if not ahead:
+                return ReadSnapshot(base, tuple(views.values()))
+            again = self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
+            views.update((view.shard_id, view) for view in again)
         raise ConflictError(
             f"the table kept changing while a consistent view of it was read, {_MAX_ATTEMPTS} times over",
             where=self._store.uri,
@@ -242,12 +299,12 @@ class SnapshotReader:
         return ReadSnapshot(base, tuple(ShardView(manifest, (), 0) for manifest in published_shards(base)))
 
 
-def _base_is_ahead(base: BaseTable, view: ShardView) -> bool:
+def base_is_ahead(base: BaseTable, view: ShardView) -> bool:
     """Whether the base table contains a generation that the view still shows as its tail."""
     return base.details.merged_generation(view.shard_id) >= view.manifest.current_generation
 
 
-def _complete(snapshot: ReadSnapshot, view: ShardView) -> bool:
+def is_complete(snapshot: ReadSnapshot, view: ShardView) -> bool:
     """Whether every generation flushed so far is either merged or listed."""
     merged = snapshot.base.details.merged_generation(view.shard_id)
     unmerged = snapshot.unmerged(view)

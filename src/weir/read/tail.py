@@ -15,7 +15,9 @@ from weir.format.wal_entry import TOMBSTONE
 from weir.read.keys import KeyIndex, KeySet
 from weir.shard.wal import PositionedEntry
 
-__all__ = ["TailRun"]
+__all__ = ["TailRun", "with_run"]
+
+_MAX_RUNS = 16
 
 
 class TailRun:
@@ -90,7 +92,20 @@ class TailRun:
         """Return this run and ``other``, which follows it, as one."""
         return TailRun(self.shard_id, self.entries + other.entries, self._schema, self._key_columns)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes the entries take in memory."""
         return sum(item.entry.nbytes for item in self.entries)
+
+
+def with_run(tail: Sequence[TailRun], newer: TailRun) -> tuple[TailRun, ...]:
+    """Return the runs of a tail to which a newer run is added.
+
+    Few runs of similar size keep the work per read small: neighbours of which the older is not much the
+    larger are joined, so a run is rebuilt about as often as its size doubles.
+    """
+    runs = [*tail, newer]
+    while len(runs) > 1 and (len(runs) > _MAX_RUNS or len(runs[-2].entries) < 2 * len(runs[-1].entries)):
+        last = runs.pop()
+        runs[-1] = runs[-1].joined(last)
+    return tuple(runs)

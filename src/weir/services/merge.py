@@ -19,6 +19,7 @@ from weir.base.table import BaseTable
 from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
 from weir.services.runner import Runner
+from weir.throttle import background
 
 __all__ = ["MergeReport", "ShardMerge", "merge_generations"]
 
@@ -63,8 +64,8 @@ class MergeReport:
 
 
 def run_shard_merge(merge: ShardMerge) -> tuple[MergeResult, ...]:
-    """Run the tasks of one shard in order."""
-    return tuple(merge_run(task) for task in merge.tasks)
+    """Run the tasks of one shard in order, with rests in between while reads and writes go on here."""
+    return tuple(merge_run(task) for task in background.paced(merge.tasks))
 
 
 def merge_generations(

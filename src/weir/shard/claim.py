@@ -1,8 +1,12 @@
-"""Claiming a shard: the epoch, the tail a former writer left, and the fence entry.
+"""Claiming a shard: the lease, the epoch, the tail a former writer left, and the fence entry.
 
 Lance MemWAL spec, "Writer Fencing". The epoch alone stops a former writer only at its next manifest
 update. The fence entry stops it at its next append: the entry takes the position the former writer
 would append to, and once it stands every entry before it is known and will be replayed.
+
+The lease comes before all that: a claim that has to respect somebody else's leaves the shard as it was.
+Its fencing token is the epoch that the claim will have. If the epoch is taken by the time the manifest
+is to be published, somebody else has claimed the shard, and the claim starts over with the lease.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from weir.format import wal_entry
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest, ShardStatus
 from weir.format.wal_entry import WalEntryHeader
 from weir.logs import get_logger
+from weir.shard.heartbeat import Heartbeat
+from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
 from weir.shard.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
@@ -40,11 +46,14 @@ class Claim:
         Entries that no generation covers yet, in order, ours to replay.
     next_position : int
         Where our first entry goes: the position after our fence entry.
+    lease : ShardLease, optional
+        The lease, if one was to be taken.
     """
 
     manifest: ShardManifest
     tail: tuple[PositionedEntry, ...]
     next_position: int
+    lease: ShardLease | None = None
 
     @property
     def epoch(self) -> int:
@@ -60,6 +69,8 @@ def claim_shard(
     *,
     shard_spec_id: int = 0,
     shard_fields: tuple[ShardFieldValue, ...] = (),
+    lease_terms: LeaseTerms | None = None,
+    heartbeat: Heartbeat | None = None,
 ) -> Claim:
     """Claim a shard, creating it if it does not exist.
 
@@ -75,9 +86,17 @@ def claim_shard(
         Schema of WAL entries, for the fence entry.
     shard_spec_id, shard_fields
         What a new shard's manifest records about which rows it holds.
+    lease_terms : LeaseTerms, optional
+        How to take the lease. Without it the claim neither takes nor respects a lease, like those of
+        the released library.
+    heartbeat : Heartbeat, optional
+        Renews the lease, from the moment it is taken: replaying a long tail may take longer than it
+        lasts.
 
     Raises
     ------
+    LeaseHeldError
+        If another writer holds the lease and the terms are not to take it over. Nothing was changed.
     ShardSealedError
         If the shard accepts no writes.
     FencedError
@@ -85,7 +104,28 @@ def claim_shard(
     CorruptionError
         If the manifest or an entry of the tail is broken.
     """
-    manifest = _raise_epoch(store, shard_id, shard_spec_id, shard_fields)
+    epoch = _EpochClaim(store, shard_id, lease_terms, heartbeat)
+    try:
+        manifest = epoch.publish(shard_spec_id, shard_fields)
+        tail, next_position = _append_fence(wal, manifest, schema)
+        _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
+    except Exception:
+        epoch.let_go_of_lease()
+        raise
+    _log.info(
+        "shard.claimed",
+        shard=str(shard_id),
+        epoch=manifest.writer_epoch,
+        position=next_position - 1,
+        entries_to_replay=len(tail),
+    )
+    return Claim(manifest, tail, next_position, epoch.lease)
+
+
+def _append_fence(
+    wal: Wal, manifest: ShardManifest, schema: pa.Schema
+) -> tuple[tuple[PositionedEntry, ...], int]:
+    """Append our fence entry; return the tail before it and the position after it."""
     failpoint.reach("claim.between_epoch_and_fence")
     fence = WalEntryHeader(writer_epoch=manifest.writer_epoch, fence=True, write_id=wal_entry.new_write_id())
     fence_data = wal_entry.encode(fence, schema)
@@ -99,47 +139,80 @@ def claim_shard(
         # A former writer got in before our fence: what it wrote is acknowledged and ours to replay.
         tail.append(PositionedEntry(position, holder))
         position += 1
-    _log.info(
-        "shard.claimed",
-        shard=str(shard_id),
-        epoch=manifest.writer_epoch,
-        position=position,
-        entries_to_replay=len(tail),
-    )
-    return Claim(manifest, tuple(tail), position + 1)
+    return tuple(tail), position + 1
 
 
-def _raise_epoch(
-    store: ObjectStore, shard_id: UUID, shard_spec_id: int, shard_fields: tuple[ShardFieldValue, ...]
-) -> ShardManifest:
-    known: ShardManifest | None = None
-    for _ in range(_MAX_CLAIM_ATTEMPTS):
-        latest = read_latest_manifest(store, shard_id, known=known)
-        if latest is None:
-            claimed = ShardManifest(
-                shard_id=shard_id,
-                version=1,
-                writer_epoch=1,
-                shard_spec_id=shard_spec_id,
-                shard_fields=shard_fields,
+class _EpochClaim:
+    """Raises the epoch of a shard, as the holder of its lease if there are to be leases."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        shard_id: UUID,
+        lease_terms: LeaseTerms | None,
+        heartbeat: Heartbeat | None,
+    ) -> None:
+        self._store = store
+        self._shard_id = shard_id
+        self._lease_terms = lease_terms
+        self._heartbeat = heartbeat
+        self.lease: ShardLease | None = None
+
+    def publish(self, shard_spec_id: int, shard_fields: tuple[ShardFieldValue, ...]) -> ShardManifest:
+        """Publish a manifest with our epoch, and return it."""
+        latest: ShardManifest | None = None
+        for _ in range(_MAX_CLAIM_ATTEMPTS):
+            latest = read_latest_manifest(self._store, self._shard_id, known=latest)
+            if latest is not None and latest.status is ShardStatus.SEALED:
+                raise ShardSealedError(
+                    f"shard {self._shard_id} is sealed and accepts no writes",
+                    where=self._store.uri,
+                    hint="Write to the shard that replaces it, or unseal it",
+                )
+            epoch = self._epoch_above(0 if latest is None else latest.writer_epoch)
+            if latest is None:
+                claimed = ShardManifest(
+                    shard_id=self._shard_id,
+                    version=1,
+                    writer_epoch=epoch,
+                    shard_spec_id=shard_spec_id,
+                    shard_fields=shard_fields,
+                )
+            else:
+                claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch)
+            failpoint.reach("claim.between_lease_and_epoch")
+            published = commit_manifest(self._store, claimed)
+            if published is not None:
+                return published
+        raise ConflictError(
+            f"shard {self._shard_id} was claimed by others during {_MAX_CLAIM_ATTEMPTS} attempts",
+            where=self._store.uri,
+            hint="Look for several writers that fence each other in turns",
+        )
+
+    def _epoch_above(self, taken: int) -> int:
+        if self._lease_terms is None:
+            return taken + 1
+        if self.lease is None or self.lease.epoch <= taken:
+            # The first time; or somebody took the epoch that our lease is for, and may hold the
+            # lease as well by now.
+            self._forget()
+            self.lease = ShardLease.acquire(
+                self._store, self._shard_id, self._lease_terms, least_epoch=taken + 1
             )
-        elif latest.status is ShardStatus.SEALED:
-            raise ShardSealedError(
-                f"shard {shard_id} is sealed and accepts no writes",
-                where=store.uri,
-                hint="Write to the shard that replaces it, or unseal it",
-            )
-        else:
-            claimed = replace(latest, version=latest.version + 1, writer_epoch=latest.writer_epoch + 1)
-        published = commit_manifest(store, claimed)
-        if published is not None:
-            return published
-        known = latest
-    raise ConflictError(
-        f"shard {shard_id} was claimed by others during {_MAX_CLAIM_ATTEMPTS} attempts",
-        where=store.uri,
-        hint="Look for several writers that fence each other in turns",
-    )
+            if self._heartbeat is not None:
+                self._heartbeat.watch(self.lease)
+        return self.lease.epoch
+
+    def let_go_of_lease(self) -> None:
+        """Release the lease, if there is one."""
+        self._forget()
+        if self.lease is not None:
+            release_quietly(self.lease)
+
+    def _forget(self) -> None:
+        if self._heartbeat is not None and self.lease is not None:
+            self._heartbeat.forget(self.lease)
 
 
 def _refuse_if_fenced(tail: list[PositionedEntry], manifest: ShardManifest, wal: Wal) -> None:
@@ -149,5 +222,21 @@ def _refuse_if_fenced(tail: list[PositionedEntry], manifest: ShardManifest, wal:
             f"shard {manifest.shard_id} was claimed with epoch {last.entry.header.writer_epoch} "
             f"while we were claiming it with epoch {manifest.writer_epoch}",
             where=wal.where(last.position),
+            hint="Nothing was written; open a new writer if this process should own the shard",
+        )
+
+
+def _refuse_if_overtaken(store: ObjectStore, manifest: ShardManifest, where: str) -> None:
+    """Refuse a claim that slept until a higher one had come and gone, and its fence stands nowhere.
+
+    If the place of our fence had been collected, somebody with a higher epoch has covered it before:
+    with ours nobody else can, and with a lower one nobody could any more.
+    """
+    latest = read_latest_manifest(store, manifest.shard_id, known=manifest)
+    if latest is not None and latest.writer_epoch != manifest.writer_epoch:
+        raise FencedError(
+            f"shard {manifest.shard_id} was claimed with epoch {latest.writer_epoch} "
+            f"while we were claiming it with epoch {manifest.writer_epoch}",
+            where=where,
             hint="Nothing was written; open a new writer if this process should own the shard",
         )

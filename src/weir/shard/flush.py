@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from weir import failpoint
@@ -20,12 +21,22 @@ _log = get_logger(__name__)
 
 
 def flush_memtable(
-    store: ObjectStore, claim: Claim, memtable: MemTable, key_columns: tuple[str, ...]
+    store: ObjectStore,
+    claim: Claim,
+    memtable: MemTable,
+    key_columns: tuple[str, ...],
+    *,
+    urgency: Callable[[], float] = lambda: 1.0,
 ) -> ShardManifest:
     """Turn a frozen MemTable into a flushed generation of the shard.
 
     Replay starts after the MemTable's last position from then on. A MemTable without rows (fence
     entries alone) moves that position and lists no generation.
+
+    Parameters
+    ----------
+    urgency : callable
+        How urgent it is (:class:`weir.throttle.Throttle`). Default: so that it does not rest.
 
     Raises
     ------
@@ -34,16 +45,44 @@ def flush_memtable(
         as an orphan; the rows are in the WAL and the new owner replays them.
     """
     shard_id = claim.manifest.shard_id
-    _refuse_if_fenced(store, claim)
+    try:
+        _refuse_needless_work(store, claim, memtable)
+        return _flush(store, claim, memtable, key_columns, urgency)
+    except _AlreadyFlushedError as done:
+        _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
+        return done.manifest
+
+
+class _AlreadyFlushedError(Exception):
+    """An earlier attempt, of which we only know that it failed, has published the MemTable."""
+
+    def __init__(self, manifest: ShardManifest) -> None:
+        super().__init__("the MemTable has been flushed")
+        self.manifest = manifest
+
+
+def _flush(
+    store: ObjectStore,
+    claim: Claim,
+    memtable: MemTable,
+    key_columns: tuple[str, ...],
+    urgency: Callable[[], float],
+) -> ShardManifest:
+    shard_id = claim.manifest.shard_id
     flushed: FlushedGeneration | None = None
     if memtable.num_rows:
-        rows = memtable.newest(key_columns)
         flushed = write_generation(
-            store, shard_id, memtable.generation, rows, key_columns, in_memory_bytes=memtable.nbytes
+            store,
+            shard_id,
+            memtable.generation,
+            memtable.rows(key_columns),
+            key_columns,
+            in_memory_bytes=memtable.nbytes,
+            urgency=urgency,
         )
 
     def publish(latest: ShardManifest) -> ShardManifest:
-        _check_epoch(store, claim, latest)
+        _check(store, claim, memtable, latest)
         moved = replace(
             latest,
             replay_after_wal_entry_position=memtable.last_position,
@@ -70,14 +109,14 @@ def flush_memtable(
     return published
 
 
-def _refuse_if_fenced(store: ObjectStore, claim: Claim) -> None:
-    """Look at the epoch before the expensive part, so that a fenced writer leaves no orphan."""
+def _refuse_needless_work(store: ObjectStore, claim: Claim, memtable: MemTable) -> None:
+    """Look at the manifest before the expensive part, so that no orphan is left for nothing."""
     latest = read_latest_manifest(store, claim.manifest.shard_id, known=claim.manifest)
     if latest is not None:
-        _check_epoch(store, claim, latest)
+        _check(store, claim, memtable, latest)
 
 
-def _check_epoch(store: ObjectStore, claim: Claim, latest: ShardManifest) -> None:
+def _check(store: ObjectStore, claim: Claim, memtable: MemTable, latest: ShardManifest) -> None:
     if latest.writer_epoch != claim.epoch:
         raise FencedError(
             f"shard {latest.shard_id} is claimed with epoch {latest.writer_epoch}; "
@@ -85,3 +124,7 @@ def _check_epoch(store: ObjectStore, claim: Claim, latest: ShardManifest) -> Non
             where=store.uri,
             hint="Every acknowledged row is safe in the WAL; open a new writer to go on",
         )
+    # Within our epoch nobody else flushes: the answer to an earlier attempt was lost, or its manifest
+    # reached the store after we had given it up (invariant I4).
+    if latest.replay_after_wal_entry_position >= memtable.last_position:
+        raise _AlreadyFlushedError(latest)

@@ -8,6 +8,8 @@ shard manifest does.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,12 +18,15 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 
 from weir import failpoint
+from weir.errors import StorageError
 from weir.format import layout, pk_index
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
+from weir.shard.generation_rows import GenerationRows
 from weir.storage.interface import ObjectStore
+from weir.throttle import background
 
 __all__ = ["write_generation"]
 
@@ -46,21 +51,24 @@ def write_generation(
     store: ObjectStore,
     shard_id: UUID,
     generation: int,
-    rows: pa.Table,
+    rows: GenerationRows,
     key_columns: tuple[str, ...],
     *,
     in_memory_bytes: int,
+    urgency: Callable[[], float] = lambda: 1.0,
 ) -> FlushedGeneration:
     """Write ``rows`` as a generation and make them durable. Publishes nothing.
 
     Parameters
     ----------
-    rows : Table
+    rows : GenerationRows
         The newest row of every key, in write order, with ``_tombstone``.
     key_columns : tuple of str
         Primary-key columns.
     in_memory_bytes : int
         What the MemTable took in memory, recorded for operators.
+    urgency : callable
+        How urgent it is (:class:`weir.throttle.Throttle`). Default: so that it does not rest.
 
     Returns
     -------
@@ -69,10 +77,12 @@ def write_generation(
     """
     name = layout.generation_name(secrets.token_hex(4), generation)
     place = _Place(store, layout.generation_path(shard_id, name))
-    keys = [rows.column(column).combine_chunks() for column in key_columns]
-    lance.write_dataset(rows, place.uri, mode="create", storage_options=place.storage_options)
+    keys = rows.columns(key_columns)
+    with _library_failures(place):
+        _write_rows(place, rows, urgency)
     failpoint.reach("flush.after_data")
-    _write_key_index(place, keys)
+    with _library_failures(place):
+        _write_key_index(place, keys)
     store.put(f"{place.path}/{layout.BLOOM_FILTER}", BloomFilter.build(hash_keys(keys)).to_bytes())
     failpoint.reach("flush.after_key_index")
     store.sync(place.path)
@@ -83,6 +93,30 @@ def write_generation(
         physical_rows=rows.num_rows,
         primary_key_bytes=sum(key.nbytes for key in keys),
     )
+
+
+def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> None:
+    data: pa.Table | pa.RecordBatchReader
+    if rows.is_large:
+        # Piece by piece: nothing is copied as a whole, and there is somewhere to rest.
+        pieces = background.paced(rows.pieces(), urgency)
+        data = pa.RecordBatchReader.from_batches(rows.written.schema, pieces)
+    else:
+        data = rows.to_table()
+    lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
+
+
+@contextmanager
+def _library_failures(place: _Place) -> Iterator[None]:
+    """Report what the library raises as what it is to the caller: the store failed."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        raise StorageError(
+            f"a generation could not be written: {error}",
+            where=place.uri,
+            hint="Its rows are safe in the WAL; the flush can be repeated",
+        ) from error
 
 
 def _write_key_index(place: _Place, keys: list[pa.Array]) -> None:

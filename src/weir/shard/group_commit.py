@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from weir.errors import StorageError
+
 __all__ = ["GroupCommit", "PendingWrite"]
 
 
@@ -23,13 +25,16 @@ class PendingWrite:
     ----------
     batch : RecordBatch
         The rows, in the schema of WAL entries.
+    overhead : int
+        Bytes the batch takes in memory beyond its rows.
     """
 
-    __slots__ = ("batch", "error", "nbytes", "position", "submitted")
+    __slots__ = ("batch", "error", "held_bytes", "nbytes", "position", "submitted")
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, overhead: int = 0) -> None:
         self.batch = batch
         self.nbytes: int = batch.nbytes
+        self.held_bytes: int = self.nbytes + overhead
         self.submitted = time.monotonic()
         self.position: int | None = None
         self.error: BaseException | None = None
@@ -65,14 +70,19 @@ class GroupCommit:
         self._queued_bytes = 0
 
     def submit(self, batch: pa.RecordBatch) -> PendingWrite:
-        """Queue a write. It goes out when its caller, or another, calls :meth:`settle`."""
+        """Queue rows. They go out when their caller, or another, calls :meth:`settle`."""
         pending = PendingWrite(batch)
+        self.enqueue(pending)
+        return pending
+
+    def enqueue(self, pending: PendingWrite) -> None:
+        """Queue a write, as :meth:`submit` does."""
         with self._changed:
+            pending.submitted = time.monotonic()
             self._queue.append(pending)
             self._queued_bytes += pending.nbytes
             if self._max_delay:
                 self._changed.notify_all()
-        return pending
 
     def settle(self, pending: PendingWrite) -> int:
         """Wait until the write is durable and return its position; raise what made it fail."""
@@ -98,21 +108,25 @@ class GroupCommit:
             self._leading = True
         group: list[PendingWrite] = []
         try:
-            group = self._gather()
+            self._gather(group)
             position = self._write(group)
             for pending in group:
                 pending.position = position
-        except BaseException as error:
+        except Exception as error:
             for pending in group:
                 pending.error = error
-            if not isinstance(error, Exception):
-                raise
+        except BaseException as interruption:
+            # It is meant for the thread that leads; the others need to know what it did to them.
+            for pending in group:
+                pending.error = _interrupted(interruption)
+            raise
         finally:
             with self._changed:
                 self._leading = False
                 self._changed.notify_all()
 
-    def _gather(self) -> list[PendingWrite]:
+    def _gather(self, group: list[PendingWrite]) -> None:
+        """Move the next writes from the queue to ``group``."""
         with self._changed:
             if self._max_delay:
                 deadline = self._queue[0].submitted + self._max_delay
@@ -120,10 +134,17 @@ class GroupCommit:
                     remaining = deadline - time.monotonic()
                     if remaining <= 0 or not self._changed.wait(remaining):
                         break
-            group = [self._queue.popleft()]
-            size = group[0].nbytes
-            while self._queue and size + self._queue[0].nbytes <= self._max_bytes:
-                group.append(self._queue.popleft())
+            size = 0
+            while self._queue and (not group or size + self._queue[0].nbytes <= self._max_bytes):
+                # In the group before it leaves the queue: an interruption in between loses nobody.
+                group.append(self._queue[0])
+                self._queue.popleft()
                 size += group[-1].nbytes
             self._queued_bytes -= size
-        return group
+
+
+def _interrupted(interruption: BaseException) -> StorageError:
+    return StorageError(
+        f"the thread that wrote for this one was interrupted ({type(interruption).__name__})",
+        hint="The rows may or may not be durable; writing them again is safe",
+    )

@@ -2,6 +2,12 @@
 
 Manifests are versioned from 1 and immutable; an update is a put-if-absent at the next version, so of
 two processes that compete one wins and the other loads what the winner wrote.
+
+Garbage collection deletes old versions, always the lowest one first. So a version that is still there
+proves that none above it has been deleted, and that is what everybody asks who cannot tell "never
+written" from "collected": a reader that finds nothing after a version looks whether that version is
+still there, and a committer that found its version free looks whether the one before is. Otherwise a
+process that sleeps for long could take an old manifest for the newest, or publish where nobody looks.
 """
 
 from __future__ import annotations
@@ -18,10 +24,17 @@ from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
 from weir.storage.interface import ObjectStore
 
-__all__ = ["commit_manifest", "list_shards", "read_latest_manifest", "update_manifest"]
+__all__ = [
+    "commit_manifest",
+    "list_shards",
+    "read_latest_manifest",
+    "read_manifest_version",
+    "update_manifest",
+]
 
 _log = get_logger(__name__)
 _MAX_COMMIT_ATTEMPTS = 64
+_MAX_READ_ATTEMPTS = 16
 
 
 def list_shards(store: ObjectStore) -> tuple[UUID, ...]:
@@ -35,7 +48,14 @@ def list_shards(store: ObjectStore) -> tuple[UUID, ...]:
     return tuple(sorted(found))
 
 
-def _read_version(store: ObjectStore, shard_id: UUID, version: int) -> ShardManifest | None:
+def read_manifest_version(store: ObjectStore, shard_id: UUID, version: int) -> ShardManifest | None:
+    """Return one version of a shard's manifest, or None if it does not exist.
+
+    Raises
+    ------
+    CorruptionError
+        If it cannot be decoded, or is not the version its name says.
+    """
     path = layout.manifest_path(shard_id, version)
     try:
         data = store.get(path)
@@ -72,44 +92,55 @@ def read_latest_manifest(
     shard_id : UUID
         The shard.
     known : ShardManifest, optional
-        A version read earlier: only later ones are looked for, which costs one round trip when
-        there is none. Without it: the version hint, that version, and one probe beyond.
+        A version read earlier: only later ones are looked for, which costs two round trips when
+        there is none. Without it: the version hint, that version, a probe beyond, and a look back.
 
     Raises
     ------
     CorruptionError
         If a manifest cannot be decoded or is not the one its name says.
+    ConflictError
+        If garbage collection kept passing what was being read.
     """
     latest = known
-    if latest is None:
-        hint = _read_hint(store, shard_id)
-        latest = _read_version(store, shard_id, hint)
+    for _ in range(_MAX_READ_ATTEMPTS):
         if latest is None:
-            # The hint is best effort and old versions may be collected: the listing is the truth.
-            latest = _read_listed(store, shard_id)
-        if latest is None:
-            return None
-    while True:
-        newer = _read_version(store, shard_id, latest.version + 1)
-        if newer is None:
+            hint = _read_hint(store, shard_id)
+            latest = read_manifest_version(store, shard_id, hint)
+            if latest is None:
+                # The hint is best effort and old versions may be collected: the listing is the truth.
+                latest = _read_listed(store, shard_id)
+            if latest is None:
+                return None
+        while (newer := read_manifest_version(store, shard_id, latest.version + 1)) is not None:
+            latest = newer
+        if store.head(layout.manifest_path(shard_id, latest.version)) is not None:
             return latest
-        latest = newer
+        # Collected, and perhaps those after it as well: nothing followed, and that means nothing.
+        latest = None
+    raise ConflictError(
+        f"the manifest of shard {shard_id} was collected during {_MAX_READ_ATTEMPTS} attempts to read it",
+        where=store.uri,
+        hint="Collect garbage with a longer horizon",
+    )
 
 
 def _read_listed(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
-    versions = []
-    for entry in store.list(layout.manifest_directory(shard_id)):
-        name = entry.path.rsplit("/", 1)[-1]
-        if name.endswith(".binpb"):
-            try:
-                versions.append(layout.parse_reversed_name(name.removesuffix(".binpb")))
-            except ValueError:
-                continue
-    for version in sorted(versions, reverse=True):
-        manifest = _read_version(store, shard_id, version)
+    for version in sorted(_listed_versions(store, shard_id), reverse=True):
+        manifest = read_manifest_version(store, shard_id, version)
         if manifest is not None:
             return manifest
     return None
+
+
+def _listed_versions(store: ObjectStore, shard_id: UUID) -> set[int]:
+    versions = set()
+    for entry in store.list(layout.manifest_directory(shard_id)):
+        try:
+            versions.add(layout.parse_manifest_name(entry.path.rsplit("/", 1)[-1]))
+        except ValueError:
+            continue
+    return versions
 
 
 def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
@@ -121,16 +152,20 @@ def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifes
     Returns
     -------
     ShardManifest or None
-        The manifest as published, or None if another process took the version.
+        The manifest as published, or None if another process took the version. After a sleep so
+        long that garbage collection has passed the version, None can also mean that nobody can tell
+        any more; who finds its change in the newest manifest has made it.
     """
     stamped = replace(manifest, write_id=secrets.token_bytes(16))
     path = layout.manifest_path(manifest.shard_id, manifest.version)
     try:
         store.put_if_absent(path, shard_manifest.encode(stamped))
     except ObjectExistsError:
-        winner = _read_version(store, manifest.shard_id, manifest.version)
+        winner = read_manifest_version(store, manifest.shard_id, manifest.version)
         if winner is None or winner.write_id != stamped.write_id:
             return None
+    if not _is_in_line(store, stamped):
+        return None
     try:
         hint = json.dumps({"version": manifest.version}).encode()
         store.put(layout.version_hint_path(manifest.shard_id), hint)
@@ -143,6 +178,27 @@ def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifes
             error=str(error),
         )
     return stamped
+
+
+def _is_in_line(store: ObjectStore, manifest: ShardManifest) -> bool:
+    """Whether a manifest that has just been put follows the one it was made from.
+
+    If the version before it is there, nothing from that version on was ever collected, and the name
+    was free because nobody had taken it.
+    """
+    shard_id, version = manifest.shard_id, manifest.version
+    if version > 1 and store.head(layout.manifest_path(shard_id, version - 1)) is not None:
+        return True
+    versions = _listed_versions(store, shard_id)
+    newest = max(versions, default=version)
+    if newest == version:
+        # The newest is never collected: those before it are gone, it is in its place.
+        return True
+    if version in versions and version + 1 not in versions:
+        # A gap above it: the version had been collected, and this one stands where nobody looks.
+        store.delete([layout.manifest_path(shard_id, version)])
+        _log.warning("shard.manifest_out_of_line", shard=str(shard_id), version=version, newest=newest)
+    return False
 
 
 def update_manifest(

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from weir.format.conform import conform_batch
 from weir.format.newest import newest_rows
+from weir.shard.batch_memory import batch_overhead
+from weir.shard.generation_rows import GenerationRows
 from weir.shard.wal import PositionedEntry
 
 __all__ = ["MemTable"]
@@ -27,6 +29,14 @@ class MemTable:
         The generation these rows will be flushed as, counted from 1.
     schema : Schema
         Schema of the rows: the table's columns and ``_tombstone``.
+    last_position, first_position : int
+        WAL positions of the last entry whose rows are in it, and of the first; 0 if there is none.
+    num_rows, num_entries : int
+        Rows and WAL entries.
+    nbytes : int
+        Size of the rows as Arrow data, in bytes.
+    held_bytes : int
+        About what they take in memory, in bytes: more than ``nbytes`` where batches are small.
     """
 
     generation: int
@@ -35,7 +45,14 @@ class MemTable:
     num_rows: int = 0
     nbytes: int = 0
     num_entries: int = 0
+    held_bytes: int = 0
+    first_position: int = 0
     _batches: list[pa.RecordBatch] = field(default_factory=list)
+    _overhead: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look at the schema once."""
+        self._overhead = batch_overhead(self.schema)
 
     @classmethod
     def replayed(cls, generation: int, schema: pa.Schema, tail: Iterable[PositionedEntry]) -> MemTable:
@@ -45,17 +62,31 @@ class MemTable:
             memtable.append(item)
         return memtable
 
-    def append(self, item: PositionedEntry) -> None:
-        """Add the rows of one WAL entry. Fence entries add none but move the position."""
+    def append(self, item: PositionedEntry) -> int:
+        """Add the rows of one WAL entry. Fence entries add none but move the position.
+
+        Returns
+        -------
+        int
+            About how many bytes they take in memory.
+        """
         where = f"WAL position {item.position}"
         self._batches.extend(conform_batch(batch, self.schema, where=where) for batch in item.entry.batches)
         self.last_position = item.position
         self.num_rows += item.entry.num_rows
-        self.nbytes += item.entry.nbytes
+        nbytes = item.entry.nbytes
+        self.nbytes += nbytes
         self.num_entries += 1
+        held = nbytes + len(item.entry.batches) * self._overhead
+        self.held_bytes += held
+        self.first_position = self.first_position or item.position
+        return held
+
+    def rows(self, key_columns: tuple[str, ...]) -> GenerationRows:
+        """Return the last row of every key, tombstones included."""
+        written = pa.Table.from_batches(self._batches, self.schema)
+        return GenerationRows(written, newest_rows([written.column(name) for name in key_columns]))
 
     def newest(self, key_columns: tuple[str, ...]) -> pa.Table:
-        """Return the last row of every key, in write order, tombstones included."""
-        table = pa.Table.from_batches(self._batches, self.schema)
-        rows = newest_rows([table.column(name) for name in key_columns])
-        return table if len(rows) == table.num_rows else table.take(pa.array(rows))
+        """Return the last row of every key, in write order, tombstones included, as one table."""
+        return self.rows(key_columns).to_table()

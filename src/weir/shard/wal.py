@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,6 +13,7 @@ from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import WalEntry
+from weir.shard.batch_memory import batch_overhead
 from weir.storage.interface import Bytes, ObjectStore
 
 __all__ = ["PositionedEntry", "Wal", "first_unflushed_position"]
@@ -87,9 +88,16 @@ class Wal:
         self._store.put_if_absent(layout.wal_path(self._shard_id, position), data)
         failpoint.reach("wal.after_append")
 
-    def remember(self, position: int, entry: WalEntry) -> None:
+    def remember(self, position: int, entry: WalEntry, held_bytes: int | None = None) -> None:
         """Cache an entry known to stand at ``position``, so that readers here need not load it."""
-        self._cache.put(self._key(position), entry, entry.nbytes)
+        if held_bytes is None:
+            # What surrounds the rows counts too: of small entries it is most of what they take.
+            held_bytes = entry.nbytes + batch_overhead(entry.schema) * max(len(entry.batches), 1)
+        self._cache.put(self._key(position), entry, held_bytes)
+
+    def forget(self, positions: Iterable[int]) -> None:
+        """Drop entries from the cache whose rows are in a generation by now, where readers look."""
+        self._cache.discard(map(self._key, positions))
 
     def read(self, position: int) -> WalEntry | None:
         """Return the entry at ``position``, or None if there is none.
@@ -115,6 +123,17 @@ class Wal:
             self.remember(position, entry)
         return entry
 
+    def exists(self, position: int) -> bool:
+        """Whether there is an entry at ``position``; nothing of it is read."""
+        if self._cache.get(self._key(position)) is not None:
+            return True
+        if self._store.head(layout.wal_path(self._shard_id, position, ".arrow")) is not None:
+            self._spec_suffix = False
+            return True
+        if self._spec_suffix is False:
+            return False
+        return self._store.head(layout.wal_path(self._shard_id, position, ".lance")) is not None
+
     def _load(self, position: int, suffix: str) -> WalEntry | None:
         path = layout.wal_path(self._shard_id, position, suffix)
         try:
@@ -133,16 +152,17 @@ class Wal:
             start = 1
         yield from self.read_from(start)
 
-    def read_from(self, position: int) -> Iterator[PositionedEntry]:
-        """Yield entries from ``position`` on until one does not exist.
+    def read_from(self, position: int, last: int | None = None) -> Iterator[PositionedEntry]:
+        """Yield entries from ``position`` on, up to ``last`` if it is given, until one does not exist.
 
         When nothing new is there this costs one round trip. On object stores entries are read
         ahead, more at a time the longer the run is, so that a long tail is not one round trip
         after the other.
         """
         ahead = 1
-        while True:
-            positions = range(position, position + ahead)
+        while last is None or position <= last:
+            end = position + ahead
+            positions = range(position, end if last is None else min(end, last + 1))
             for at, entry in zip(positions, self._read_many(positions), strict=True):
                 if entry is None:
                     return

@@ -1,4 +1,9 @@
-"""The writer of one shard: group commit into the WAL, a MemTable, and flushes in the background."""
+"""The writer of one shard: group commit into the WAL, a MemTable, and flushes in the background.
+
+Before every write it looks at its lease, without asking the store; every append finds the fence entry of
+whoever has claimed the shard since. Neither does alone: clocks can be wrong, and a lease tells a writer
+to stop before it has gone through another append.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -17,9 +23,14 @@ from weir.format import wal_entry
 from weir.format.shard_manifest import ShardFieldValue
 from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.logs import get_logger
+from weir.shard.backpressure import MergeBacklog, UnflushedBytes
+from weir.shard.batch_memory import batch_overhead, joined, owned
 from weir.shard.claim import Claim, claim_shard
+from weir.shard.collected import AppendCheck
 from weir.shard.flush import flush_memtable
 from weir.shard.group_commit import GroupCommit, PendingWrite
+from weir.shard.heartbeat import Heartbeat
+from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.memtable import MemTable
 from weir.shard.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
@@ -28,13 +39,14 @@ __all__ = ["ShardWriter"]
 
 _log = get_logger(__name__)
 _FLUSH_RETRY_SECONDS = 0.1
+_GIVE_BACK_FROM_BYTES = 1024 * 1024
 
 
 class ShardWriter:
     """Writes one shard until it is closed or fenced.
 
-    Opening one claims the shard: whoever wrote it before is fenced, and what it left in the WAL is
-    replayed. Safe to use from many threads.
+    Opening one takes the shard's lease and claims the shard: whoever wrote it before is fenced, and
+    what it left in the WAL is replayed. Safe to use from many threads.
 
     Parameters
     ----------
@@ -52,11 +64,21 @@ class ShardWriter:
         Limits.
     flusher : Executor
         Runs flushes in the background. Flushes of one shard never overlap.
+    lease_terms : LeaseTerms, optional
+        How the lease is taken. Default: as the options say, by a new holder.
+    heartbeat : Heartbeat, optional
+        Renews the lease. Without it the caller does (:attr:`lease`).
+    unflushed : UnflushedBytes, optional
+        Bounds the memory of several shards together. Default: one for this shard alone.
+    backlog : MergeBacklog, optional
+        Bounds the generations that wait for a merge. Default: unbounded.
     shard_spec_id, shard_fields
         What a new shard's manifest records about which rows it holds.
 
     Raises
     ------
+    LeaseHeldError
+        If another writer holds the lease, and the terms are not to take it over.
     ShardSealedError
         If the shard accepts no writes.
     FencedError
@@ -73,6 +95,10 @@ class ShardWriter:
         namespace: str,
         options: WriterOptions,
         flusher: Executor,
+        lease_terms: LeaseTerms | None = None,
+        heartbeat: Heartbeat | None = None,
+        unflushed: UnflushedBytes | None = None,
+        backlog: MergeBacklog | None = None,
         shard_spec_id: int = 0,
         shard_fields: tuple[ShardFieldValue, ...] = (),
     ) -> None:
@@ -82,25 +108,52 @@ class ShardWriter:
         self._key_columns = key_columns
         self._options = options
         self._flusher = flusher
-        self._wal = Wal(store, shard_id, namespace=namespace)
-        self._claim: Claim = claim_shard(
-            store, self._wal, shard_id, schema, shard_spec_id=shard_spec_id, shard_fields=shard_fields
+        self._heartbeat = heartbeat
+        self._unflushed = unflushed or UnflushedBytes(
+            options.max_unflushed_bytes, timeout=options.backpressure_timeout, where=store.uri
         )
-        self._next_position = self._claim.next_position
-        self._active = MemTable.replayed(self._claim.manifest.current_generation, schema, self._claim.tail)
+        self._backlog = backlog
+        self._overhead = batch_overhead(schema)
+        self._wal = Wal(store, shard_id, namespace=namespace)
+        lease_terms = lease_terms or LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover)
+        self._appends = AppendCheck(store, shard_id, self._wal, lease_terms.clock)
+        claim = claim_shard(
+            store,
+            self._wal,
+            shard_id,
+            schema,
+            shard_spec_id=shard_spec_id,
+            shard_fields=shard_fields,
+            lease_terms=lease_terms,
+            heartbeat=heartbeat,
+        )
+        assert claim.lease is not None
+        self.lease: ShardLease = claim.lease
+        try:
+            self._active = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail)
+        except WeirError:
+            self._let_go_of_lease()
+            raise
+        # The MemTable has what the tail held; holding on to both would keep it past the flush.
+        self._claim: Claim = replace(claim, tail=())
+        self._next_position = claim.next_position
         # Our fence entry stands after the replayed tail and is covered by the same flush.
         self._active.last_position = self._next_position - 1
         self._frozen: deque[MemTable] = deque()
         self._changed = threading.Condition()
         self._flushing = False
-        self._flush_error: BaseException | None = None
+        self._flushes_awaited = 0
+        self.flush_error: BaseException | None = None
         self._retry_flush_at = 0.0
         self._stopped: WeirError | None = None
         self._closed = False
-        self._in_doubt: dict[str, WalEntry] = {}
+        self._in_doubt: set[str] = set()
         self._commits = GroupCommit(
             self._write_group, max_bytes=options.max_wal_bytes, max_delay=options.max_wal_delay
         )
+        self._unflushed.add(self, self._active.held_bytes)
+        if backlog is not None:
+            backlog.listed(claim.manifest)
 
     @property
     def epoch(self) -> int:
@@ -120,18 +173,48 @@ class ShardWriter:
         FencedError
             If another writer has claimed the shard. Nothing of this call was written.
         BackpressureError
-            If flushes did not make room in time. Nothing of this call was written.
+            If flushes or merges did not make room in time. Nothing of this call was written.
         StorageError
             If the store failed. The rows may or may not be durable; writing them again is safe.
         """
-        self._refuse_new_writes()
-        return self._commits.settle(self._commits.submit(batch))
+        return self.settle(self._admitted(batch))
 
     def write_later(self, batch: pa.RecordBatch, executor: Executor) -> Future[int]:
-        """Queue rows and return a future of their position, which is done when they are durable."""
+        """Queue rows and return a future of their position, which is done when they are durable.
+
+        Waits for room before, as :meth:`write` does.
+        """
+        return executor.submit(self.settle, self._admitted(batch))
+
+    def _admitted(self, batch: pa.RecordBatch) -> PendingWrite:
+        pending = self.prepare(batch)
+        self._unflushed.admit(pending.held_bytes)
+        self.enqueue(pending)
+        return pending
+
+    # What follows is `write` in steps, for who writes to several shards at once: prepare for each,
+    # admit the bytes of all of them, enqueue and settle each.
+
+    def prepare(self, batch: pa.RecordBatch) -> PendingWrite:
+        """Make ready to write rows; wait for a merge if too many generations wait for one.
+
+        Raises
+        ------
+        WriterError
+            As for :meth:`write`.
+        """
         self._refuse_new_writes()
-        pending = self._commits.submit(batch)
-        return executor.submit(self._commits.settle, pending)
+        if self._backlog is not None:
+            self._backlog.admit(self.shard_id)
+        return PendingWrite(owned(batch), self._overhead)
+
+    def enqueue(self, pending: PendingWrite) -> None:
+        """Queue rows that were prepared and whose bytes were admitted."""
+        self._commits.enqueue(pending)
+
+    def settle(self, pending: PendingWrite) -> int:
+        """Wait until queued rows are durable and return their position."""
+        return self._commits.settle(pending)
 
     def flush(self) -> None:
         """Flush what has been written so far to a generation, and wait for it.
@@ -146,15 +229,22 @@ class ShardWriter:
         """
         self._commits.drain()
         with self._changed:
-            if self._active.num_rows:
-                self._freeze()
-            while self._frozen:
-                self._flush_error = None
-                self._start_flush()
-                while self._flushing:
-                    self._changed.wait()
-                if self._flush_error is not None:
-                    raise self._flush_error
+            if isinstance(self._stopped, FencedError):
+                # What it had is dropped, and for the new owner to flush.
+                raise self._stopped
+            self._flushes_awaited += 1
+            try:
+                if self._active.num_rows:
+                    self._freeze()
+                while self._frozen:
+                    self.flush_error = None
+                    self._start_flush()
+                    while self._flushing:
+                        self._changed.wait()
+                    if self.flush_error is not None:
+                        raise self.flush_error
+            finally:
+                self._flushes_awaited -= 1
 
     def close(self) -> None:
         """Write what is queued, flush if the options say so, and stop. Idempotent.
@@ -174,12 +264,19 @@ class ShardWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Stop without flushing. What was acknowledged is in the WAL for the next writer."""
+        """Stop without flushing. What was acknowledged is in the WAL for the next writer.
+
+        The lease is released when no write of ours is on its way any more.
+        """
         self._closed = True
+        self._stop(self._closed_error())
+        self._commits.drain()
         with self._changed:
-            self._stopped = self._stopped or self._closed_error()
             while self._flushing:
                 self._changed.wait()
+            self._drop_memtables()
+        self._unflushed.remove(self)
+        self._let_go_of_lease()
 
     @property
     def unflushed_rows(self) -> int:
@@ -187,32 +284,75 @@ class ShardWriter:
         with self._changed:
             return self._active.num_rows + sum(memtable.num_rows for memtable in self._frozen)
 
+    # What the count of unflushed bytes asks of a shard (weir.shard.backpressure.WithMemTables).
+
+    @property
+    def active_bytes(self) -> int:
+        """Bytes that the active MemTable takes in memory."""
+        return self._active.held_bytes
+
+    def flush_early(self) -> None:
+        """Flush the active MemTable in the background, unless as many as may wait already do."""
+        with self._changed:
+            if (
+                self._stopped is None
+                and self._active.num_rows
+                and len(self._frozen) < self._options.max_frozen_memtables
+            ):
+                self._freeze()
+                self._start_flush()
+
+    def retry_flush(self) -> None:
+        """Start a flush that failed anew, if it is time."""
+        with self._changed:
+            if time.monotonic() >= self._retry_flush_at and self._stopped is None:
+                self._start_flush()
+
+    def _urgency(self) -> float:
+        """How urgent a flush is that runs: whether anybody waits for it, or soon will."""
+        if self._closed or self._flushes_awaited or len(self._frozen) >= self._options.max_frozen_memtables:
+            return 1.0
+        return self._unflushed.urgency
+
     # The leader of a commit group runs what follows; the group commit lets only one lead at a time.
 
     def _write_group(self, group: Sequence[PendingWrite]) -> int:
-        self._refuse_if_stopped()
-        self._wait_for_room()
-        batches = [pending.batch for pending in group]
+        queued = sum(pending.held_bytes for pending in group)
+        try:
+            self._refuse_if_stopped()
+            self._wait_for_room()
+            return self._append(joined([pending.batch for pending in group]), queued)
+        except BaseException:
+            self._unflushed.failed(queued)
+            raise
+
+    def _append(self, batches: tuple[pa.RecordBatch, ...], queued: int) -> int:
+        """Append rows to the WAL and apply them; return their position."""
+        write_id = wal_entry.new_write_id()
         header = WalEntryHeader(
-            writer_epoch=self.epoch, generation=self._active.generation, write_id=wal_entry.new_write_id()
+            writer_epoch=self.epoch, generation=self._active.generation, write_id=write_id
         )
-        entry = WalEntry(header, self._schema, tuple(batches))
         data = wal_entry.encode(header, self._schema, batches)
         while True:
+            self._refuse_without_lease()
             position = self._next_position
+            self._appends.begin()
             try:
                 holder = self._wal.append_or_read(position, data)
-            except StorageError:
+                if holder is None or holder.header.write_id == write_id:
+                    self._appends.accept(position, in_doubt=bool(self._in_doubt))
+            except FencedError as error:
+                # Whoever has claimed the shard may have found these rows in time, and replayed them.
+                raise self._in_doubt_forever(self._fenced(error), position) from error
+            except BaseException:
                 # The answer was lost, perhaps not the write: the next append at this position tells.
-                assert header.write_id is not None
-                self._in_doubt[header.write_id] = entry
+                self._in_doubt.add(write_id)
                 raise
-            if holder is None or holder.header.write_id == header.write_id:
-                self._apply(position, entry)
+            if holder is None or holder.header.write_id == write_id:
+                self._apply(position, WalEntry(header, self._schema, batches), queued)
                 return position
-            adopted = self._in_doubt.pop(holder.header.write_id or "", None)
-            if adopted is None:
-                raise self._stop(
+            if holder.header.write_id not in self._in_doubt:
+                raise self._fenced(
                     FencedError(
                         f"shard {self.shard_id} is claimed with epoch {holder.header.writer_epoch}; "
                         f"this writer has epoch {self.epoch}",
@@ -220,20 +360,37 @@ class ShardWriter:
                         hint="This write was not accepted; open a new writer to go on",
                     )
                 )
-            self._apply(position, adopted)
+            self._apply(position, holder, 0)
 
-    def _apply(self, position: int, entry: WalEntry) -> None:
-        self._wal.remember(position, entry)
-        self._in_doubt.clear()
+    def _in_doubt_forever(self, fenced: WeirError, position: int) -> StorageError:
+        return StorageError(
+            f"rows were appended so late that nobody can tell whether they count: {fenced.message}",
+            where=self._wal.where(position),
+            hint="Open a new writer and write them again, which is safe",
+        )
+
+    def _apply(self, position: int, entry: WalEntry, queued: int) -> None:
+        """Take rows that are durable at ``position`` into the MemTable."""
         with self._changed:
+            # First the rows, then the position: were this interrupted in between, the next append
+            # would find the entry and apply it once more, which changes nothing.
+            held_bytes = self._active.append(PositionedEntry(position, entry))
             self._next_position = position + 1
-            self._active.append(PositionedEntry(position, entry))
+            self._unflushed.written(queued, held_bytes)
+            self._wal.remember(position, entry, held_bytes)
+            self._in_doubt.clear()
             if (
                 self._active.num_rows >= self._options.max_memtable_rows
                 or self._active.nbytes >= self._options.max_memtable_bytes
             ):
                 self._freeze()
                 self._start_flush()
+
+    def _refuse_without_lease(self) -> None:
+        try:
+            self.lease.check()
+        except FencedError as error:
+            raise self._fenced(error) from None
 
     def _refuse_if_stopped(self) -> None:
         if self._stopped is not None:
@@ -266,8 +423,8 @@ class ShardWriter:
                         f"{len(self._frozen)} MemTables of shard {self.shard_id} waited for their flush "
                         f"for {self._options.backpressure_timeout:g} s",
                         where=self._store.uri,
-                        hint=f"Write again later; the last flush said: {self._flush_error or 'nothing'}",
-                    ) from self._flush_error
+                        hint=f"Write again later; the last flush said: {self.flush_error or 'nothing'}",
+                    ) from self.flush_error
                 self._changed.wait(min(remaining, _FLUSH_RETRY_SECONDS))
                 if self._stopped is not None:
                     raise self._stopped
@@ -277,6 +434,7 @@ class ShardWriter:
     def _freeze(self) -> None:
         frozen = self._active
         self._frozen.append(frozen)
+        self._unflushed.frozen(frozen.held_bytes)
         self._active = MemTable(frozen.generation + 1, self._schema, last_position=frozen.last_position)
 
     def _start_flush(self) -> None:
@@ -293,24 +451,62 @@ class ShardWriter:
                     if not self._frozen:
                         break
                     memtable = self._frozen[0]
-                flush_memtable(self._store, self._claim, memtable, self._key_columns)
+                self.lease.check()
+                published = flush_memtable(
+                    self._store, self._claim, memtable, self._key_columns, urgency=self._urgency
+                )
                 with self._changed:
                     self._frozen.popleft()
                     self._changed.notify_all()
+                # Readers look in the generation from now on.
+                self._wal.forget(range(memtable.first_position, memtable.last_position + 1))
+                self._unflushed.flushed(memtable.held_bytes)
+                if self._backlog is not None:
+                    self._backlog.listed(published)
+                large = memtable.held_bytes >= _GIVE_BACK_FROM_BYTES
+                del memtable
+                if large:
+                    # What is freed here would otherwise stay with the allocator of this thread.
+                    pa.default_memory_pool().release_unused()
         except Exception as failure:
             error = failure
             _log.warning("shard.flush_failed", shard=str(self.shard_id), error=str(failure))
         finally:
             with self._changed:
                 self._flushing = False
-                self._flush_error = error
+                self.flush_error = error
                 self._retry_flush_at = time.monotonic() + _FLUSH_RETRY_SECONDS
                 if isinstance(error, FencedError):
                     self._stopped = self._stopped or error
+                if isinstance(self._stopped, FencedError):
+                    self._drop_memtables()
                 self._changed.notify_all()
+            if isinstance(error, FencedError):
+                self._let_go_of_lease()
 
-    def _stop(self, error: WeirError) -> WeirError:
+    def _drop_memtables(self) -> None:
+        """Let go of the rows: they are in the WAL, for the next writer to replay."""
+        for memtable in self._frozen:
+            self._unflushed.flushed(memtable.held_bytes)
+        self._frozen.clear()
+        self._unflushed.dropped(self._active.held_bytes)
+        self._active = MemTable(self._active.generation, self._schema, self._active.last_position)
+
+    def _fenced(self, error: FencedError) -> FencedError:
+        """Stop for good: somebody else writes the shard, or may by now."""
+        self._stop(error)
+        self._let_go_of_lease()
+        return error
+
+    def _let_go_of_lease(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.forget(self.lease)
+        # If a writer without a lease has fenced us, ours would keep others away for nothing.
+        release_quietly(self.lease)
+
+    def _stop(self, error: WeirError) -> None:
         with self._changed:
             self._stopped = self._stopped or error
+            if isinstance(error, FencedError) and not self._flushing:
+                self._drop_memtables()
             self._changed.notify_all()
-        return error

@@ -1,0 +1,223 @@
+"""Every version of the base table that exists: what each of them needs, and removing old ones.
+
+Lance MemWAL spec, "Garbage Collector": a generation stays as long as a retained version of the base table
+references it. A version references the generations that the shard snapshot in its own MemWAL index lists
+and that are above its own merge progress: they are what a reader at that version reads besides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import xxhash
+
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.manifest import VERSIONS, read_manifest
+from weir.base.published import decode_published
+from weir.base.table import BaseTable, open_dataset
+from weir.cache import process_cache
+from weir.errors import ObjectNotFoundError
+from weir.format.index_details import IndexDetails
+from weir.storage.interface import ObjectStore
+
+__all__ = [
+    "TableVersion",
+    "details_at",
+    "latest_at",
+    "list_versions",
+    "maintained_indexes",
+    "referenced_generations",
+    "remove_versions",
+    "tagged_versions",
+]
+
+_LAST_VERSION = 2**64 - 1
+_MAX_PARALLEL_READS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A version of the base table that exists.
+
+    Parameters
+    ----------
+    version : int
+        The version.
+    committed_at : datetime
+        When it was committed, by the clock of the store, in UTC.
+    nbytes : int
+        Size of its manifest.
+    """
+
+    version: int
+    committed_at: datetime
+    nbytes: int
+
+
+def list_versions(store: ObjectStore) -> tuple[TableVersion, ...]:
+    """Return every version of the base table, ascending. One listing."""
+    found = {}
+    for entry in store.list(VERSIONS):
+        version = _version_of(entry.path.removeprefix(f"{VERSIONS}/"))
+        if version is not None:
+            found[version] = TableVersion(version, entry.last_modified, entry.size)
+    return tuple(found[version] for version in sorted(found))
+
+
+def _version_of(name: str) -> int | None:
+    digits = name.removesuffix(".manifest")
+    if digits == name or not digits.isdecimal():
+        return None  # a hint, or a detached version
+    # The second naming scheme pads to 20 digits and counts down.
+    return _LAST_VERSION - int(digits) if len(digits) == 20 else int(digits)
+
+
+def latest_at(versions: Sequence[TableVersion], time: datetime) -> TableVersion | None:
+    """Return the version that was the newest at some time; None if there is none that old.
+
+    Whoever has opened the table since then reads this version or a later one.
+
+    Parameters
+    ----------
+    versions : sequence of TableVersion
+        Those that exist, ascending.
+    time : datetime
+        By the clock of the store.
+    """
+    older = [one for one in versions if one.committed_at <= time]
+    return older[-1] if older else None
+
+
+def details_at(base: BaseTable, version: int) -> IndexDetails | None:
+    """Return the details of the MemWAL index at a version; None if either does not exist."""
+    if version == base.version:
+        return base.details
+
+    def load() -> tuple[IndexDetails | None, int]:
+        try:
+            manifest = read_manifest(base.store, version)
+        except ObjectNotFoundError:
+            return None, 0
+        entry = manifest.mem_wal_index()
+        if entry is None:
+            return None, 0
+        details = manifest.decode_details(entry)
+        return details, 256 + len(details.inline_snapshots or b"")
+
+    found = process_cache().get_or_load(("details", base.identity, version), load, lambda loaded: loaded[1])
+    return found[0]
+
+
+def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
+    """Return the indexes of this version that have to catch up with merged generations, by name.
+
+    An index that is to be maintained and does not exist has nothing to catch up with.
+    """
+    details = base.details
+    if not details.maintain_all_indexes and not details.maintained_indexes:
+        return ()
+    # An index over no columns is one of the library's own tables, such as the MemWAL index itself.
+    existing = {index.name for index in base.dataset.describe_indices() if index.field_names}
+    wanted = existing if details.maintain_all_indexes else existing & set(details.maintained_indexes)
+    return tuple(sorted(wanted))
+
+
+def referenced_generations(
+    base: BaseTable, versions: Iterable[int], candidates: Mapping[UUID, Collection[str]]
+) -> dict[UUID, dict[str, int]]:
+    """Return which generations versions reference, and the newest version that does.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    versions : iterable of int
+        The versions to ask.
+    candidates : mapping of UUID to collection of str
+        The directories in question, per shard.
+
+    Returns
+    -------
+    dict of UUID to dict of str to int
+        Per shard, the version by directory.
+
+    Raises
+    ------
+    CorruptionError
+        A version's MemWAL index or shard snapshot cannot be read.
+    """
+    referenced: dict[UUID, dict[str, int]] = {}
+    if not any(candidates.values()):
+        return referenced
+    for version, details in _read_details(base, sorted(versions)):
+        if details is None or not details.inline_snapshots:
+            continue
+        where = f"{base.uri}, MemWAL index of version {version}, inline_snapshots"
+        for shard_id, listed in _listed(base, details.inline_snapshots, where).items():
+            merged = details.merged_generation(shard_id)
+            for path, generation in listed.items():
+                if generation > merged and path in candidates.get(shard_id, ()):
+                    referenced.setdefault(shard_id, {})[path] = version
+    return referenced
+
+
+def _read_details(base: BaseTable, versions: Sequence[int]) -> Iterator[tuple[int, IndexDetails | None]]:
+    if base.store.is_local or len(versions) < 2:
+        yield from ((version, details_at(base, version)) for version in versions)
+        return
+    with ThreadPoolExecutor(min(len(versions), _MAX_PARALLEL_READS), "weir-versions") as pool:
+        yield from zip(versions, pool.map(lambda version: details_at(base, version), versions), strict=True)
+
+
+def _listed(base: BaseTable, inline: bytes, where: str) -> dict[UUID, dict[str, int]]:
+    """Return the generations in a published shard snapshot: number by directory, per shard."""
+
+    def load() -> dict[UUID, dict[str, int]]:
+        return {
+            manifest.shard_id: {one.path: one.generation for one in manifest.flushed_generations}
+            for manifest in decode_published(inline, where)
+        }
+
+    # A merge makes several versions with one and the same snapshot.
+    key = ("listed", base.identity, xxhash.xxh3_128_digest(inline))
+    return process_cache().get_or_load(key, load, lambda _: len(inline))
+
+
+def tagged_versions(store: ObjectStore) -> frozenset[int]:
+    """Return the versions that have a tag of the library's."""
+    dataset = open_dataset(store)
+    try:
+        tags = dataset.tags.list()
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "listing the table's tags", where=store.uri) from error
+    return frozenset(int(tag["version"]) for tag in tags.values())
+
+
+def remove_versions(store: ObjectStore, versions: Collection[int]) -> int:
+    """Remove versions of the base table, and the files that only they refer to.
+
+    Exactly these versions: commits that come in meanwhile change nothing. The newest version and those
+    with a tag stay, even if they are named.
+
+    Returns
+    -------
+    int
+        Bytes removed.
+
+    Raises
+    ------
+    StorageError
+        If the library cannot remove them. What has been removed is gone; call it again.
+    """
+    if not versions:
+        return 0
+    dataset = open_dataset(store)
+    try:
+        stats = dataset.cleanup_old_versions(versions=sorted(versions), error_if_tagged_old_versions=False)
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "removing old versions of the table", where=store.uri) from error
+    return int(stats.bytes_removed)

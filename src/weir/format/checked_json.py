@@ -1,0 +1,80 @@
+"""Small JSON objects that carry a checksum of themselves: leases and the like.
+
+The text is for people too: indented, keys in order. The member ``checksum`` is XXH64, with seed 0, as 16
+hex digits, of all other members written without white space and in order of their keys. So how a file
+is laid out is not covered, and everything it says is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import xxhash
+
+from weir.errors import CorruptionError
+from weir.format.buffers import Bytes
+
+__all__ = ["decode", "encode"]
+
+_CHECKSUM = "checksum"
+
+
+def encode(members: Mapping[str, Any]) -> bytes:
+    """Return a JSON object with ``members`` and their checksum.
+
+    Parameters
+    ----------
+    members : mapping of str to value
+        What JSON can hold: text, numbers, True, False, None, and lists and objects of them. None of
+        them may be called ``checksum``.
+
+    Examples
+    --------
+    >>> print(encode({"name": "a"}).decode(), end="")
+    {
+      "checksum": "05a1f0ebe85845d2",
+      "name": "a"
+    }
+    """
+    if _CHECKSUM in members:
+        raise ValueError(f"the member {_CHECKSUM!r} is the format's own")
+    whole = {_CHECKSUM: _checksum(members), **members}
+    return (json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def decode(data: Bytes, *, where: str) -> dict[str, Any]:
+    """Return the members that :func:`encode` was given.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The whole object.
+    where : str
+        Its location, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        If the bytes are not a JSON object, or not the one that was written (invariant I11).
+    """
+    try:
+        members = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"the bytes are not JSON: {error}", where=where) from error
+    if not isinstance(members, dict):
+        raise CorruptionError("the JSON is not an object", where=where)
+    written = members.pop(_CHECKSUM, None)
+    try:
+        actual = _checksum(members)
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"the JSON holds what was never written: {error}", where=where) from error
+    if written != actual:
+        raise CorruptionError(f"the JSON has the checksum {actual}, but carries {written!r}", where=where)
+    return members
+
+
+def _checksum(members: Mapping[str, Any]) -> str:
+    text = json.dumps(members, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return xxhash.xxh64_hexdigest(text.encode())

@@ -1,0 +1,240 @@
+"""A snapshot token: one state of a table, as a value that fits in a line of text.
+
+It names the version of the base table and, for every shard, a version of its manifest and the last WAL
+entry that counts. All of these are immutable, so the token means the same rows for as long as they are
+stored.
+
+The text is ``w1.`` and, in base64 for URLs without padding, these bytes:
+
+=====================  =============================================================================
+bytes                  value
+=====================  =============================================================================
+varint, text           identity of the table: length in bytes, UTF-8
+varint                 version of the base table, 0 for none
+1, and then 16 or 0    1 and the id of the pin, or 0
+varint                 number of shards; for each, by ascending id:
+16                     ... its id
+varint                 ... version of its manifest, 0 for none
+varint                 ... writer epoch in that manifest
+varint                 ... first WAL position that no generation of that manifest covers
+varint                 ... how many positions from there on count
+4                      XXH32, seed 0, of everything before, big-endian
+=====================  =============================================================================
+
+A varint is the number in groups of 7 bits, lowest first, with the high bit set on all but the last.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import xxhash
+
+from weir.errors import InputError
+
+__all__ = ["ShardCut", "SnapshotToken"]
+
+_PREFIX = "w1."
+_CHECKSUM_BYTES = 4
+_UUID_BYTES = 16
+_LIMIT = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCut:
+    """Where a token cuts one shard.
+
+    Parameters
+    ----------
+    shard_id : UUID
+        The shard.
+    manifest_version : int
+        Version of the shard manifest whose generations count; 0 for the state before the first one.
+    epoch : int
+        Writer epoch in that manifest.
+    first_position : int
+        First WAL position that no generation of that manifest covers.
+    position : int
+        Last WAL position that counts; ``first_position - 1`` or more.
+    """
+
+    shard_id: UUID
+    manifest_version: int
+    epoch: int
+    first_position: int
+    position: int
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name in ("manifest_version", "epoch", "first_position", "position"):
+            value = getattr(self, name)
+            if not 0 <= value < _LIMIT:
+                raise InputError(f"{name} of a token is {value}, which does not fit in 64 unsigned bits")
+        if self.position < self.first_position - 1:
+            raise InputError(
+                f"a token cannot end at WAL position {self.position} and start at {self.first_position}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotToken:
+    """One state of a table, to be read again later. Made by :meth:`weir.Table.snapshot`.
+
+    ``str(token)`` is text for a file, a URL or another process; :meth:`parse` reads it.
+
+    Parameters
+    ----------
+    table : str
+        Identity of the table.
+    base_version : int
+        Version of the base table. 0 in a token that marks a place in the change feed alone.
+    shards : tuple of ShardCut
+        Where each shard is cut, by ascending shard id. A shard that is not there had no rows.
+    pin : str, optional
+        Id under which storage keeps what the token needs; None if nothing does.
+    """
+
+    table: str
+    base_version: int
+    shards: tuple[ShardCut, ...]
+    pin: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what the text could not hold."""
+        if not 0 <= self.base_version < _LIMIT:
+            raise InputError(f"a token cannot have the base version {self.base_version}")
+        ids = [cut.shard_id for cut in self.shards]
+        if ids != sorted(set(ids)):
+            raise InputError("the shards of a token must be in ascending order, each once")
+        if self.pin is not None and _parsed_pin(self.pin) is None:
+            raise InputError(f"{self.pin[:60]!r} is not the id of a pin: 32 hex digits are expected")
+
+    @classmethod
+    def parse(cls, text: str) -> SnapshotToken:
+        """Return the token whose text this is.
+
+        Raises
+        ------
+        InputError
+            If it is not the text of a token, or not all of it.
+
+        Examples
+        --------
+        >>> token = SnapshotToken("3f2a", 7, (ShardCut(UUID(int=5), 2, 1, 4, 9),))
+        >>> text = str(token)
+        >>> text
+        'w1.BDNmMmEHAAEAAAAAAAAAAAAAAAAAAAAFAgEEBp-ho1U'
+        >>> SnapshotToken.parse(text) == token
+        True
+        """
+        if not isinstance(text, str) or not text.startswith(_PREFIX):
+            raise _not_a_token(text, f"it does not begin with {_PREFIX!r}")
+        encoded = text[len(_PREFIX) :]
+        try:
+            data = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        except (ValueError, binascii.Error) as error:
+            raise _not_a_token(text, str(error)) from error
+        body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+        if xxhash.xxh32_digest(body) != checksum:
+            raise _not_a_token(text, "its checksum is wrong, so part of it is missing or has changed")
+        try:
+            token = _decoded(body)
+        except (IndexError, ValueError) as error:
+            raise _not_a_token(text, str(error)) from error
+        if str(token) != text:
+            raise _not_a_token(text, "the same token has another text")
+        return token
+
+    def __str__(self) -> str:
+        """Return the text that :meth:`parse` reads: letters, digits, ``.``, ``-`` and ``_``."""
+        table = self.table.encode()
+        body = bytearray(_varint(len(table)) + table + _varint(self.base_version))
+        body += b"\0" if self.pin is None else b"\1" + bytes.fromhex(self.pin)
+        body += _varint(len(self.shards))
+        for cut in self.shards:
+            body += cut.shard_id.bytes
+            body += _varint(cut.manifest_version) + _varint(cut.epoch) + _varint(cut.first_position)
+            body += _varint(cut.position + 1 - cut.first_position)
+        body += xxhash.xxh32_digest(bytes(body))
+        return _PREFIX + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+
+    def cut_of(self, shard_id: UUID) -> ShardCut | None:
+        """Return where a shard is cut, or None if it had no rows."""
+        return next((cut for cut in self.shards if cut.shard_id == shard_id), None)
+
+    def unpinned(self) -> SnapshotToken:
+        """Return the token of the same state without its pin."""
+        return self if self.pin is None else replace(self, pin=None)
+
+
+def _parsed_pin(text: str) -> bytes | None:
+    try:
+        data = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        return None
+    return data if len(data) == _UUID_BYTES and data.hex() == text else None
+
+
+def _not_a_token(text: object, reason: str) -> InputError:
+    return InputError(
+        f"{str(text)[:60]!r} is not the text of a snapshot token: {reason}",
+        where="token",
+        hint="Pass what str(token) returned, whole",
+    )
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+class _Bytes:
+    """The bytes of a token, taken one value after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._at == len(self._data)
+
+    def take(self, count: int) -> bytes:
+        part = self._data[self._at : self._at + count]
+        if len(part) < count:
+            raise ValueError("it ends too early")
+        self._at += count
+        return part
+
+    def varint(self) -> int:
+        number = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+            if shift > 63:
+                raise ValueError("it holds a number of more than 64 bits")
+
+
+def _decoded(body: bytes) -> SnapshotToken:
+    data = _Bytes(body)
+    table = data.take(data.varint()).decode()
+    base_version = data.varint()
+    pin = data.take(_UUID_BYTES).hex() if data.take(1) != b"\0" else None
+    shards = []
+    for _ in range(data.varint()):
+        shard_id = UUID(bytes=data.take(_UUID_BYTES))
+        manifest_version, epoch, first_position, count = (data.varint() for _ in range(4))
+        shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, first_position + count - 1))
+    if not data.is_used_up:
+        raise ValueError("more follows after its end")
+    return SnapshotToken(table, base_version, tuple(shards), pin)

@@ -1,0 +1,159 @@
+"""Reading a table as it was at a snapshot token.
+
+The sources are those of the token: the base table at its version, the generations that the shard
+manifests it names list, and the log entries between those and its positions. What is remembered of
+sources (which of their rows count, what they supersede) is kept by what they are made of, a run of log
+entries by its first and last position. So a read at a token and a read of the newest state never take
+each other's for their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from weir.base.table import BaseTable
+from weir.cache import process_cache
+from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, WeirError
+from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.format.wal_entry import wal_schema
+from weir.read.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
+from weir.read.shard_view import ShardView
+from weir.read.snapshot import ReadSnapshot
+from weir.read.tail import TailRun
+from weir.shard.manifest_store import read_latest_manifest, read_manifest_version
+from weir.shard.wal import Wal, first_unflushed_position
+from weir.storage.interface import ObjectStore
+
+__all__ = ["TokenReader", "before_the_first", "view_at"]
+
+_MAX_PARALLEL_READS = 16
+
+
+class TokenReader:
+    """Takes the snapshots of one table that tokens name, and remembers some of them.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    base : BaseTable
+        The base table at any version.
+    """
+
+    def __init__(self, store: ObjectStore, base: BaseTable) -> None:
+        self._store = store
+        self._base = base
+
+    def take(self, token: SnapshotToken) -> ReadSnapshot:
+        """Return the snapshot that a token names.
+
+        Raises
+        ------
+        InputError
+            If the token only marks a place in the change feed.
+        SnapshotExpiredError
+            If garbage collection has passed it, naming what is gone.
+        """
+        token = token.unpinned()
+        # What is remembered belongs to this reader: it holds on to its store and credentials.
+        key: Hashable = ("as of", self, token)
+        return process_cache().get_or_load(key, lambda: self._load(token), _nbytes)
+
+    def base_at(self, version: int) -> BaseTable:
+        """Return the base table at a version.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If it is gone.
+        """
+        try:
+            return self._base.at_version(version)
+        except SnapshotExpiredError as error:
+            raise expired(f"version {version} of the base table", self._store.uri) from error
+
+    @contextmanager
+    def reading(self, token: SnapshotToken) -> Iterator[None]:
+        """Name what is gone if a read at a token fails for that reason."""
+        try:
+            yield
+        except (CorruptionError, StorageError) as error:
+            named: WeirError = error
+            with suppress(WeirError):
+                named = explained(error, self._store, self.take(token), token)
+            if named is error:
+                raise
+            raise named from error
+
+    def _load(self, token: SnapshotToken) -> ReadSnapshot:
+        check_state(token, self._store)
+        base = self.base_at(token.base_version)
+        cuts = token.shards
+        if self._store.is_local or len(cuts) < 2:
+            views = [view_at(self._store, base, cut) for cut in cuts]
+        else:
+            with ThreadPoolExecutor(min(len(cuts), _MAX_PARALLEL_READS)) as pool:
+                views = list(pool.map(lambda cut: view_at(self._store, base, cut), cuts))
+        return ReadSnapshot(base, tuple(views))
+
+
+def _nbytes(snapshot: ReadSnapshot) -> int:
+    return 64 * 1024 + sum(run.nbytes for view in snapshot.shards for run in view.tail)
+
+
+def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
+    """Return a shard as it was at a cut.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If its manifest or one of its log entries is gone.
+    """
+    manifest = _manifest_at(store, cut)
+    wal = Wal(store, cut.shard_id, namespace=base.identity)
+    if cut.first_position == 0:
+        # Some writers count from 0; there need not be an entry.
+        entries = [*wal.read_from(0, 0), *wal.read_from(1, cut.position)]
+    else:
+        entries = list(wal.read_from(cut.first_position, cut.position))
+    read_to = entries[-1].position if entries else max(cut.first_position, 1) - 1
+    if read_to < cut.position:
+        raise wal_entry_gone(store, cut.shard_id, read_to + 1)
+    tail: tuple[TailRun, ...] = ()
+    if entries:
+        tail = (TailRun(cut.shard_id, entries, wal_schema(base.schema), base.primary_key),)
+    return ShardView(manifest, tail, cut.position)
+
+
+def _manifest_at(store: ObjectStore, cut: ShardCut) -> ShardManifest:
+    if cut.manifest_version == 0:
+        newest = read_latest_manifest(store, cut.shard_id)
+        if newest is None:
+            raise manifest_gone(store, cut)
+        return before_the_first(newest)
+    manifest = read_manifest_version(store, cut.shard_id, cut.manifest_version)
+    # A writer that slept for very long may have put another one where the collected one was.
+    if (
+        manifest is None
+        or manifest.writer_epoch != cut.epoch
+        or first_unflushed_position(manifest) != cut.first_position
+    ):
+        raise manifest_gone(store, cut)
+    return manifest
+
+
+def before_the_first(manifest: ShardManifest) -> ShardManifest:
+    """Return the manifest of a shard in which nothing has been flushed, and which nobody has claimed."""
+    return replace(
+        manifest,
+        version=0,
+        writer_epoch=0,
+        replay_after_wal_entry_position=0,
+        wal_entry_position_last_seen=0,
+        current_generation=1,
+        flushed_generations=(),
+    )

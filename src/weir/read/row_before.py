@@ -1,0 +1,144 @@
+"""The row that each change replaced: one lookup per batch of changes, not one per row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.format.conform import conform_batch
+from weir.format.newest import key_codes
+from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_token import ShardCut
+from weir.read.cut import cut_at
+from weir.read.keys import KeyIndex, KeySet
+from weir.read.lookup import get_rows
+from weir.read.shard_view import ShardView
+from weir.read.snapshot import ReadSnapshot, is_complete
+from weir.read.tail import TailRun, with_run
+from weir.shard.manifest_store import read_manifest_version
+from weir.shard.wal import first_unflushed_position
+from weir.storage.interface import ObjectStore
+
+__all__ = ["ShardState", "before_type", "previous_rows"]
+
+Rows = npt.NDArray[np.int64]
+
+_MAX_TAIL_BYTES = 256 * 1024 * 1024
+
+
+def before_type(schema: pa.Schema) -> pa.StructType:
+    """Return the type of a row of a table as one value. All of it is nullable, as the value is."""
+    return pa.struct([pa.field(field.name, field.type) for field in schema])
+
+
+def previous_rows(columns: list[pa.ChunkedArray]) -> Rows:
+    """Return, for every row, the offset of the last row before it with the same key, or -1.
+
+    Examples
+    --------
+    >>> previous_rows([pa.chunked_array([[1, 2, 1, 1]])]).tolist()
+    [-1, -1, 0, 2]
+    """
+    codes, _ = key_codes(columns)
+    order = np.argsort(codes, kind="stable")
+    follows = codes[order][1:] == codes[order][:-1]
+    previous = np.full(len(codes), -1, dtype=np.int64)
+    previous[order[1:][follows]] = order[:-1][follows]
+    return previous
+
+
+class ShardState:
+    """What a shard's rows are at one position of its log, moved on from there batch by batch.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    base : BaseTable
+        The base table, at a version that contains nothing flushed after the view.
+    view : ShardView
+        The shard at the position.
+    schema : Schema
+        The table's columns.
+    """
+
+    def __init__(self, store: ObjectStore, base: BaseTable, view: ShardView, schema: pa.Schema) -> None:
+        self._store = store
+        self._base = base
+        self._view = view
+        self._schema = schema
+
+    @property
+    def cut(self) -> ShardCut:
+        """The position, and the manifest that the state is read from."""
+        return cut_at(self._view.manifest, self._view.last_position)
+
+    def rows_before(self, changes: pa.Table, deleted: npt.NDArray[np.bool_]) -> pa.StructArray:
+        """Return, for every change after the position, the row it replaces or deletes; null if none.
+
+        Parameters
+        ----------
+        changes : Table
+            The changes in commit order, with the table's columns. Several may have one key.
+        deleted : ndarray of bool
+            Which of them are deletes.
+        """
+        names = list(self._base.primary_key)
+        previous = previous_rows([changes.column(name) for name in names])
+        first = np.flatnonzero(previous < 0)
+        wanted = KeySet([changes.column(name) for name in names]).take(first)
+        found = self._lookup(wanted)
+        which, rows = KeyIndex.build(KeySet([found.column(name) for name in names])).lookup(wanted)
+
+        # The rows found, and after them the changes themselves: before a change there is one or the other.
+        source = np.full(changes.num_rows, -1, dtype=np.int64)
+        source[first[which]] = rows
+        repeated = np.flatnonzero(previous >= 0)
+        repeated = repeated[~deleted[previous[repeated]]]
+        source[repeated] = found.num_rows + previous[repeated]
+        absent = source < 0
+        together = pa.concat_tables([found, changes.select(self._schema.names).cast(self._schema)])
+        taken = together.combine_chunks().take(pa.array(source, mask=absent))
+        columns = [column.combine_chunks() for column in taken.columns]
+        fields = list(before_type(self._schema))
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(absent))
+
+    def move_on(self, run: TailRun, newest: ShardManifest | None) -> None:
+        """Move on past the entries of ``run``, which follow the position.
+
+        Parameters
+        ----------
+        newest : ShardManifest, optional
+            A manifest up to which generations may take the place of log entries.
+        """
+        self._view = replace(self._view, tail=with_run(self._view.tail, run), last_position=run.last_position)
+        if newest is not None and sum(part.nbytes for part in self._view.tail) > _MAX_TAIL_BYTES:
+            self._shorten(newest)
+
+    def _lookup(self, keys: KeySet) -> pa.Table:
+        offsets = np.arange(len(keys), dtype=np.int64)
+        snapshot = ReadSnapshot(self._base, (self._view,))
+        # The base table may have had other columns then.
+        names = [name for name in self._schema.names if name in self._base.schema.names]
+        found = get_rows(self._store, snapshot, keys, names, lambda _, __: [(self._view, offsets)])
+        batches = [conform_batch(batch, self._schema, where=self._base.uri) for batch in found.to_batches()]
+        return pa.Table.from_batches(batches, self._schema)
+
+    def _shorten(self, newest: ShardManifest) -> None:
+        """Read from generations what they cover by now, so that a long log does not fill the memory."""
+        manifest = self._view.manifest
+        while manifest.version < newest.version:
+            following = read_manifest_version(self._store, newest.shard_id, manifest.version + 1)
+            covered = -1 if following is None else first_unflushed_position(following) - 1
+            if following is None or covered > self._view.last_position:
+                break
+            manifest = following
+        kept = (run.split_after(first_unflushed_position(manifest) - 1) for run in self._view.tail)
+        view = replace(self._view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
+        # A generation that was taken off the list, since later versions of the base table contain it.
+        if is_complete(ReadSnapshot(self._base, (view,)), view):
+            self._view = view

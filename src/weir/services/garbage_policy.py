@@ -1,0 +1,451 @@
+"""What in a shard is garbage: decided from a listing, the roots and the marks, without any I/O.
+
+Lance MemWAL spec, "Garbage Collector". Every rule here is monotonic: what is garbage stays garbage, since
+no new reader, token, flush or claim can come to need it. So an object may be deleted once it has been
+garbage for the horizon, which is the time that whoever needed it before is given to finish.
+
+**Generations.** A listed generation is garbage when the base table contains it, every maintained index of
+the base table has caught up with it, and no root needs it. It is taken off the manifest's list first, and
+its directory goes when it has been off the list, and marked, for the horizon. A directory that no list
+has and whose number is below the manifest's ``current_generation`` is one that was taken off, or what a
+flush left behind that failed. No flush can publish it any more: a flush publishes the number that
+``current_generation`` says and moves that on, in one compare-and-swap that checks the epoch and that the
+log is not covered up to the end of its MemTable. A directory whose number is ``current_generation`` or
+above stays, however old: a flush that sleeps may still publish it.
+
+**Log entries.** An entry is garbage when a generation that the base table contains covers it and no root
+needs it; merged, not only flushed, as the spec has it. A reader asks for the position after the last one
+it knows, and must not take "collected" for "not written yet": what it is missing is merged, and that
+shows in the version of the base table it looks at afterwards (:mod:`weir.read.snapshot`).
+
+**The fence argument (invariant I2).** Take a writer whose epoch has been superseded and that sleeps. It has
+one place to write to, the position after its last entry. Whoever holds that position has a higher epoch,
+because the writer itself has not written there and positions are taken one after the other; and since the
+entry before it is the sleeper's own, it is the *first entry of its epoch*: the fence entry of a claim, or,
+from the released library, which writes no fence when it finds no tail, a data entry. So the first entry of
+every epoch is a guard. As long as it stands, the sleeper's append collides with it, whatever else has been
+collected, and the sleeper learns from it that it is fenced. No other entry is needed for that.
+
+Guards are kept for the fence horizon, by the time stamp of the object, and the guard of the newest epoch
+for good. After that, Weir's writers are stopped in another way: a writer knows since when its next
+position was certainly free, by a clock that counts sleep. An append that comes back later than
+:data:`~weir.shard.collected.MAX_UNCERTAIN_SECONDS` after that, or after an append whose answer was lost,
+is not acknowledged before the newest manifest has shown that its position is not covered. Positions are
+only collected when they are covered, and coverage never goes back, so an uncovered position was never
+collected, and the append was in its place. The fence horizon is far longer than that limit. What a
+refused writer has left at such a position lies below ``replay_after_wal_entry_position``, where nobody
+looks, and is collected as any other covered entry.
+
+A claim that sleeps between raising the epoch and writing its fence may find the fence's place collected
+too. Only a claim with a higher epoch can have covered it, so the claim looks at the newest epoch once its
+fence stands, and gives up if it is not its own any more. Writers of the released library check nothing;
+for them the fence horizon is how long they may sleep.
+
+**Shard manifests.** They are deleted from the lowest version up, one by one, so that a version that exists
+proves that none above it was collected (:mod:`weir.shard.manifest_store`). The newest stays, those that
+roots name and everything above them, and the two at the place where the merged generations end, which say
+up to where the log may be collected.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from weir.format.garbage_marks import ShardMarks, Step
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+
+__all__ = [
+    "Coverage",
+    "Directory",
+    "KeptObjects",
+    "LogObject",
+    "ShardPlan",
+    "ShardRoots",
+    "ShardState",
+    "Terms",
+    "coverage_of",
+    "off_the_list",
+    "plan_shard",
+    "without_deleted",
+]
+
+_STEPS_PER_HORIZON = 8
+"""How many steps of marks are kept per horizon; more would only make the object larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The times a collection goes by.
+
+    Parameters
+    ----------
+    now : datetime
+        The time before anything was looked at, in UTC: what is due is due by this time.
+    marked_at : datetime
+        The time after everything was looked at: since when something newly found is garbage.
+    horizon : timedelta
+        For how long something has to be marked before it is deleted.
+    fence_horizon : timedelta
+        How old a fence entry has to be.
+    """
+
+    now: datetime
+    marked_at: datetime
+    horizon: timedelta
+    fence_horizon: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class LogObject:
+    """A log entry in a listing.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        Its path; more than one only if it is there under both suffixes.
+    nbytes : int
+        Its size.
+    last_modified : datetime
+        When it was written, by the clock of the store.
+    """
+
+    paths: tuple[str, ...]
+    nbytes: int
+    last_modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """The directory of a generation in a listing.
+
+    Parameters
+    ----------
+    generation : int
+        The number in its name.
+    paths : tuple of str
+        The objects in it.
+    nbytes : int
+        Their size.
+    """
+
+    generation: int
+    paths: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Up to where merged generations cover the log of a shard.
+
+    Parameters
+    ----------
+    position : int
+        The last position that is covered; 0 if none is, or if the manifests do not tell.
+    told_by : int
+        The lowest manifest version that has to stay so that this can be told again.
+    """
+
+    position: int
+    told_by: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """A shard as a collection finds it.
+
+    Parameters
+    ----------
+    latest : ShardManifest
+        Its newest manifest.
+    manifests : mapping of int to int
+        Size of every manifest there is, by version.
+    log : mapping of int to LogObject
+        Every log entry there is, by position.
+    guards : frozenset of int
+        Those covered positions that hold the first entry of an epoch.
+    directories : mapping of str to Directory
+        Every directory of a generation.
+    coverage : Coverage
+        Up to where merged generations cover the log.
+    named : mapping of int to ShardManifest, default {}
+        Those manifests that roots name, as far as they exist.
+    """
+
+    latest: ShardManifest
+    manifests: Mapping[int, int]
+    log: Mapping[int, LogObject]
+    guards: frozenset[int]
+    directories: Mapping[str, Directory]
+    coverage: Coverage
+    named: Mapping[int, ShardManifest] = field(default_factory=dict)
+
+    @property
+    def shard_id(self) -> UUID:
+        """The shard."""
+        return self.latest.shard_id
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRoots:
+    """What of a shard is needed.
+
+    Parameters
+    ----------
+    merged : int
+        The newest generation that the newest version of the base table contains.
+    caught_up : int
+        The newest generation that every maintained index covers.
+    lagging_index : str, default ""
+        The index that covers least, if it lags.
+    generations : mapping of str to str, default {}
+        Directories that roots need, and why.
+    first_position : int, optional
+        The lowest log position that a root needs.
+    position_reason : str, default ""
+        Which root that is.
+    first_manifest : int, optional
+        The lowest manifest version that a root needs.
+    manifest_reason : str, default ""
+        Which root that is.
+    """
+
+    merged: int = 0
+    caught_up: int = 0
+    lagging_index: str = ""
+    generations: Mapping[str, str] = field(default_factory=dict)
+    first_position: int | None = None
+    position_reason: str = ""
+    first_manifest: int | None = None
+    manifest_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptObjects:
+    """What is not garbage although one might think so.
+
+    Parameters
+    ----------
+    name : str
+        What it is.
+    reason : str
+        Why it stays.
+    """
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """What a collection does in one shard.
+
+    Parameters
+    ----------
+    log, manifests : tuple of int
+        Positions and versions that are garbage, ascending.
+    directories : mapping of str to str
+        Directories that are garbage, and why.
+    due_log, due_manifests, due_directories
+        Those of them whose horizon has passed.
+    marks : ShardMarks
+        What is to be marked, and since when: everything that is garbage.
+    kept : tuple of KeptObjects
+        What stays, and why.
+    """
+
+    log: tuple[int, ...]
+    manifests: tuple[int, ...]
+    directories: Mapping[str, str]
+    due_log: tuple[int, ...]
+    due_manifests: tuple[int, ...]
+    due_directories: tuple[str, ...]
+    marks: ShardMarks
+    kept: tuple[KeptObjects, ...]
+
+
+def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], ShardManifest]) -> Coverage:
+    """Return up to where the generations up to ``merged`` cover the log.
+
+    It is told by the manifest that published the last of them, and that it is this one by the manifest
+    before it: later ones may cover more of the log.
+
+    Parameters
+    ----------
+    merged : int
+        The newest merged generation; 0 if none is.
+    versions : sequence of int
+        The unbroken run of manifest versions that ends with the newest, ascending.
+    read : callable
+        Returns the manifest of a version. Called for few of them.
+
+    Examples
+    --------
+    >>> shard = UUID(int=1)
+    >>> before = ShardManifest(shard, 3, current_generation=2)
+    >>> after = ShardManifest(shard, 4, current_generation=3, replay_after_wal_entry_position=17)
+    >>> coverage_of(2, [3, 4], {3: before, 4: after}.__getitem__)
+    Coverage(position=17, told_by=3)
+    """
+
+    def first_beyond(generation: int) -> int:
+        """Return the index of the first version that was written after a generation was published."""
+        return bisect_left(versions, True, key=lambda version: read(version).current_generation > generation)
+
+    first = first_beyond(merged)
+    if merged and 0 < first < len(versions):
+        published, before = read(versions[first]), read(versions[first - 1])
+        # Of several generations published at once, only what they follow is certainly merged.
+        covering = published if published.current_generation == merged + 1 else before
+        return Coverage(covering.replay_after_wal_entry_position, versions[first - 1])
+    # It cannot be told, but once the next generation is merged it can.
+    following = first_beyond(merged + 1)
+    return Coverage(0, versions[max(following - 1, 0)])
+
+
+def off_the_list(manifest: ShardManifest, roots: ShardRoots) -> tuple[FlushedGeneration, ...]:
+    """Return the generations that ``manifest`` lists and nobody needs, by ascending number."""
+    return tuple(
+        sorted(
+            (one for one in manifest.flushed_generations if not _why_listed(one, roots)),
+            key=lambda one: one.generation,
+        )
+    )
+
+
+def _why_listed(flushed: FlushedGeneration, roots: ShardRoots) -> str:
+    """Return why a listed generation stays on the list; empty if it does not."""
+    if flushed.generation > roots.merged:
+        return "not merged yet"
+    if flushed.generation > roots.caught_up:
+        return f"the index {roots.lagging_index!r} has caught up with generation {roots.caught_up} only"
+    return roots.generations.get(flushed.path, "")
+
+
+def plan_shard(state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: Terms) -> ShardPlan:
+    """Decide what is garbage in a shard, what of it is due, and what to mark.
+
+    Parameters
+    ----------
+    state : ShardState
+        The shard. What is to go off the list is off the list already.
+    roots : ShardRoots
+        What is needed, looked at after the marks were read.
+    marks : ShardMarks
+        What has been marked so far. Nothing else can be due.
+    terms : Terms
+        The times.
+    """
+    kept: list[KeptObjects] = []
+    directories = _garbage_directories(state, roots, kept)
+    log = _garbage_log(state, roots, terms, kept)
+    manifests = _garbage_manifests(state, roots, kept)
+    return ShardPlan(
+        log=log,
+        manifests=manifests,
+        directories=directories,
+        due_log=_due(marks.wal, log, terms),
+        due_manifests=_due(marks.manifests, manifests, terms),
+        due_directories=tuple(
+            name
+            for name in directories
+            if name in marks.directories and terms.now - marks.directories[name] >= terms.horizon
+        ),
+        marks=ShardMarks(
+            _marked(marks.wal, log, terms),
+            _marked(marks.manifests, manifests, terms),
+            {name: marks.directories.get(name, terms.marked_at) for name in directories},
+        ),
+        kept=tuple(kept),
+    )
+
+
+def without_deleted(marks: ShardMarks, plan: ShardPlan) -> ShardMarks:
+    """Return the marks that are left when everything that was due has been deleted."""
+    return ShardMarks(
+        _steps_above(marks.wal, plan.due_log),
+        _steps_above(marks.manifests, plan.due_manifests),
+        {name: since for name, since in marks.directories.items() if name not in plan.due_directories},
+    )
+
+
+def _garbage_directories(state: ShardState, roots: ShardRoots, kept: list[KeptObjects]) -> dict[str, str]:
+    listed = {one.path: one for one in state.latest.flushed_generations}
+    garbage = {}
+    for name, directory in sorted(state.directories.items(), key=lambda item: (item[1].generation, item[0])):
+        if name in listed:
+            reason = _why_listed(listed[name], roots)
+            if reason and listed[name].generation <= roots.merged:
+                kept.append(KeptObjects(f"generation {directory.generation} in {name}", reason))
+        elif name in roots.generations:
+            kept.append(KeptObjects(f"generation {directory.generation} in {name}", roots.generations[name]))
+        elif directory.generation >= state.latest.current_generation:
+            kept.append(KeptObjects(name, "a flush may still publish it"))
+        elif directory.generation <= roots.merged:
+            garbage[name] = "merged, and no manifest lists it"
+        else:
+            garbage[name] = "left behind by a flush that failed"
+    return garbage
+
+
+def _garbage_log(
+    state: ShardState, roots: ShardRoots, terms: Terms, kept: list[KeptObjects]
+) -> tuple[int, ...]:
+    limit = state.coverage.position
+    covered = [position for position in sorted(state.log) if position <= limit]
+    if roots.first_position is not None and roots.first_position <= limit:
+        held = [position for position in covered if position >= roots.first_position]
+        if held:
+            kept.append(KeptObjects(f"{len(held)} log entries from {held[0]} on", roots.position_reason))
+        covered = covered[: len(covered) - len(held)]
+    guards = _guards_to_keep(state, terms)
+    fences = [position for position in covered if position in guards]
+    if fences:
+        kept.append(KeptObjects(f"{len(fences)} fence entries", "they fence writers that may be asleep"))
+    return tuple(position for position in covered if position not in guards)
+
+
+def _guards_to_keep(state: ShardState, terms: Terms) -> set[int]:
+    guards = {
+        position
+        for position in state.guards
+        if terms.now - state.log[position].last_modified < terms.fence_horizon
+    }
+    return guards | ({max(state.guards)} if state.guards else set())
+
+
+def _garbage_manifests(state: ShardState, roots: ShardRoots, kept: list[KeptObjects]) -> tuple[int, ...]:
+    lowest = min(state.latest.version, state.coverage.told_by)
+    if roots.first_manifest is not None and roots.first_manifest < lowest:
+        kept.append(KeptObjects(f"shard manifests from {roots.first_manifest} on", roots.manifest_reason))
+        lowest = roots.first_manifest
+    return tuple(version for version in sorted(state.manifests) if version < lowest)
+
+
+def _marked(steps: Iterable[Step], garbage: Sequence[int], terms: Terms) -> tuple[Step, ...]:
+    """Return the steps, without what is no garbage any more, and with what has become garbage."""
+    if not garbage:
+        return ()
+    limit = garbage[-1]
+    marked: list[Step] = []
+    for step in sorted(steps, key=lambda one: (one.since, one.up_to)):
+        up_to = min(step.up_to, limit)
+        if up_to >= garbage[0] and (not marked or up_to > marked[-1].up_to):
+            marked.append(replace(step, up_to=up_to))
+    if not marked:
+        return (Step(limit, terms.marked_at),)
+    if limit > marked[-1].up_to and terms.marked_at - marked[-1].since >= terms.horizon / _STEPS_PER_HORIZON:
+        marked.append(Step(limit, terms.marked_at))
+    return tuple(marked)
+
+
+def _due(steps: Iterable[Step], garbage: Sequence[int], terms: Terms) -> tuple[int, ...]:
+    limit = max((step.up_to for step in steps if terms.now - step.since >= terms.horizon), default=-1)
+    return tuple(number for number in garbage if number <= limit)
+
+
+def _steps_above(steps: Iterable[Step], deleted: Sequence[int]) -> tuple[Step, ...]:
+    return tuple(step for step in steps if not deleted or step.up_to > deleted[-1])

@@ -1,0 +1,49 @@
+"""What record batches take in memory, and making them take no more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+__all__ = ["SMALL_BYTES", "batch_overhead", "joined", "owned"]
+
+SMALL_BYTES = 256 * 1024
+"""Batches that together have no more than this are copied into one: cheaper than to handle many."""
+
+# Measured with single-row batches: each column costs some 500 bytes of array, buffers and allocations
+# around its values, and each batch, its WAL entry and their places in lists and caches as much again.
+_BYTES_PER_COLUMN = 512
+_BYTES_PER_BATCH = 1024
+
+_TOLERATED_BYTES = 4096
+
+
+def batch_overhead(schema: pa.Schema) -> int:
+    """Return about how many bytes a batch takes in memory beyond the values of its rows.
+
+    Examples
+    --------
+    >>> batch_overhead(pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))]))
+    2560
+    """
+    return _BYTES_PER_BATCH + _BYTES_PER_COLUMN * sum(_arrays_of(field.type) for field in schema)
+
+
+def _arrays_of(type: pa.DataType) -> int:
+    return 1 + sum(_arrays_of(type.field(number).type) for number in range(type.num_fields))
+
+
+def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return ``batch``, copied if it is a small part of something larger that it would keep alive."""
+    kept_alive = batch.get_total_buffer_size()
+    if kept_alive <= _TOLERATED_BYTES or kept_alive <= 2 * batch.nbytes:
+        return batch
+    return pa.concat_batches([batch])
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
+    """Return the same rows as one batch if there are many batches and little in them."""
+    if len(batches) < 2 or sum(batch.nbytes for batch in batches) > SMALL_BYTES:
+        return tuple(batches)
+    return (pa.concat_batches(batches),)

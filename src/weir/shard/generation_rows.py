@@ -1,0 +1,69 @@
+"""The rows that a flush writes: the newest of every key, without a copy of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["GenerationRows"]
+
+_STREAM_FROM_BYTES = 8 * 1024 * 1024
+_PIECE_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRows:
+    """The rows of a MemTable, and which of them are the newest of their key.
+
+    Parameters
+    ----------
+    written : Table
+        All rows, in the order they were written.
+    newest : ndarray of int64
+        Offsets of the rows that count, ascending.
+    """
+
+    written: pa.Table
+    newest: npt.NDArray[np.int64]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that count."""
+        return len(self.newest)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the rows should be handed on piece by piece."""
+        return bool(self.written.nbytes >= _STREAM_FROM_BYTES)
+
+    def columns(self, names: tuple[str, ...]) -> list[pa.Array]:
+        """Return some columns of the rows that count."""
+        selected = self.written.select(list(names))
+        if len(self.newest) < selected.num_rows:
+            selected = selected.take(pa.array(self.newest))
+        return [column.combine_chunks() for column in selected.columns]
+
+    def to_table(self) -> pa.Table:
+        """Return the rows that count, in write order."""
+        if len(self.newest) == self.written.num_rows:
+            return self.written
+        return self.written.take(pa.array(self.newest))
+
+    def pieces(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that count, in write order, some 2 MiB at a time."""
+        total = self.written.num_rows
+        step = max(total * _PIECE_BYTES // max(self.written.nbytes, 1), 1)
+        counts = np.zeros(total, dtype=np.bool_)
+        counts[self.newest] = True
+        for start in range(0, total, step):
+            piece = self.written.slice(start, step)
+            mask = counts[start : start + step]
+            if not mask.all():
+                piece = piece.filter(pa.array(mask))
+            for batch in piece.combine_chunks().to_batches():
+                if batch.num_rows:
+                    yield batch

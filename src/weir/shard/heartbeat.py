@@ -1,0 +1,105 @@
+"""Renewing the leases of one table writer, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+
+from weir.errors import FencedError
+from weir.logs import get_logger
+from weir.shard.clock import SYSTEM_CLOCK, Clock
+from weir.shard.lease import ShardLease
+
+__all__ = ["Heartbeat"]
+
+_log = get_logger(__name__)
+
+_RENEWALS_PER_TTL = 3
+_RETRIES_PER_TTL = 15
+
+
+class Heartbeat:
+    """Renews leases until it is stopped.
+
+    A lease is renewed when a third of its time has passed. If that fails it is tried again every
+    fifteenth of its time, so some ten times before the lease runs out and stops its writer.
+
+    The thread is started with the first lease and holds on to nothing but leases: a writer that is
+    dropped without being closed can be collected, and stops the heartbeat by that.
+
+    Parameters
+    ----------
+    clock : Clock
+        Tells when a renewal is due. Default: the clocks of this machine.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._due: dict[ShardLease, float] = {}
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def watch(self, lease: ShardLease) -> None:
+        """Renew ``lease`` from now on, until it is over."""
+        with self._changed:
+            self._due[lease] = self._clock.uptime() + lease.ttl / _RENEWALS_PER_TTL
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._run, name="weir-heartbeat", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def forget(self, lease: ShardLease) -> None:
+        """Renew ``lease`` no more."""
+        with self._changed:
+            self._due.pop(lease, None)
+
+    def stop(self) -> None:
+        """Renew nothing any more. Does not wait for a renewal that is under way."""
+        with self._changed:
+            self._stopped = True
+            self._due.clear()
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Stop before long, as :meth:`stop` does, without a lock: for when a writer is collected."""
+        self._stopped = True
+
+    def _run(self) -> None:
+        while (lease := self._next()) is not None:
+            error: Exception | None = None
+            try:
+                lease.renew()
+            except Exception as failure:
+                # Whatever it was, the next attempt may go better; if none does, the lease runs out
+                # and stops its writer.
+                error = failure
+            self._settle(lease, error)
+
+    def _next(self) -> ShardLease | None:
+        """Wait until a renewal is due; None to stop."""
+        with self._changed:
+            while not self._stopped:
+                if not self._due:
+                    self._changed.wait()
+                    continue
+                lease = min(self._due, key=self._due.__getitem__)
+                remaining = self._due[lease] - self._clock.uptime()
+                if remaining <= 0:
+                    return lease
+                # Waiting does not count the time that a laptop sleeps; looking again does.
+                self._changed.wait(min(remaining, *(one.ttl / _RETRIES_PER_TTL for one in self._due)))
+        return None
+
+    def _settle(self, lease: ShardLease, error: Exception | None) -> None:
+        with self._changed:
+            if lease not in self._due:
+                # Its writer has let go of it meanwhile.
+                return
+            if isinstance(error, FencedError):
+                del self._due[lease]
+            else:
+                parts = _RENEWALS_PER_TTL if error is None else _RETRIES_PER_TTL
+                self._due[lease] = self._clock.uptime() + lease.ttl / parts
+        if error is not None:
+            event = "shard.lease_lost" if isinstance(error, FencedError) else "shard.lease_not_renewed"
+            _log.warning(event, shard=str(lease.shard_id), epoch=lease.epoch, error=str(error))

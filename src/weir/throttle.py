@@ -1,0 +1,63 @@
+"""Letting background work give way to reads and writes.
+
+Flushes and merges work in pieces. After each piece they rest, if a read or write has begun a moment ago,
+as long as the piece took: so they take about half of what they would take otherwise, and there are gaps
+for whoever waits for an answer. Where nobody reads or writes they do not rest, nor where writes would
+soon have to wait for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["Throttle", "background"]
+
+T = TypeVar("T")
+
+_RECENT_SECONDS = 0.1
+_MAX_REST_SECONDS = 0.25
+
+
+class Throttle:
+    """Knows whether reads and writes are going on, and makes background work rest meanwhile."""
+
+    def __init__(self) -> None:
+        self._last_foreground = float("-inf")
+        self.rested = 0.0
+
+    def foreground(self) -> None:
+        """Note that a read or write begins."""
+        self._last_foreground = time.monotonic()
+
+    def rest(self, worked: float, urgency: float = 0.0) -> None:
+        """Rest after a piece of background work.
+
+        Parameters
+        ----------
+        worked : float
+            Seconds that the piece took.
+        urgency : float
+            From 0, which rests as long as it worked, to 1, which does not rest. No rest is longer
+            than a quarter of a second.
+        """
+        if not 0 <= time.monotonic() - self._last_foreground <= _RECENT_SECONDS:
+            return
+        seconds = min(worked, _MAX_REST_SECONDS) * (1.0 - urgency)
+        if seconds > 0:
+            self.rested += seconds
+            time.sleep(seconds)
+
+    def paced(self, pieces: Iterable[T], urgency: Callable[[], float] = lambda: 0.0) -> Iterator[T]:
+        """Yield ``pieces``, resting after each for the work that it caused where it was taken."""
+        before = time.monotonic()
+        for piece in pieces:
+            yield piece
+            now = time.monotonic()
+            self.rest(now - before, urgency())
+            before = time.monotonic()
+
+
+background = Throttle()
+"""The throttle of this process."""

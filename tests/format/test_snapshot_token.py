@@ -1,0 +1,96 @@
+"""The text of a token: it comes back as it was, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import UUID
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from weir.errors import InputError
+from weir.format.snapshot_token import ShardCut, SnapshotToken
+
+NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> ShardCut:
+    first, position = sorted([draw(NUMBERS), draw(NUMBERS)])
+    if draw(st.booleans()) and position:
+        first = position + 1 if position < 2**64 - 1 else position
+    return ShardCut(draw(st.uuids()), draw(NUMBERS), draw(NUMBERS), first, position)
+
+
+TOKENS = st.builds(
+    SnapshotToken,
+    table=st.text(max_size=60),
+    base_version=NUMBERS,
+    shards=st.lists(cuts(), max_size=5, unique_by=lambda cut: cut.shard_id).map(
+        lambda found: tuple(sorted(found, key=lambda cut: cut.shard_id))
+    ),
+    pin=st.none() | st.binary(min_size=16, max_size=16).map(bytes.hex),
+)
+ONE = SnapshotToken("table", 3, (ShardCut(UUID(int=7), 2, 1, 4, 9),), "0f" * 16)
+
+
+@given(token=TOKENS)
+def test_the_text_comes_back_as_the_token(token: SnapshotToken) -> None:
+    text = str(token)
+    assert SnapshotToken.parse(text) == token
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", text)
+
+
+@given(token=TOKENS, data=st.data())
+def test_no_other_text_is_taken_for_it(token: SnapshotToken, data: st.DataObject) -> None:
+    text = str(token)
+    at = data.draw(st.integers(0, len(text) - 1))
+    changed = data.draw(
+        st.sampled_from([text[:at], text[:at] + text[at + 1 :], text[:at] + "A" + text[at:], text + "A"])
+    )
+    if changed != text:
+        with pytest.raises(InputError, match="is not the text of a snapshot token"):
+            SnapshotToken.parse(changed)
+
+
+def test_every_changed_character_is_noticed() -> None:
+    text = str(ONE)
+    for at, character in enumerate(text):
+        changed = text[:at] + ("B" if character != "B" else "C") + text[at + 1 :]
+        with pytest.raises(InputError):
+            SnapshotToken.parse(changed)
+
+
+@pytest.mark.parametrize("text", ["", "w1.", "w2.AAAA", "w1.????", "w1.é", None, 7, "w1." + "A" * 40])
+def test_what_is_no_token(text: Any) -> None:
+    with pytest.raises(InputError, match="is not the text of a snapshot token"):
+        SnapshotToken.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"base_version": -1}, "base version"),
+        ({"base_version": 2**64}, "base version"),
+        ({"pin": "abc"}, "id of a pin"),
+        ({"pin": "0F" * 16}, "id of a pin"),
+        ({"shards": (ONE.shards[0], ONE.shards[0])}, "ascending order"),
+    ],
+)
+def test_values_that_no_text_could_hold(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        SnapshotToken(**{"table": "t", "base_version": 1, "shards": (), "pin": None, **change})
+    with pytest.raises(InputError):
+        ShardCut(UUID(int=1), 0, 0, 7, 5)
+    with pytest.raises(InputError):
+        ShardCut(UUID(int=1), 2**64, 0, 0, 0)
+
+
+def test_a_token_without_its_pin_is_of_the_same_state() -> None:
+    assert ONE.unpinned().pin is None
+    assert ONE.unpinned().unpinned() is not ONE
+    assert (ONE.unpinned().table, ONE.unpinned().shards) == (ONE.table, ONE.shards)
+    assert ONE.cut_of(UUID(int=7)) == ONE.shards[0]
+    assert ONE.cut_of(UUID(int=8)) is None

@@ -1,0 +1,96 @@
+"""Run simulations: ``make simulate SEEDS=50000``, or one seed and its trace: ``make simulate SEED=17``."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.simulation.planted_bugs import PLANTED_BUGS
+from tests.simulation.simulation import Report, simulate
+from tests.simulation.substitution import substituted
+
+_CHUNK = 50
+_SHOWN_FAILURES = 10
+
+
+def main() -> int:
+    """Run what the command line asks for; return 1 if an invariant did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--workers", type=int, default=2, help="processes to run them in")
+    parser.add_argument("--seed", type=int, help="run this seed alone, and show what happens")
+    parser.add_argument("--bug", help="plant a bug whose name begins like this")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _show(options.seed, options.bug)
+    return _run(options.first, options.seeds, options.workers)
+
+
+def _show(seed: int, bug: str | None) -> int:
+    with substituted():
+        if bug is None:
+            report = simulate(seed)
+        else:
+            planted = next(one for one in PLANTED_BUGS if one.name.startswith(bug))
+            with planted.planted():
+                report = simulate(seed)
+    print("\n".join(report.trace))
+    for violation in report.violations:
+        print(violation)
+    print(f"seed {seed}: {len(report.violations)} violations, trace {report.trace_hash}")
+    return 1 if report.violations else 0
+
+
+def _run(first: int, seeds: int, workers: int) -> int:
+    began = time.monotonic()
+    counts: Counter[str] = Counter()
+    failures: list[tuple[int, str]] = []
+    done = 0
+    for reports in _reports(first, seeds, workers):
+        for report in reports:
+            done += 1
+            counts.update(report.counts)
+            if report.violations:
+                failures.append((report.seed, str(report.violations[0])))
+                if len(failures) <= _SHOWN_FAILURES:
+                    print(f"\nseed {report.seed}: {report.violations[0]}", flush=True)
+        seconds = time.monotonic() - began
+        if sys.stdout.isatty() or done == seeds:
+            print(f"\r{done} of {seeds} seeds, {done / seconds:.0f} per second", end="", flush=True)
+    print()
+    width = max(map(len, counts), default=0)
+    for name, number in sorted(counts.items()):
+        print(f"  {name:<{width}} {number:>12,}")
+    print(f"{len(failures)} of {seeds} seeds broke an invariant")
+    if failures:
+        print(f"replay one with: make simulate SEED={failures[0][0]}")
+    return 1 if failures else 0
+
+
+def _reports(first: int, seeds: int, workers: int) -> Iterator[list[Report]]:
+    chunks = [
+        range(start, min(start + _CHUNK, first + seeds)) for start in range(first, first + seeds, _CHUNK)
+    ]
+    if workers < 2:
+        yield from map(_simulate_chunk, chunks)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(_simulate_chunk, chunks)
+
+
+def _simulate_chunk(seeds: range) -> list[Report]:
+    with substituted():
+        return [_without_trace(simulate(seed)) for seed in seeds]
+
+
+def _without_trace(report: Report) -> Report:
+    return Report(report.seed, report.violations, report.trace_hash, report.counts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

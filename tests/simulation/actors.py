@@ -1,0 +1,331 @@
+"""Who lives in a simulation: writers, mergers and readers, made of Weir's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from tests.simulation.checker import Outcome
+from tests.simulation.primitives import SimulatedExecutor
+from tests.simulation.scenario import FENCE_HORIZON
+from tests.simulation.scheduler import Process, Task
+from tests.simulation.world import KEY, ROWS_SCHEMA, SCHEMA, World, as_batch
+
+from weir.base.merge import merge_run
+from weir.base.merge_plan import plan_merge
+from weir.config import WriterOptions
+from weir.errors import (
+    BackpressureError,
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    LeaseHeldError,
+    StorageError,
+    WeirError,
+    WriterClosedError,
+    WriterError,
+)
+from weir.read.keys import KeySet
+from weir.read.lookup import get_rows
+from weir.read.planner import ScanPlanner
+from weir.read.scan import Scan
+from weir.read.shard_view import ShardView
+from weir.read.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader, bounded
+from weir.services.garbage import collect_garbage
+from weir.services.merge import merge_generations
+from weir.shard.backpressure import MergeBacklog
+from weir.shard.heartbeat import Heartbeat
+from weir.shard.writer import ShardWriter
+
+__all__ = ["Reader", "Writer", "WritingPlan", "merger"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class WritingPlan:
+    """What is left to write, by one writer and those who take its place when it dies."""
+
+    shard: UUID
+    calls: int
+    threads: int
+    options: WriterOptions
+
+
+class Writer:
+    """The writer of a shard, with several threads that write.
+
+    Parameters
+    ----------
+    world : World
+        Where.
+    plan : WritingPlan
+        What to write.
+    """
+
+    def __init__(self, world: World, plan: WritingPlan) -> None:
+        self._world = world
+        self._plan = plan
+        self.left_open: list[tuple[Process, ShardWriter]] = []
+        """Writers that nobody has closed: processes that hang."""
+
+    def run(self, process: Process) -> bool:
+        """Write until nothing is left; return whether to go on in another process."""
+        world, plan = self._world, self._plan
+        process.may_sleep = True
+        shard_writer = open_writer(world, process, plan.shard, plan.options)
+        if shard_writer is None:
+            return plan.calls > 0
+        threads = [
+            world.scheduler.spawn(process, f"thread{number}", lambda: self._write(process, shard_writer))
+            for number in range(plan.threads)
+        ]
+        world.scheduler.join(*threads)
+        end = world.random.random()
+        if end < 0.3:
+            self.left_open.append((process, shard_writer))
+        elif end < 0.5:
+            shard_writer.abandon()
+        else:
+            # A flush that has failed before, in the background, may be reported now.
+            with failures_allowed(world, process, faults_before=0):
+                shard_writer.close()
+        return plan.calls > 0
+
+    def _write(self, process: Process, writer: ShardWriter) -> None:
+        world, plan = self._world, self._plan
+        while plan.calls > 0:
+            plan.calls -= 1
+            if not write_once(world, writer, plan.shard):
+                return
+            if world.random.random() < 0.1:
+                try:
+                    writer.flush()
+                except (WriterError, StorageError, ConflictError):
+                    world.checker.count("flushes failed")
+            if world.random.random() < 0.05:
+                return
+            world.scheduler.sleep(world.random.expovariate(1 / world.scenario.think))
+
+
+def open_writer(world: World, process: Process, shard: UUID, options: WriterOptions) -> ShardWriter | None:
+    """Claim a shard; return None if that fails."""
+    backlog = MergeBacklog(
+        options.max_unmerged_generations,
+        timeout=options.backpressure_timeout,
+        where="simulated",
+        merge_progress=lambda: world.open_base().details.merged_generation,
+    )
+    try:
+        writer = ShardWriter(
+            world.store,
+            shard,
+            ROWS_SCHEMA,
+            KEY,
+            namespace=world.identity,
+            options=options,
+            flusher=SimulatedExecutor(2, "flush"),
+            shard_spec_id=1,
+            lease_terms=world.lease_terms(process, options),
+            heartbeat=Heartbeat(),
+            backlog=backlog,
+        )
+        world.checker.claimed(shard, writer.epoch)
+        return writer
+    except (StorageError, FencedError, ConflictError):
+        world.checker.count("claims failed")
+    except LeaseHeldError:
+        world.checker.count("claims refused because of a lease")
+    return None
+
+
+def write_once(world: World, writer: ShardWriter, shard: UUID) -> bool:
+    """Make one write and check what its caller is told; return whether the writer can go on."""
+    checker = world.checker
+    rows = world.draw_rows(shard)
+    write = checker.began(shard, rows)
+    try:
+        position = writer.write(as_batch(rows))
+    except (FencedError, WriterClosedError, BackpressureError):
+        write.outcome = Outcome.REFUSED
+        checker.count("writes refused")
+        return False
+    except StorageError:
+        return True
+    checker.acknowledged(write, position)
+    return True
+
+
+def merger(world: World, rounds: int, process: Process) -> bool:
+    """Merge what is flushed, again and again."""
+    for _ in range(rounds):
+        world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+        with failures_allowed(world, process), world.within_the_horizon():
+            merge_once(world)
+    return False
+
+
+def collector(world: World, rounds: int, process: Process) -> bool:
+    """Collect garbage, again and again."""
+    for _ in range(rounds):
+        world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+        with failures_allowed(world, process), world.within_the_horizon():
+            collect_once(world, dry_run=world.random.random() < 0.1)
+    return False
+
+
+def collect_once(world: World, *, dry_run: bool) -> None:
+    """Collect garbage."""
+    assert world.scenario.time is not None
+    horizon = world.scenario.time.horizon
+    retention = world.random.choice([None, None, horizon, timedelta(hours=2)])
+    report = collect_garbage(
+        world.open_base(),
+        InlineRunner(),
+        horizon=horizon,
+        fence_horizon=FENCE_HORIZON,
+        version_retention=retention,
+        dry_run=dry_run,
+    )
+    world.checker.count("collections")
+    world.checker.count("objects found due", report.deleted_objects)
+
+
+def passing_time(world: World, times: int) -> None:
+    """Let minutes, hours and days go by."""
+    for _ in range(times):
+        world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+        assert world.scenario.time is not None
+        if world.let_time_pass(world.random.choice(world.scenario.time.jumps)):
+            world.checker.count("times that hours went by")
+
+
+def merge_once(world: World) -> None:
+    """Merge what is flushed, in one of the ways there are."""
+    base = world.open_base()
+    snapshot = SnapshotReader(world.store, base).take_newest()
+    manifests = [view.manifest for view in snapshot.shards]
+    if world.random.random() < 0.5:
+        merge_generations(snapshot.base, manifests, InlineRunner())
+        return
+    max_bytes = world.random.choice([1, 100, 1_000_000])
+    tasks = plan_merge(world.store, snapshot.base.details, manifests, max_task_bytes=max_bytes)
+    if world.random.random() < 0.3:
+        world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+    for task in tasks:
+        merge_run(task)
+
+
+class InlineRunner:
+    """Runs the tasks of a service one after the other."""
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Yield the result of every task."""
+        return map(function, tasks)
+
+
+class Reader:
+    """A process that reads, and remembers between reads what it has seen.
+
+    Parameters
+    ----------
+    world : World
+        Where.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._snapshots: SnapshotReader | None = None
+        self.process: Process | None = None
+        """The last process it has run in."""
+
+    def run(self, rounds: int, process: Process) -> bool:
+        """Read again and again."""
+        self._snapshots, self.process = None, process
+        for _ in range(rounds):
+            self._world.scheduler.sleep(self._world.random.expovariate(1 / self._world.scenario.think))
+            with failures_allowed(self._world, process):
+                self.read_once(self._draw_consistency())
+        return False
+
+    def read_once(self, consistency: Consistency) -> None:
+        """Read in one of the ways there are, and check what is shown."""
+        world = self._world
+        checker = world.checker
+        with world.within_the_horizon():
+            if self._snapshots is None:
+                self._snapshots = SnapshotReader(world.store, world.open_base())
+            window = checker.window(seconds_behind=consistency.max_staleness_ms / 1000)
+            keys = world.draw_keys() if world.random.random() < 0.4 else None
+            if keys is None:
+                rows = scan(world, self._snapshots, consistency)
+            else:
+                rows = get(world, self._snapshots, consistency, keys)
+        if consistency.kind == "snapshot":
+            checker.saw_published(window, rows, keys or range(world.scenario.keys), who="snapshot read")
+        else:
+            checker.saw(window, rows, keys=keys, who=f"{consistency.kind} read")
+
+    def _draw_consistency(self) -> Consistency:
+        draw = self._world.random.random()
+        if draw < 0.7:
+            return STRONG
+        return Consistency("snapshot") if draw < 0.9 else bounded(self._world.random.choice([5, 100]))
+
+
+def scan(world: World, snapshots: SnapshotReader, consistency: Consistency) -> pa.Table:
+    """Scan the table."""
+    planner = ScanPlanner(world.store, lambda snapshot, _: (snapshot.shards, ()))
+    return scan_snapshot(planner, snapshots.take(consistency), consistency)
+
+
+def scan_snapshot(planner: ScanPlanner, snapshot: ReadSnapshot, consistency: Consistency) -> pa.Table:
+    """Scan what a snapshot shows."""
+    return Scan(
+        lambda _: planner.plan(snapshot, columns=None, filter=None, limit=None, consistency=consistency)
+    ).to_table()
+
+
+def get(world: World, snapshots: SnapshotReader, consistency: Consistency, keys: list[int]) -> pa.Table:
+    """Look keys up."""
+    return get_from(world, snapshots.take(consistency), keys)
+
+
+def get_from(world: World, snapshot: ReadSnapshot, keys: list[int]) -> pa.Table:
+    """Look keys up in what a snapshot shows."""
+
+    def route(_: ReadSnapshot, wanted: KeySet) -> Sequence[tuple[ShardView, np.ndarray[Any, Any]]]:
+        return [
+            (view, np.array(mine, dtype=np.int64))
+            for view in snapshot.shards
+            if (mine := [at for at, key in enumerate(keys) if world.checker.shard_of(key) == view.shard_id])
+        ]
+
+    return get_rows(world.store, snapshot, KeySet([pa.array(keys, pa.int64())]), SCHEMA.names, route)
+
+
+@contextmanager
+def failures_allowed(world: World, process: Process, *, faults_before: int | None = None) -> Iterator[None]:
+    """Let an error pass that an injected fault explains; whatever else goes wrong is a violation."""
+    before = process.faults if faults_before is None else faults_before
+    try:
+        yield
+    except (FencedError, ConflictError, WriterClosedError) as error:
+        world.checker.count(f"{type(error).__name__} of a service or a reader")
+    except (StorageError, CorruptionError) as error:
+        if process.faults == before:
+            world.checker.unexpected(process.name, error)
+    except WeirError as error:
+        world.checker.unexpected(process.name, error)
+
+
+def join_all(world: World, tasks: Iterable[Task]) -> None:
+    """Wait for all of some tasks."""
+    world.scheduler.join(*tasks)

@@ -1,0 +1,588 @@
+"""What must hold, whatever happens: a model of the table, and the invariants checked against it.
+
+The model of a shard is the list of rows in the order in which their log entries reached the store: that
+is the instant at which a write takes effect. After every position it knows the state: key to value. A
+read is right if it shows the state after a position between the last one when it began and the last one
+when it ended. Nothing here looks at how the engine does it, except where an invariant is about an
+object: a log entry, a shard manifest, a version of the base table. These are checked when they appear.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from tests.simulation.library import DatasetVersion, Library, number_of
+from tests.simulation.primitives import uptime_to_time
+from tests.simulation.scheduler import Process
+from tests.simulation.store import SimulatedStore
+
+from weir.format import layout, lease, shard_manifest, wal_entry
+from weir.format.lease import Lease
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.format.wal_entry import TOMBSTONE
+
+__all__ = ["Checker", "Outcome", "ReadWindow", "Violation", "Write"]
+
+State = dict[int, int]
+
+
+class Violation(Exception):  # noqa: N818
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+class Outcome:
+    """What the caller of a write was told."""
+
+    ACKNOWLEDGED = "acknowledged"
+    IN_DOUBT = "in doubt"
+    REFUSED = "refused"
+
+
+@dataclass(slots=True)
+class Write:
+    """One call of a writer.
+
+    Parameters
+    ----------
+    shard : UUID
+        Where it goes.
+    rows : tuple of (int, int, bool)
+        Key, value and whether the row deletes the key. No two rows of a simulation have one value.
+    """
+
+    shard: UUID
+    rows: tuple[tuple[int, int, bool], ...]
+    outcome: str = Outcome.IN_DOUBT
+    landed: list[int] = field(default_factory=list)
+    """Positions at which it stands in the log."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    epoch: int
+    fence: bool
+    rows: list[tuple[int, int, bool]]
+
+
+@dataclass(slots=True)
+class _Shard:
+    """The model of one shard."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    """By position; position 0 is not used."""
+    landed_at: list[float] = field(default_factory=list)
+    states: list[State] = field(default_factory=lambda: [{}])
+    """The state after every position; the one before any entry first."""
+    writer_of_epoch: dict[int, Process] = field(default_factory=dict)
+    manifests: list[ShardManifest] = field(default_factory=list)
+    end_of_generation: dict[int, int] = field(default_factory=dict)
+    """The last position that a generation, and all before it, cover."""
+    merged: int = 0
+    lease: Lease | None = None
+    claimed: int = 0
+    """The newest epoch whose claim has succeeded."""
+
+    @property
+    def end(self) -> int:
+        """The last position."""
+        return len(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWindow:
+    """The last position of every shard when a read began."""
+
+    begins: Mapping[UUID, int]
+    merged: Mapping[UUID, int]
+    """The last position that the base table has taken in."""
+
+
+class Checker:
+    """Watches a simulated store and the answers of those who use it.
+
+    Parameters
+    ----------
+    store : SimulatedStore
+        The store.
+    library : Library
+        What is kept for its objects.
+    shards : sequence of UUID
+        The shards; the key ``k`` is in number ``k`` modulo their number.
+    holders : mapping of str to Process
+        The processes that hold leases, by the id of the holder.
+    """
+
+    def __init__(
+        self,
+        store: SimulatedStore,
+        library: Library,
+        shards: Sequence[UUID],
+        holders: Mapping[str, Process],
+    ) -> None:
+        self.takes_over: set[str] = set()
+        """Holders that need not respect the lease of another."""
+        self._holders = holders
+        self._store = store
+        self._library = library
+        self._order = list(shards)
+        self.shards = {shard: _Shard() for shard in shards}
+        self.violations: list[Violation] = []
+        self.writes: list[Write] = []
+        self._write_of_value: dict[int, Write] = {}
+        self._base: DatasetVersion | None = None
+        self._base_state: State = {}
+        self.counts: dict[str, int] = {}
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something, for the report."""
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    def fail(self, invariant: str, message: str) -> None:
+        """Record that an invariant does not hold."""
+        self._store.note(f"VIOLATION {invariant}: {message}")
+        self.violations.append(Violation(invariant, message))
+
+    def unexpected(self, who: str, error: BaseException) -> None:
+        """Record an error that nothing explains."""
+        lines = "".join(traceback.format_exception(error))
+        self.fail("no unexplained error", f"{who}: {type(error).__name__}: {error}\n{lines}")
+
+    def shard_of(self, key: int) -> UUID:
+        """Return the shard of a key."""
+        return self._order[key % len(self._order)]
+
+    # Writes
+
+    def began(self, shard: UUID, rows: Sequence[tuple[int, int, bool]]) -> Write:
+        """Note that a write is about to be made."""
+        write = Write(shard, tuple(rows))
+        self.writes.append(write)
+        for _, value, _ in rows:
+            self._write_of_value[value] = write
+        return write
+
+    def acknowledged(self, write: Write, position: int) -> None:
+        """Note that a write has been acknowledged at a position."""
+        write.outcome = Outcome.ACKNOWLEDGED
+        self.count("writes acknowledged")
+        if position not in write.landed:
+            self.fail(
+                "I1",
+                f"a write was acknowledged at position {position} of {_short(write.shard)} and is in the "
+                f"log at {write.landed or 'no position'}",
+            )
+
+    def claimed(self, shard_id: UUID, epoch: int) -> None:
+        """Note that a claim has succeeded: whoever has a lower epoch is fenced from now on."""
+        shard = self.shards[shard_id]
+        shard.claimed = max(shard.claimed, epoch)
+
+    # The store tells what happens
+
+    def written(self, path: str, data: bytes, by: Process) -> None:
+        """Check an object that has just been written."""
+        parts = path.split("/")
+        try:
+            if parts[0] == "_versions":
+                self._base_version(self._library.kept(data))
+            elif parts[0] == layout.MEM_WAL and len(parts) == 3:
+                self._lease(UUID(parts[1]), data)
+            elif parts[0] == layout.MEM_WAL and len(parts) == 4:
+                if parts[2] == "wal":
+                    self._log_entry(UUID(parts[1]), parts[3], data, by)
+                elif parts[2] == "manifest" and parts[3].endswith(".binpb"):
+                    self._manifest(UUID(parts[1]), data)
+        except Violation as violation:
+            self.fail(violation.invariant, str(violation))
+
+    def deleted(self, path: str, by: Process) -> None:
+        """Check an object that has just been deleted."""
+        parts = path.split("/")
+        if parts[0] == "_versions" and self._base is not None and number_of(path) == self._base.version:
+            self.fail("I9", f"the newest version of the base table, {number_of(path)}, was collected")
+        if parts[0] != layout.MEM_WAL or len(parts) < 4:
+            return
+        shard = self.shards[UUID(parts[1])]
+        newest = shard.manifests[-1] if shard.manifests else None
+        self.count("objects collected")
+        if newest is None:
+            return
+        if parts[2] == "wal":
+            position = layout.parse_reversed_name(parts[3].split(".")[0])
+            if position > newest.replay_after_wal_entry_position:
+                self.fail("I9", f"log entry {position} was collected and no generation covers it")
+            self.count("log entries collected")
+        elif parts[2] == "manifest" and parts[3].endswith(".binpb"):
+            self.count("shard manifests collected")
+            version = layout.parse_reversed_name(parts[3].removesuffix(".binpb"))
+            if version == newest.version:
+                self.fail("I9", f"the newest shard manifest, {version}, was collected")
+        else:
+            for listed in newest.flushed_generations:
+                if listed.path == parts[2] and listed.generation > shard.merged:
+                    self.fail("I9", f"generation {listed.generation} was collected and is not merged")
+
+    def _log_entry(self, shard_id: UUID, name: str, data: bytes, by: Process) -> None:
+        shard = self.shards[shard_id]
+        position = layout.parse_reversed_name(name.split(".")[0])
+        if position <= shard.end:
+            # Its place had been collected. Nobody will read it: the write must not be acknowledged.
+            self.count("entries written where one was collected")
+            return
+        if position != shard.end + 1:
+            raise Violation("I3", f"position {position} was written while the log ends at {shard.end}")
+        entry = wal_entry.decode(data, where=name)
+        epoch = entry.header.writer_epoch
+        rows = [
+            (key, value, dead)
+            for batch in entry.batches
+            for key, value, dead in zip(
+                batch.column("id").to_pylist(),
+                batch.column("value").to_pylist(),
+                batch.column(TOMBSTONE).to_pylist(),
+                strict=True,
+            )
+        ]
+        last = shard.entries[-1].epoch if shard.entries else 0
+        shard.landed_at.append(self._store.scheduler.now)
+        shard.entries.append(_Entry(epoch, entry.header.fence, rows))
+        state = dict(shard.states[-1])
+        for key, value, dead in rows:
+            if dead:
+                state.pop(key, None)
+            else:
+                state[key] = value
+        shard.states.append(state)
+        self.count("log entries")
+        for write in {
+            id(one): one for _, value, _ in rows if (one := self._write_of_value.get(value))
+        }.values():
+            write.landed.append(position)
+            if len(write.landed) > 1:
+                raise Violation("I4", f"one write is in the log at {write.landed}")
+        if epoch < shard.claimed:
+            raise Violation(
+                "I2", f"epoch {epoch} wrote position {position} after a claim with {shard.claimed}"
+            )
+        if epoch < last:
+            raise Violation("I2", f"epoch {epoch} wrote position {position} after epoch {last}")
+        if not shard.manifests or epoch > shard.manifests[-1].writer_epoch:
+            raise Violation("I2", f"epoch {epoch} wrote position {position} and was never claimed")
+        if shard.writer_of_epoch.setdefault(epoch, by) is not by:
+            raise Violation("I2", f"{by.name} wrote position {position} with an epoch of another process")
+
+    def _manifest(self, shard_id: UUID, data: bytes) -> None:
+        shard = self.shards[shard_id]
+        manifest = shard_manifest.decode(data, where="manifest")
+        before = shard.manifests[-1] if shard.manifests else ShardManifest(shard_id, 0)
+        if manifest.version <= before.version:
+            self.count("manifests written where one was collected")
+            return
+        shard.manifests.append(manifest)
+        self.count("shard manifests")
+        where = f"manifest {manifest.version} of {_short(shard_id)}"
+        if manifest.version != before.version + 1:
+            raise Violation("I3", f"{where} follows {before.version}")
+        if manifest.writer_epoch < before.writer_epoch:
+            raise Violation("I2", f"{where} has epoch {manifest.writer_epoch} after {before.writer_epoch}")
+        start, end = before.replay_after_wal_entry_position, manifest.replay_after_wal_entry_position
+        if not start <= end <= shard.end:
+            raise Violation("I1", f"{where} says that the log is covered up to {end} after {start}")
+        known = {one.path for one in before.flushed_generations}
+        added = [one for one in manifest.flushed_generations if one.path not in known]
+        numbers = [one.generation for one in manifest.flushed_generations]
+        if len(set(numbers)) != len(numbers):
+            raise Violation("I5", f"{where} lists generations {numbers}")
+        if len(added) > 1:
+            raise Violation("I5", f"{where} adds {len(added)} generations")
+        self._removed(shard, before, manifest, where)
+        rows = [row for entry in shard.entries[start:end] for row in entry.rows]
+        if not added:
+            if rows:
+                raise Violation("I1", f"{where} covers {len(rows)} rows of the log by no generation")
+            return
+        shard.end_of_generation[added[0].generation] = end
+        self._generation(shard_id, added[0], before, rows, where)
+
+    def _removed(self, shard: _Shard, before: ShardManifest, manifest: ShardManifest, where: str) -> None:
+        kept = {one.path for one in manifest.flushed_generations}
+        for one in before.flushed_generations:
+            if one.path not in kept and one.generation > shard.merged:
+                raise Violation("I9", f"{where} drops generation {one.generation}, which is not merged")
+
+    def _generation(
+        self,
+        shard_id: UUID,
+        flushed: FlushedGeneration,
+        before: ShardManifest,
+        rows: Sequence[tuple[int, int, bool]],
+        where: str,
+    ) -> None:
+        if flushed.generation != before.current_generation:
+            raise Violation(
+                "I5", f"{where} adds generation {flushed.generation} for {before.current_generation}"
+            )
+        newest = {key: (value, dead) for key, value, dead in rows}
+        path = layout.generation_path(shard_id, flushed.path)
+        for needed in ("_versions/", layout.BLOOM_FILTER, layout.PK_INDEX):
+            if not any(name.startswith(f"{path}/{needed}") for name in self._store.names_below(path)):
+                raise Violation("I1", f"{where} lists generation {flushed.generation} without {needed}")
+        written = self._rows_below(path)
+        if written != newest:
+            raise Violation(
+                "I1", f"generation {flushed.generation} of {_short(shard_id)} is {written} for {newest}"
+            )
+        self.count("generations")
+
+    def _rows_below(self, path: str) -> dict[int, tuple[int, bool]]:
+        name = next(iter(self._store.names_below(f"{path}/_versions")), None)
+        if name is None:
+            return {}
+        version = self._library.kept(self._store.objects[name].data)
+        return {key: (row["value"], row[TOMBSTONE]) for key, row in self._library.rows_of(version).values()}
+
+    def _lease(self, shard_id: UUID, data: bytes) -> None:
+        shard = self.shards[shard_id]
+        before, shard.lease = shard.lease, lease.decode(data, where="lease")
+        now, holder = shard.lease, shard.lease.holder.holder_id
+        self.count("leases written")
+        if before is None or before.holder.holder_id == holder:
+            return
+        if now.epoch <= before.epoch:
+            raise Violation("lease", f"a lease with epoch {now.epoch} follows one with {before.epoch}")
+        former = self._holders[before.holder.holder_id]
+        held = uptime_to_time(before.expires_at_uptime, former) > self._store.scheduler.now
+        if held and not before.released and former.alive and holder not in self.takes_over:
+            raise Violation("lease", f"a claim took the lease that {former.name} held")
+
+    def _base_version(self, at: DatasetVersion) -> None:
+        before = self._base
+        if before is not None and at.version <= before.version:
+            raise Violation("I7", f"version {at.version} of the base table was written twice")
+        self._base = at
+        if before is None:
+            return
+        if at.version != before.version + 1:
+            raise Violation("I7", f"version {at.version} of the base table follows {before.version}")
+        for shard_id, shard in self.shards.items():
+            merged = at.details.merged_generation(shard_id)
+            if merged < shard.merged:
+                raise Violation("I7", f"merge progress of {_short(shard_id)} went back to {merged}")
+            if merged > shard.merged:
+                self.count("generations merged", merged - shard.merged)
+            shard.merged = merged
+        if at.fragments == before.fragments:
+            if any(
+                at.details.merged_generation(one) != before.details.merged_generation(one)
+                for one in self.shards
+            ):
+                self._compare_base(at)
+            return
+        self._compare_base(at)
+
+    def _compare_base(self, at: DatasetVersion) -> None:
+        state: State = {}
+        for key, row in self._library.rows_of(at).values():
+            if key in state:
+                raise Violation("I5", f"version {at.version} of the base table has key {key} twice")
+            state[key] = row["value"]
+        self._base_state = state
+        for shard_id, shard in self.shards.items():
+            covered = shard.end_of_generation.get(shard.merged, 0)
+            expected = shard.states[covered]
+            flushed_to = shard.manifests[-1].replay_after_wal_entry_position if shard.manifests else 0
+            # A merge deletes before it inserts: what a later generation deletes may be gone already.
+            doomed = {
+                key for entry in shard.entries[covered:flushed_to] for key, _, dead in entry.rows if dead
+            }
+            found = {key: value for key, value in state.items() if self.shard_of(key) == shard_id}
+            for key in {*found, *expected}:
+                if found.get(key) != expected.get(key) and not (key in doomed and key not in found):
+                    raise Violation(
+                        "I7",
+                        f"version {at.version} of the base table, merged up to generation {shard.merged} of "
+                        f"{_short(shard_id)}, has {found.get(key)} for key {key}, not {expected.get(key)}",
+                    )
+
+    # Reads
+
+    def window(self, *, seconds_behind: float = 0.0) -> ReadWindow:
+        """Note that a read begins that may show what was true some seconds ago."""
+        since = self._store.scheduler.now - seconds_behind
+        return ReadWindow(
+            {
+                shard_id: shard.end if not seconds_behind else bisect_right(shard.landed_at, since)
+                for shard_id, shard in self.shards.items()
+            },
+            {
+                shard_id: shard.end_of_generation.get(shard.merged, 0)
+                for shard_id, shard in self.shards.items()
+            },
+        )
+
+    def saw(
+        self, window: ReadWindow, rows: pa.Table, *, keys: Sequence[int] | None = None, who: str = "read"
+    ) -> None:
+        """Check what a read that began with ``window`` has shown, now that it ends.
+
+        Every shard has to show the state after one position, between the last when the read began and
+        the last now.
+        """
+        self.count(who)
+        shown = self._as_state(rows, who)
+        for shard_id, shard in self.shards.items():
+            found = {key: value for key, value in shown.items() if self.shard_of(key) == shard_id}
+            begin = window.begins[shard_id]
+            states = [
+                state if keys is None else _only(state, keys) for state in shard.states[begin : shard.end + 1]
+            ]
+            if found not in states:
+                self.fail(
+                    _what_is_broken(found, states),
+                    f"{who} showed {found} in {_short(shard_id)}; the log went from position {begin} to "
+                    f"{shard.end} meanwhile, through {states}",
+                )
+
+    def saw_published(self, window: ReadWindow, rows: pa.Table, keys: Sequence[int], *, who: str) -> None:
+        """Check a read of published snapshots: it may be behind, but not behind the base table.
+
+        It is no cut at one position: of a merge of which only the deletes are committed it shows those.
+        """
+        self.count(who)
+        shown = self._as_state(rows, who)
+        for key in keys:
+            shard_id = self.shard_of(key)
+            shard = self.shards[shard_id]
+            merged = window.merged[shard_id]
+            possible = {state.get(key) for state in shard.states[merged:]}
+            if shown.get(key) not in possible:
+                self.fail(
+                    "I6" if key in shown and possible == {None} else "I5",
+                    f"{who} showed {shown.get(key)} for key {key} of {_short(shard_id)}; from position "
+                    f"{merged} on, up to which it is merged, it has been {possible}",
+                )
+
+    def saw_exactly(
+        self, positions: Mapping[UUID, int], rows: pa.Table, *, who: str, keys: Sequence[int] | None = None
+    ) -> None:
+        """Check a read at a snapshot token: the state after exactly these positions."""
+        self.count(who)
+        shown = self._as_state(rows, who)
+        for shard_id, shard in self.shards.items():
+            found = {key: value for key, value in shown.items() if self.shard_of(key) == shard_id}
+            state = shard.states[positions.get(shard_id, 0)]
+            expected = state if keys is None else _only(state, keys)
+            if found != expected:
+                self.fail(
+                    "I8",
+                    f"{who} at position {positions.get(shard_id, 0)} of {_short(shard_id)} showed {found}, "
+                    f"not {expected}",
+                )
+
+    def _as_state(self, rows: pa.Table, who: str) -> State:
+        state: State = {}
+        for key, value in zip(rows.column("id").to_pylist(), rows.column("value").to_pylist(), strict=True):
+            if key in state:
+                self.fail("I5", f"{who} showed key {key} twice, with {state[key]} and {value}")
+            state[key] = value
+        return state
+
+    def cut(self, window: ReadWindow, positions: Mapping[UUID, int], *, who: str) -> None:
+        """Check a cut across shards that was begun with ``window``: it is what stood at one moment."""
+        moments_begin, moments_end = 0.0, math.inf
+        for shard_id, shard in self.shards.items():
+            position = positions.get(shard_id, 0)
+            if not window.begins[shard_id] <= position <= shard.end:
+                self.fail(
+                    "I12",
+                    f"{who} ends at position {position} of {_short(shard_id)}, which went from "
+                    f"{window.begins[shard_id]} to {shard.end} meanwhile",
+                )
+                return
+            if position:
+                moments_begin = max(moments_begin, shard.landed_at[position - 1])
+            if position < shard.end:
+                moments_end = min(moments_end, shard.landed_at[position])
+        if moments_begin >= moments_end:
+            self.fail("I8", f"{who} at {dict(positions)} never was the state of all shards")
+
+    def no_garbage_is_left(self) -> None:
+        """Check that collections have got somewhere, after everything was merged and days went by."""
+        for shard_id, shard in self.shards.items():
+            names = self._store.names_below(layout.shard_directory(shard_id))
+            kinds = [name.split("/")[2] for name in names]
+            if not shard.manifests:
+                continue
+            covered = shard.manifests[-1].replay_after_wal_entry_position
+            log = [
+                position
+                for name in names
+                if name.split("/")[2] == "wal"
+                and (position := layout.parse_wal_name(name.rsplit("/", 1)[-1])) <= covered
+            ]
+            generations = {kind for kind in kinds if kind not in ("wal", "manifest", "lease.json")}
+            if generations or len(log) > 2 or kinds.count("manifest") > 6:
+                self.fail(
+                    "I9",
+                    f"left of {_short(shard_id)} after collections: generations {sorted(generations)}, "
+                    f"covered log entries {sorted(log)}, {kinds.count('manifest')} manifests",
+                )
+
+    # The end
+
+    def finish(self, rows: pa.Table, base: pa.Table) -> None:
+        """Check what is left when everything has come to rest."""
+        self.saw(self.window(), rows, who="final read")
+        final: State = {}
+        for shard in self.shards.values():
+            final |= shard.states[-1]
+        if (state := self._as_state(base, "base table at rest")) != final:
+            self.fail("I7", f"the base table at rest is {state}, not {final}")
+        for write in self.writes:
+            landed = len(write.landed)
+            if write.outcome == Outcome.ACKNOWLEDGED and landed != 1:
+                self.fail("I1", f"an acknowledged write is in the log {landed} times")
+            elif write.outcome == Outcome.REFUSED and landed:
+                self.fail("I2", f"a refused write is in the log at {write.landed}")
+            if write.outcome == Outcome.IN_DOUBT:
+                self.count("writes in doubt")
+
+
+def _what_is_broken(found: State, states: Sequence[State]) -> str:
+    """Return the invariant that a wrong read breaks."""
+    for key in found:
+        if not any(key in state for state in states):
+            return "I6"
+    for key in states[-1]:
+        if key not in found and all(key in state for state in states):
+            return "I12"
+    return "I5"
+
+
+def _only(state: Mapping[int, int], keys: Sequence[int]) -> State:
+    return {key: state[key] for key in keys if key in state}
+
+
+def _short(shard: UUID) -> str:
+    return f"shard {str(shard)[:4]}"
+
+
+def newest_version(paths: Sequence[str]) -> int:
+    """Return the newest of some manifests of a data set."""
+    return max(map(number_of, paths))
+
+
+def describe(value: Any) -> str:
+    """Return a value for a message."""
+    return repr(value)

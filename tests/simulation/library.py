@@ -1,0 +1,618 @@
+"""What stands in for the Lance library: data sets whose files are objects of the simulated store.
+
+It has the steps that matter to Weir's protocols and nothing else. A data set is a run of versions; each
+is one object, put if absent, that says which data files belong to it and which of their rows are
+deleted. A commit writes data first. Of two commits that follow the same version one comes second; it
+looks at what the first has changed, and is put on top of it unless both touch one row. Merge progress
+is refused unless it is above what is recorded, and it is part of the version whose rows it describes.
+
+Rows do not go through the store as bytes. An object holds a number, and the rows are kept here under
+it, so that whoever reads a file that is not there finds nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from lance.commit import CommitConflictError
+from tests.simulation.primitives import instant
+from tests.simulation.store import SimulatedStore
+
+from weir.base.details_commit import update_details
+from weir.base.table import BaseTable
+from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
+
+__all__ = ["Dataset", "DatasetVersion", "FileWriter", "Library", "Mark", "version_path"]
+
+KEY_INDEX = "id_idx"
+
+_CONFLICT_RETRIES = 10
+_KEY_LIST = re.compile(r"`id` IN \(([-0-9, ]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Merge progress to record: what ``lance.CompactedSsTable`` is for Lance."""
+
+    shard: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A data file and which of its rows are deleted."""
+
+    number: int
+    path: str
+    rows: int
+    deleted: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a version changed: what commits that come second look at."""
+
+    deleted_rows: frozenset[int] = frozenset()
+    inserted_keys: frozenset[int] = frozenset()
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetVersion:
+    """What the manifest of a version says."""
+
+    version: int
+    fragments: tuple[Fragment, ...]
+    next_fragment: int
+    committed_at: float
+    schema: pa.Schema
+    details: IndexDetails = field(default_factory=IndexDetails)
+    change: Change = field(default_factory=Change)
+
+
+@dataclass(frozen=True, slots=True)
+class _LanceField:
+    label: str
+    number: int
+
+    def name(self) -> str:
+        return self.label
+
+    def id(self) -> int:
+        return self.number
+
+
+@dataclass(frozen=True, slots=True)
+class _LanceSchema:
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+
+    def fields(self) -> list[_LanceField]:
+        return [_LanceField(name, number) for number, name in enumerate(self.names)]
+
+    def unenforced_primary_key(self) -> list[_LanceField]:
+        return [one for one in self.fields() if one.label in self.key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The key index, which is always there."""
+
+    name: str = KEY_INDEX
+    index_type: str = "BTree"
+    field_names: tuple[str, ...] = ("id",)
+
+
+class _Tags:
+    @staticmethod
+    def list() -> dict[str, dict[str, int]]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _CleanupStats:
+    bytes_removed: int
+
+
+class Library:
+    """Stands in for the module ``lance`` in one simulation."""
+
+    CompactedSsTable = Mark
+
+    def __init__(self, store: SimulatedStore, schema: pa.Schema, key: tuple[str, ...]) -> None:
+        self.store = store
+        self.schema = schema
+        self.key = key
+        self._kept: list[Any] = []
+        self.LanceDataset = Dataset
+
+    def get(self, path: str) -> Any:
+        """Return what an object stands for."""
+        with _as_the_library_fails():
+            data = self.store.get(path)
+        return self.kept(data)
+
+    def put(self, path: str, value: Any) -> None:
+        """Write an object that stands for a value."""
+        with _as_the_library_fails():
+            self.store.put(path, self.keep(value))
+
+    def put_if_absent(self, path: str, value: Any) -> None:
+        """Write an object that stands for a value, if there is none."""
+        with _as_the_library_fails():
+            self.store.put_if_absent(path, self.keep(value))
+
+    def keep(self, value: Any) -> bytes:
+        """Keep a value and return the content of the object that stands for it."""
+        self._kept.append(value)
+        return b"%d" % (len(self._kept) - 1)
+
+    def kept(self, data: Any) -> Any:
+        """Return the value an object stands for."""
+        return self._kept[int(bytes(data))]
+
+    def new_name(self) -> str:
+        """Return a name nobody has."""
+        return self.store.scheduler.random.randbytes(6).hex()
+
+    def directory(self, uri: str) -> str:
+        """Return a data set's directory in the store, with a slash at its end unless it is the root."""
+        path = uri.removeprefix(self.store.uri).strip("/")
+        return f"{path}/" if path else ""
+
+    def write_dataset(
+        self, data: pa.Table, uri: str, mode: str, storage_options: Mapping[str, str] | None = None
+    ) -> Dataset:
+        """Write rows as a new data set: the data file, then the first version."""
+        assert mode == "create"
+        directory = self.directory(uri)
+        path = f"{directory}data/{self.new_name()}.lance"
+        self.put(path, data)
+        first = DatasetVersion(
+            1, (Fragment(0, path, data.num_rows),), 1, self.store.scheduler.now, data.schema
+        )
+        with suppress(ObjectExistsError):  # nobody else has this name
+            self.put_if_absent(version_path(directory, 1), first)
+        return Dataset(self, uri, first)
+
+    def create_base(self, details: IndexDetails) -> None:
+        """Create the base table, empty."""
+        first = DatasetVersion(1, (), 0, self.store.scheduler.now, self.schema, details)
+        self.put_if_absent(version_path("", 1), first)
+
+    def dataset(
+        self, uri: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> Dataset:
+        """Open a data set at its newest version or another."""
+        number = version or self.newest(uri)
+        return Dataset(self, uri, self.read_version(uri, number))
+
+    def newest(self, uri: str) -> int:
+        """Return the newest version of a data set."""
+        directory = self.directory(uri)
+        with _as_the_library_fails():
+            newest = self.store.first_of(f"{directory}_versions")
+        if newest is None:
+            raise OSError(f"Dataset at path {uri} was not found")
+        return number_of(newest)
+
+    def read_version(self, uri: str, version: int) -> DatasetVersion:
+        """Read the manifest of a version."""
+        try:
+            found: DatasetVersion = self.get(version_path(self.directory(uri), version))
+        except ObjectNotFoundError:
+            raise OSError(f"Dataset at path {uri}, version {version} was not found") from None
+        return found
+
+    def read_rows(self, path: str) -> pa.Table:
+        """Read a data file."""
+        try:
+            table: pa.Table = self.get(path)
+        except ObjectNotFoundError:
+            raise OSError(f"Not found: {path}") from None
+        return table
+
+    def rows_of(self, version: DatasetVersion) -> dict[int, tuple[int, dict[str, Any]]]:
+        """Return key and row of every row of a version by its id. For the checker: it takes no time."""
+        found = {}
+        for fragment in version.fragments:
+            data = self.store.peek(fragment.path)
+            if data is None:
+                raise AssertionError(f"version {version.version} refers to {fragment.path}, which is gone")
+            for offset, row in enumerate(self.kept(data).to_pylist()):
+                if offset not in fragment.deleted:
+                    found[fragment.number << 32 | offset] = (row["id"], row)
+        return found
+
+
+@contextmanager
+def _as_the_library_fails() -> Iterator[None]:
+    """Give failures of the store the form they have when Lance reports them."""
+    try:
+        yield
+    except (ObjectExistsError, ObjectNotFoundError):
+        raise
+    except StorageError as error:
+        raise OSError(f"LanceError(IO): {error}") from error
+
+
+def version_path(directory: str, version: int) -> str:
+    """Return the path of the manifest of a version, as Lance's second naming scheme has it."""
+    return f"{directory}_versions/{2**64 - 1 - version:020}.manifest"
+
+
+def number_of(path: str) -> int:
+    """Return the version whose manifest has a path."""
+    return 2**64 - 1 - int(path.rsplit("/", 1)[-1].removesuffix(".manifest"))
+
+
+class Dataset:
+    """Stands in for ``lance.LanceDataset``."""
+
+    # Looking keys up in index pages is for real files: the filter is the path to simulate.
+    has_stable_row_ids = True
+
+    def __init__(self, library: Library, uri: str, at: DatasetVersion) -> None:
+        self._library = library
+        self._at = at
+        self._table: pa.Table | None = None
+        self.uri = uri
+
+    def __copy__(self) -> Dataset:
+        copied = Dataset(self._library, self.uri, self._at)
+        copied._table = self._table
+        return copied
+
+    def get_fragments(self) -> list[Any]:
+        """Name no fragment, so that rows are taken by row id."""
+        return []
+
+    @property
+    def at(self) -> DatasetVersion:
+        return self._at
+
+    @property
+    def version(self) -> int:
+        return self._at.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._at.schema
+
+    @property
+    def lance_schema(self) -> _LanceSchema:
+        return _LanceSchema(tuple(self._library.schema.names), self._library.key)
+
+    def checkout_latest(self) -> None:
+        newest = self._library.newest(self.uri)
+        if newest != self.version:
+            self._move(self._library.read_version(self.uri, newest))
+
+    def checkout_version(self, version: int) -> Dataset:
+        return Dataset(self._library, self.uri, self._library.read_version(self.uri, version))
+
+    def describe_indices(self) -> list[_Index]:
+        return [_Index()]
+
+    @property
+    def tags(self) -> _Tags:
+        return _Tags()
+
+    def cleanup_old_versions(
+        self, *, versions: Sequence[int], error_if_tagged_old_versions: bool
+    ) -> _CleanupStats:
+        """Remove versions, and data files that no other version refers to."""
+        library = self._library
+        directory = library.directory(self.uri)
+        removed = {number for number in versions if number != library.newest(self.uri)}
+        with _as_the_library_fails():
+            listed = {number_of(entry.path) for entry in library.store.list(f"{directory}_versions")}
+        # Those that come in meanwhile refer to new files and to those of the newest version.
+        needed: set[str] = set()
+        unneeded: set[str] = set()
+        for number in sorted(listed):
+            with suppress(OSError):
+                files = {one.path for one in library.read_version(self.uri, number).fragments}
+                (unneeded if number in removed else needed).update(files)
+        with _as_the_library_fails():
+            library.store.delete([version_path(directory, number) for number in sorted(removed & listed)])
+            library.store.delete(sorted(unneeded - needed))
+        return _CleanupStats(len(unneeded - needed))
+
+    def count_rows(self) -> int:
+        return sum(one.rows - len(one.deleted) for one in self._at.fragments)
+
+    def scanner(
+        self,
+        columns: list[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        row_addr_blocklist: bytes | None = None,
+        with_row_id: bool = False,
+        scan_in_order: bool = False,
+        batch_size: int | None = None,
+    ) -> _Scanner:
+        rows = self._rows()
+        if filter is not None:
+            listed = _KEY_LIST.fullmatch(filter)
+            assert listed is not None, f"the simulated library knows no filter such as {filter!r}"
+            wanted = [int(text) for text in listed[1].split(",")]
+            keep = np.isin(rows.column("id").to_numpy(), wanted)
+            rows = rows.filter(pa.array(keep))
+        if row_addr_blocklist is not None:
+            blocked = np.frombuffer(row_addr_blocklist, dtype=np.uint64)
+            keep = ~np.isin(rows.column("_rowid").to_numpy(), blocked)
+            rows = rows.filter(pa.array(keep))
+        names = [name for name in rows.schema.names if name != "_rowid"] if columns is None else columns
+        shown = rows.select([*names, *(["_rowid"] if with_row_id else [])])
+        return _Scanner(shown if limit is None else shown.slice(0, limit))
+
+    def take(self, indices: list[int], columns: list[str] | None = None) -> pa.Table:
+        rows = self._rows().drop_columns(["_rowid"])
+        return rows.select(columns or rows.schema.names).take(pa.array(indices, pa.int64()))
+
+    def _take_rows(self, row_ids: list[int], columns: list[str]) -> pa.Table:
+        at = {row_id: offset for offset, row_id in enumerate(self._rows().column("_rowid").to_pylist())}
+        return self.take([at[row_id] for row_id in row_ids], columns)
+
+    def merge_insert(self, on: list[str]) -> _MergeInsert:
+        return _MergeInsert(self, on)
+
+    def _rows(self) -> pa.Table:
+        """Return the rows that are not deleted, with their ids."""
+        if self._table is None:
+            library = self._library
+            tables = []
+            for fragment in self._at.fragments:
+                rows = library.read_rows(fragment.path)
+                ids = np.arange(rows.num_rows, dtype=np.uint64) + np.uint64(fragment.number << 32)
+                rows = rows.append_column("_rowid", pa.array(ids))
+                if fragment.deleted:
+                    rows = rows.filter(
+                        pa.array([offset not in fragment.deleted for offset in range(rows.num_rows)])
+                    )
+                tables.append(rows)
+            empty = pa.schema([*library.schema, ("_rowid", pa.uint64())]).empty_table()
+            self._table = pa.concat_tables(tables) if tables else empty
+        return self._table
+
+    def _move(self, at: DatasetVersion) -> None:
+        self._at, self._table = at, None
+
+
+class _Scanner:
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def to_table(self) -> pa.Table:
+        return self._rows
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self._rows.combine_chunks().to_batches())
+
+    def count_rows(self) -> int:
+        return int(self._rows.num_rows)
+
+
+class _MergeInsert:
+    """Stands in for ``lance.dataset.MergeInsertBuilder``."""
+
+    def __init__(self, dataset: Dataset, on: Sequence[str]) -> None:
+        assert list(on) == ["id"]
+        self._dataset = dataset
+        self._retries = _CONFLICT_RETRIES
+        self._delete = self._update = self._insert = False
+        self._marks: tuple[Mark, ...] = ()
+
+    def use_index(self, use: bool) -> _MergeInsert:
+        return self
+
+    def conflict_retries(self, retries: int) -> _MergeInsert:
+        self._retries = retries
+        return self
+
+    def when_matched_delete(self) -> _MergeInsert:
+        self._delete = True
+        return self
+
+    def when_matched_update_all(self) -> _MergeInsert:
+        self._update = True
+        return self
+
+    def when_not_matched_insert_all(self) -> _MergeInsert:
+        self._insert = True
+        return self
+
+    def mark_sstables_as_compacted(self, marks: Sequence[Mark]) -> _MergeInsert:
+        self._marks = tuple(marks)
+        return self
+
+    def execute(self, source: pa.Table | pa.RecordBatchReader) -> dict[str, int]:
+        rows = source if isinstance(source, pa.Table) else source.read_all()
+        for attempt in range(self._retries + 1):
+            if attempt:
+                self._dataset.checkout_latest()
+            try:
+                return self._attempt(rows)
+            except CommitConflictError:
+                if attempt == self._retries:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _attempt(self, rows: pa.Table) -> dict[str, int]:
+        library, dataset = self._dataset._library, self._dataset
+        there = dataset._rows()
+        row_of_key: dict[int, list[int]] = {}
+        for key, row in zip(there.column("id").to_pylist(), there.column("_rowid").to_pylist(), strict=True):
+            row_of_key.setdefault(key, []).append(row)
+        keys = rows.column("id").to_pylist()
+        matched = [key for key in keys if key in row_of_key]
+        gone = frozenset(row for key in matched for row in row_of_key[key])
+        new = None
+        if self._update or self._insert:
+            path = f"{library.directory(dataset.uri)}data/{library.new_name()}.lance"
+            library.put(path, rows.select(library.schema.names))
+            new = Fragment(-1, path, rows.num_rows)
+        inserted = frozenset(keys) - frozenset(matched) if self._insert else frozenset()
+        self._commit(Change(gone, inserted, self._marks), new)
+        return {
+            "num_inserted_rows": len(inserted),
+            "num_updated_rows": len(matched) if self._update else 0,
+            "num_deleted_rows": len(gone) if self._delete else 0,
+        }
+
+    def _commit(self, change: Change, new: Fragment | None) -> None:
+        library, dataset = self._dataset._library, self._dataset
+        newest = dataset.at
+        for version in range(newest.version + 1, library.newest(dataset.uri) + 1):
+            newest = library.read_version(dataset.uri, version)
+            _refuse_conflict(change, newest.change)
+        while True:
+            _refuse_stale_marks(newest.details, change.marks)
+            following = _following(newest, change, new, library.store.scheduler.now)
+            try:
+                library.put_if_absent(
+                    version_path(library.directory(dataset.uri), following.version), following
+                )
+            except ObjectExistsError:
+                newest = library.read_version(dataset.uri, following.version)
+                _refuse_conflict(change, newest.change)
+                continue
+            dataset._move(following)
+            return
+
+
+def _refuse_conflict(ours: Change, theirs: Change) -> None:
+    if ours.deleted_rows & theirs.deleted_rows or ours.inserted_keys & theirs.inserted_keys:
+        raise CommitConflictError("Commit conflict: a row was changed by both")
+
+
+def _refuse_stale_marks(details: IndexDetails, marks: Sequence[Mark]) -> None:
+    for mark in marks:
+        if details.merged_generation(UUID(mark.shard)) >= mark.generation:
+            raise OSError(f"Stale SSTable compaction: {mark.shard} is not below {mark.generation}")
+
+
+def _following(newest: DatasetVersion, change: Change, new: Fragment | None, now: float) -> DatasetVersion:
+    gone: dict[int, set[int]] = {}
+    for row in change.deleted_rows:
+        gone.setdefault(row >> 32, set()).add(row & 0xFFFFFFFF)
+    fragments = tuple(
+        replace(one, deleted=one.deleted | gone[one.number]) if one.number in gone else one
+        for one in newest.fragments
+    )
+    if new is not None:
+        fragments = (*fragments, replace(new, number=newest.next_fragment))
+    merged = {one.shard_id: one.generation for one in newest.details.merged_generations}
+    merged |= {UUID(mark.shard): mark.generation for mark in change.marks}
+    details = replace(
+        newest.details,
+        merged_generations=tuple(MergedGeneration(shard, number) for shard, number in merged.items()),
+    )
+    return DatasetVersion(
+        newest.version + 1,
+        fragments,
+        newest.next_fragment + (new is not None),
+        now,
+        newest.schema,
+        details,
+        change,
+    )
+
+
+class FileWriter:
+    """Stands in for ``lance.file.LanceFileWriter``."""
+
+    library: Library
+
+    def __init__(self, path: str, schema: pa.Schema, **options: Any) -> None:
+        self._path = self.library.directory(path).removesuffix("/")
+        self._batches: list[pa.RecordBatch] = []
+        self._schema = schema
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            rows = pa.Table.from_batches(self._batches, self._schema)
+            self.library.put(self._path, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TableManifest:
+    """Stands in for :class:`weir.base.manifest.TableManifest`."""
+
+    version: int
+    at: DatasetVersion
+
+    def mem_wal_index(self) -> DatasetVersion:
+        return self.at
+
+    def decode_details(self, entry: DatasetVersion) -> IndexDetails:
+        return entry.details
+
+
+def read_manifest(store: SimulatedStore, version: int) -> TableManifest:
+    """Stand in for :func:`weir.base.manifest.read_manifest`."""
+    data = store.get(version_path("", version))
+    return TableManifest(version, FileWriter.library.kept(data))
+
+
+def publish_details(store: SimulatedStore, manifest: TableManifest, details: IndexDetails) -> int | None:
+    """Stand in for :func:`weir.base.publish.publish_details`."""
+    library = FileWriter.library
+    following = replace(
+        manifest.at,
+        version=manifest.version + 1,
+        committed_at=store.scheduler.now,
+        details=details,
+        change=Change(),
+    )
+    path, data = version_path("", following.version), library.keep(following)
+    try:
+        store.put_if_absent(path, data)
+    except ObjectExistsError:
+        if bytes(store.get(path)) != data:
+            return None
+    return following.version
+
+
+def to_lance_bytes(table: pa.Table) -> bytes:
+    """Stand in for what writes published shard snapshots as a Lance file."""
+    return FileWriter.library.keep(table)
+
+
+def from_lance_bytes(data: bytes, where: str) -> pa.Table:
+    """Stand in for what reads them."""
+    return FileWriter.library.kept(data)
+
+
+def extend_key_index(base: BaseTable) -> BaseTable:
+    """Stand in for :func:`weir.base.key_index.extend_key_index`: record that the index has caught up."""
+
+    def caught_up(details: IndexDetails) -> IndexDetails:
+        return replace(details, index_catchup=(IndexCatchup(KEY_INDEX, details.merged_generations),))
+
+    return update_details(base, caught_up)
+
+
+def serialize_row_addrs(row_ids: list[int]) -> bytes:
+    """Stand in for ``lance.dataset.serialize_row_addrs``."""
+    return np.array(row_ids, dtype=np.uint64).tobytes()
+
+
+def committed_time(version: DatasetVersion) -> Any:
+    """Return when a version was committed, as a wall-clock time."""
+    return instant(version.committed_at)

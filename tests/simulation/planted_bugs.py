@@ -1,0 +1,372 @@
+"""Bugs put into Weir on purpose, one at a time: the checker has to find each of them.
+
+Every bug is a mistake that somebody could make, or has made, in this kind of system, written as a small
+change of the real code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from tests.simulation.primitives import SimulatedExecutor
+
+import weir.base.merge
+import weir.base.run_rows
+import weir.read.overlay
+import weir.read.planner
+import weir.read.shard_view
+import weir.read.snapshot
+import weir.services.garbage
+import weir.services.garbage_policy
+import weir.services.garbage_survey
+import weir.shard.claim
+import weir.shard.flush
+import weir.shard.generation_writer
+import weir.shard.lease
+import weir.shard.manifest_store
+import weir.shard.memtable
+import weir.shard.wal
+import weir.shard.writer
+from weir.base.details_commit import update_details
+from weir.base.merge import _Merge
+from weir.base.run_rows import RunRows
+from weir.errors import StorageError
+from weir.format import layout, shard_manifest
+from weir.format.index_details import IndexDetails, MergedGeneration
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.format.wal_entry import WalEntry
+from weir.read.shard_view import ShardReader, ShardView
+from weir.read.snapshot import ReadSnapshot, SnapshotReader
+from weir.shard.claim import Claim
+from weir.shard.group_commit import PendingWrite
+from weir.shard.wal import PositionedEntry, Wal
+from weir.shard.writer import ShardWriter
+from weir.storage.interface import Bytes, ObjectStore
+
+__all__ = ["PLANTED_BUGS", "PlantedBug"]
+
+Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """A mistake, and how to make it.
+
+    Parameters
+    ----------
+    name : str
+        What is wrong.
+    breaks : str
+        The invariant, or invariants, that a simulation reports first.
+    patches : callable
+        Returns what to replace: object, attribute, replacement.
+    """
+
+    name: str
+    breaks: str
+    patches: Callable[[], Sequence[Patch]]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Make the mistake for the length of a ``with`` block."""
+        before: list[Patch] = []
+        try:
+            for owner, name, replacement in self.patches():
+                before.append((owner, name, owner.__dict__[name]))
+                setattr(owner, name, replacement)
+            yield
+        finally:
+            for owner, name, value in reversed(before):
+                setattr(owner, name, value)
+
+
+def _no_fence_entry() -> Sequence[Patch]:
+    def append_no_fence(
+        wal: Wal, manifest: ShardManifest, schema: pa.Schema
+    ) -> tuple[tuple[PositionedEntry, ...], int]:
+        tail = tuple(wal.read_tail(manifest))
+        return tail, (tail[-1].position if tail else manifest.replay_after_wal_entry_position) + 1
+
+    return [(weir.shard.claim, "_append_fence", append_no_fence)]
+
+
+def _no_epoch_check_at_flush() -> Sequence[Patch]:
+    def check(store: ObjectStore, claim: Claim, memtable: Any, latest: ShardManifest) -> None:
+        """Let anybody flush."""
+
+    return [(weir.shard.flush, "_check", check)]
+
+
+def _published_before_data() -> Sequence[Patch]:
+    class WritesBehind:
+        @staticmethod
+        def write_dataset(*arguments: Any, **options: Any) -> None:
+            SimulatedExecutor().submit(library.write_dataset, *arguments, **options)
+
+    library = weir.shard.generation_writer.lance  # type: ignore[attr-defined]
+    return [(weir.shard.generation_writer, "lance", WritesBehind)]
+
+
+def _merged_generation_is_read() -> Sequence[Patch]:
+    def unmerged(self: ReadSnapshot, view: ShardView) -> tuple[FlushedGeneration, ...]:
+        return tuple(sorted(view.manifest.flushed_generations, key=lambda one: one.generation))
+
+    return [(ReadSnapshot, "unmerged", unmerged)]
+
+
+def _older_generation_wins() -> Sequence[Patch]:
+    unmerged = ReadSnapshot.unmerged
+
+    def newest_first(self: ReadSnapshot, view: ShardView) -> tuple[FlushedGeneration, ...]:
+        return unmerged(self, view)[::-1]
+
+    return [(ReadSnapshot, "unmerged", newest_first)]
+
+
+def _tombstones_dropped_at_merge() -> Sequence[Patch]:
+    read_run = weir.base.merge.read_run  # type: ignore[attr-defined]
+
+    def without_deletes(*arguments: Any) -> RunRows:
+        run = read_run(*arguments)
+        run.deletes = run.deletes.slice(0, 0)
+        return run
+
+    return [(weir.base.merge, "read_run", without_deletes)]
+
+
+def _tombstones_shown() -> Sequence[Patch]:
+    def build(sources: Any) -> Any:
+        built = original_build(sources)
+        return replace(
+            built,
+            live=tuple(
+                mask | source.tombstones for mask, source in zip(built.live, built.sources, strict=True)
+            ),
+        )
+
+    original_build = weir.read.overlay._build
+    return [(weir.read.overlay, "_build", build)]
+
+
+def _lost_answer_taken_for_failure() -> Sequence[Patch]:
+    append_or_read = Wal.append_or_read
+
+    def try_again(self: Wal, position: int, data: Sequence[Bytes]) -> WalEntry | None:
+        while True:
+            try:
+                return append_or_read(self, position, data)
+            except StorageError:
+                position += 1
+
+    return [(Wal, "append_or_read", try_again)]
+
+
+def _tail_ignored() -> Sequence[Patch]:
+    def followed(self: ShardReader, view: ShardView, entries: Sequence[PositionedEntry]) -> ShardView:
+        return view
+
+    return [(ShardReader, "_followed", followed)]
+
+
+def _replay_one_too_late() -> Sequence[Patch]:
+    first = weir.shard.wal.first_unflushed_position
+
+    def one_later(manifest: ShardManifest) -> int:
+        return first(manifest) + 1 if first(manifest) else 0
+
+    return [(weir.shard.wal, "first_unflushed_position", one_later)]
+
+
+def _acknowledged_before_the_put() -> Sequence[Patch]:
+    write_group = ShardWriter._write_group
+
+    def write_behind(self: ShardWriter, group: Sequence[PendingWrite]) -> int:
+        self._refuse_if_stopped()
+        position = self._next_position
+        self._flusher.submit(write_group, self, group)
+        return position
+
+    return [(ShardWriter, "_write_group", write_behind)]
+
+
+def _progress_in_a_commit_of_its_own() -> Sequence[Patch]:
+    commit = _Merge.commit
+
+    def commit_twice(self: _Merge) -> tuple[int, int]:
+        counts = commit(self)
+        shard_id, generation = self._task.shard_id, self._task.last_generation
+
+        def mark(details: IndexDetails) -> IndexDetails:
+            others = tuple(one for one in details.merged_generations if one.shard_id != shard_id)
+            newest = max(generation, details.merged_generation(shard_id))
+            return replace(details, merged_generations=(*others, MergedGeneration(shard_id, newest)))
+
+        update_details(self._base, mark)
+        return counts
+
+    return [(_Merge, "commit", commit_twice), (_Merge, "_marks", lambda self: [])]
+
+
+def _no_guard_against_overlapping_merges() -> Sequence[Patch]:
+    marks = _Merge._marks
+    return [(_Merge, "_marks", lambda self: marks(self)[:1])]
+
+
+def _deletes_of_a_merge_not_pinned() -> Sequence[Patch]:
+    builder = _Merge._builder
+
+    class Unpinned:
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any) -> Any:
+                if name == "conflict_retries":
+                    return self
+                result = getattr(self._real, name)(*arguments)
+                return self if result is self._real else result
+
+            return call
+
+    return [(_Merge, "_builder", lambda self, rows: Unpinned(builder(self, rows)))]
+
+
+def _manifest_overwritten() -> Sequence[Patch]:
+    def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
+        path = layout.manifest_path(manifest.shard_id, manifest.version)
+        if store.head(path) is not None:
+            return None
+        store.put(path, shard_manifest.encode(manifest))
+        return manifest
+
+    return [
+        (weir.shard.manifest_store, "commit_manifest", commit_manifest),
+        (weir.shard.claim, "commit_manifest", commit_manifest),
+    ]
+
+
+def _flush_repeated_after_a_lost_answer() -> Sequence[Patch]:
+    check = weir.shard.flush._check
+
+    def check_epoch_alone(store: ObjectStore, claim: Claim, memtable: Any, latest: ShardManifest) -> None:
+        try:
+            check(store, claim, memtable, latest)
+        except weir.shard.flush._AlreadyFlushedError:
+            return
+
+    return [(weir.shard.flush, "_check", check_epoch_alone)]
+
+
+def _base_ahead_of_the_tail_unnoticed() -> Sequence[Patch]:
+    return [(weir.read.snapshot, "base_is_ahead", lambda base, view: False)]
+
+
+def _manifests_read_before_the_base() -> Sequence[Patch]:
+    current = SnapshotReader._current
+
+    def late_base(self: SnapshotReader, **options: Any) -> ReadSnapshot:
+        snapshot = current(self, **options)
+        return ReadSnapshot(snapshot.base.latest(), snapshot.shards)
+
+    return [(SnapshotReader, "_current", late_base)]
+
+
+def _tail_kept_after_a_flush() -> Sequence[Patch]:
+    def rebased(self: ShardReader, view: ShardView | None, manifest: ShardManifest) -> ShardView:
+        if view is None:
+            return original(self, view, manifest)
+        return replace(view, manifest=manifest)
+
+    original = ShardReader._rebased
+    return [(ShardReader, "_rebased", rebased)]
+
+
+def _older_row_of_a_memtable_flushed() -> Sequence[Patch]:
+    def oldest_rows(columns: Sequence[pa.ChunkedArray]) -> np.ndarray[Any, Any]:
+        _, first = np.unique(columns[0].to_numpy(), return_index=True)
+        return np.sort(first)
+
+    return [(weir.shard.memtable, "newest_rows", oldest_rows)]
+
+
+def _lease_ignored() -> Sequence[Patch]:
+    return [(weir.shard.lease, "_is_free", lambda *_: True)]
+
+
+def _collection_without_horizon() -> Sequence[Patch]:
+    def due(steps: Any, garbage: Sequence[int], terms: Any) -> tuple[int, ...]:
+        return tuple(garbage)
+
+    plan_shard = weir.services.garbage_policy.plan_shard
+
+    def everything_is_due(*arguments: Any) -> Any:
+        plan = plan_shard(*arguments)
+        return replace(plan, due_directories=tuple(plan.directories))
+
+    return [
+        (weir.services.garbage_policy, "_due", due),
+        (weir.services.garbage, "plan_shard", everything_is_due),
+    ]
+
+
+def _fences_collected() -> Sequence[Patch]:
+    return [(weir.services.garbage_survey._Epochs, "guards", lambda self, coverage: frozenset())]
+
+
+def _tokens_hold_nothing_back() -> Sequence[Patch]:
+    return [(weir.services.garbage, "live_roots", lambda *_: ())]
+
+
+def _log_collected_before_its_merge() -> Sequence[Patch]:
+    def flushed(merged: int, versions: Sequence[int], read: Callable[[int], ShardManifest]) -> Any:
+        return replace(
+            coverage_of(merged, versions, read),
+            position=read(versions[-1]).replay_after_wal_entry_position,
+        )
+
+    coverage_of = weir.services.garbage_survey.coverage_of  # type: ignore[attr-defined]
+    return [(weir.services.garbage_survey, "coverage_of", flushed)]
+
+
+def _unmerged_generation_collected() -> Sequence[Patch]:
+    return [(weir.services.garbage_policy, "_why_listed", lambda *_: "")]
+
+
+def _manifest_out_of_line_unnoticed() -> Sequence[Patch]:
+    return [(weir.shard.manifest_store, "_is_in_line", lambda *_: True)]
+
+
+PLANTED_BUGS = (
+    PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry),
+    PlantedBug("a flush does not look at the epoch", "I1", _no_epoch_check_at_flush),
+    PlantedBug("a flush is published before its data", "I1", _published_before_data),
+    PlantedBug("a merged generation is still read", "I5", _merged_generation_is_read),
+    PlantedBug("an older generation outranks a newer one", "I5", _older_generation_wins),
+    PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge),
+    PlantedBug("tombstones are shown", "I6", _tombstones_shown),
+    PlantedBug("a lost answer is taken for a failure", "I4", _lost_answer_taken_for_failure),
+    PlantedBug("a reader ignores the tail of the log", "I12", _tail_ignored),
+    PlantedBug("replay starts one entry too late", "I1", _replay_one_too_late),
+    PlantedBug("a group is acknowledged before its put", "I1", _acknowledged_before_the_put),
+    PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
+    PlantedBug("overlapping merges are not guarded", "I7", _no_guard_against_overlapping_merges),
+    PlantedBug("the deletes of a merge are not pinned", "I7", _deletes_of_a_merge_not_pinned),
+    PlantedBug("a shard manifest is overwritten", "I2", _manifest_overwritten),
+    PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
+    PlantedBug("a lease is ignored", "lease", _lease_ignored),
+    PlantedBug("garbage is collected at once", "I9", _collection_without_horizon),
+    PlantedBug("fence entries are collected", "I2", _fences_collected),
+    PlantedBug("tokens hold nothing back", "I8", _tokens_hold_nothing_back),
+    PlantedBug("log entries are collected before their merge", "I9", _log_collected_before_its_merge),
+    PlantedBug("generations are collected before their merge", "I9", _unmerged_generation_collected),
+    PlantedBug("a manifest where nobody looks is not noticed", "I2", _manifest_out_of_line_unnoticed),
+    PlantedBug("the base ahead of the tail goes unnoticed", "I5", _base_ahead_of_the_tail_unnoticed),
+    PlantedBug("the base is read after the manifests", "I5", _manifests_read_before_the_base),
+    PlantedBug("the tail outlives its flush in a reader", "I5", _tail_kept_after_a_flush),
+    PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
+)

@@ -1,0 +1,233 @@
+"""What a seed chooses before anything happens: who takes part, what goes wrong, and what time is like."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from uuid import UUID
+
+from tests.simulation.store import FaultRates
+
+from weir.config import WriterOptions
+
+__all__ = ["FENCE_HORIZON", "Scenario", "Time"]
+
+FENCE_HORIZON = timedelta(hours=1)
+
+_FAULTS: dict[str, FaultRates] = {
+    "no faults": FaultRates(slow=0.02),
+    "slow": FaultRates(slow=0.15),
+    "lost": FaultRates(lost_request=0.02, lost_answer=0.03, repeated=0.05, slow=0.02, untidy_listing=0.2),
+    "delayed": FaultRates(delayed=0.05, lost_answer=0.01, repeated=0.02, slow=0.05),
+    "crashes": FaultRates(crash=0.01, slow=0.03),
+    "everything": FaultRates(
+        lost_request=0.01,
+        lost_answer=0.015,
+        repeated=0.02,
+        delayed=0.015,
+        crash=0.006,
+        slow=0.04,
+        untidy_listing=0.2,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """How time goes by where garbage is collected.
+
+    Parameters
+    ----------
+    horizon : timedelta
+        Of collections. Readers and services are done within it.
+    jumps : tuple of float
+        Seconds that may go by at once while others are at work.
+    rest : tuple of float
+        Seconds that go by, one after the other, while everything comes to rest.
+    """
+
+    horizon: timedelta
+    jumps: tuple[float, ...]
+    rest: tuple[float, ...]
+
+
+# Readers look at a manifest again after a minute, so this horizon is over while they trust an old one.
+_SHORT = Time(timedelta(seconds=20), (5.0, 21.0, 25.0, 40.0), (21.0, 25.0, 5000.0, 5000.0))
+_LONG = Time(
+    timedelta(minutes=15), (100.0, 1000.0, 1000.0, 5000.0), (1000.0, 1000.0, 5000.0, 5000.0, 200_000.0)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of scenario: the numbers a seed chooses from."""
+
+    writers: tuple[int, ...]
+    calls: tuple[int, ...]
+    threads: tuple[int, ...]
+    memtable_rows: tuple[int, ...]
+    mergers: tuple[int, ...]
+    merges: tuple[int, ...]
+    readers: tuple[int, ...]
+    reads: tuple[int, ...]
+    takeover: float = 0.6
+    collects: float = 0.4
+    sleep: float = 0.0
+    travellers: tuple[int, ...] = (0, 0, 1)
+    shards: tuple[int, ...] = (1, 1, 2)
+
+
+_KINDS: dict[str, _Kind] = {
+    "mixed": _Kind(
+        writers=(1, 2, 2, 3),
+        calls=(2, 5, 10, 16),
+        threads=(1, 1, 2, 3),
+        memtable_rows=(2, 4, 8, 100),
+        mergers=(0, 1, 2),
+        merges=(1, 2, 3),
+        readers=(1, 1, 2),
+        reads=(3, 5, 8),
+    ),
+    # Runs of generations that overlap, and many who merge them.
+    "merging": _Kind(
+        writers=(1,),
+        calls=(12, 20),
+        threads=(1, 2),
+        memtable_rows=(1, 2, 3),
+        mergers=(3, 4),
+        merges=(3, 5),
+        readers=(0, 1),
+        reads=(3,),
+        collects=0.1,
+        travellers=(0,),
+        shards=(1,),
+    ),
+    # Writers that take a shard away from each other.
+    "claiming": _Kind(
+        writers=(3, 4),
+        calls=(3, 6),
+        threads=(1, 2),
+        memtable_rows=(2, 4, 100),
+        mergers=(0, 1),
+        merges=(1, 2),
+        readers=(1,),
+        reads=(3, 5),
+        takeover=0.8,
+        collects=0.2,
+        travellers=(0,),
+        shards=(1,),
+    ),
+    # Writers that stand still for hours in the middle of it, while others go on and collect.
+    "sleeping": _Kind(
+        writers=(2, 3),
+        calls=(4, 8),
+        threads=(1, 2),
+        memtable_rows=(1, 2, 4),
+        mergers=(1,),
+        merges=(3, 5),
+        readers=(0, 1),
+        reads=(3,),
+        takeover=1.0,
+        collects=1.0,
+        sleep=0.03,
+        travellers=(0, 0, 1),
+        shards=(1,),
+    ),
+    # Readers that remember, while what they remember is collected.
+    "collecting": _Kind(
+        writers=(1, 2),
+        calls=(16, 24),
+        threads=(1,),
+        memtable_rows=(1, 2, 4),
+        mergers=(0, 1, 1),
+        merges=(1, 3, 6),
+        readers=(1, 2),
+        reads=(6, 10),
+        collects=1.0,
+        travellers=(0, 1, 1),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a seed has chosen.
+
+    Parameters
+    ----------
+    kind, faults : str
+        Names of the kind of scenario and of its faults, for the report.
+    rates : FaultRates
+        What goes wrong, and how often.
+    shards : tuple of UUID
+        The shards.
+    is_local : bool
+        What the store says of itself.
+    time : Time or None
+        How hours go by while garbage is collected; None if it is not.
+    keys : int
+        How many keys there are, in all shards.
+    deletes : float
+        The share of rows that are deletes.
+    think : float
+        Mean seconds between two calls of a writer or a reader.
+    pace : float
+        Mean seconds between two runs of a service.
+    """
+
+    kind: str
+    faults: str
+    rates: FaultRates
+    shards: tuple[UUID, ...]
+    is_local: bool
+    time: Time | None
+    keys: int
+    deletes: float
+    think: float
+    pace: float
+    _random: random.Random
+
+    @classmethod
+    def draw(cls, source: random.Random) -> Scenario:
+        """Choose."""
+        name = source.choice(list(_KINDS))
+        kind = _KINDS[name]
+        faults = source.choice(list(_FAULTS))
+        collects = source.random() < kind.collects
+        latency = source.choice([0.0005, 0.005] if collects else [0.0005, 0.005, 0.05])
+        rates = replace(_FAULTS[faults], latency=latency, sleep=kind.sleep)
+        ids = sorted(UUID(bytes=source.randbytes(16), version=4) for _ in range(source.choice(kind.shards)))
+        return cls(
+            kind=name,
+            faults=faults,
+            rates=rates,
+            shards=tuple(ids),
+            is_local=source.random() < 0.5,
+            time=(_LONG if kind.sleep or source.random() < 0.4 else _SHORT) if collects else None,
+            keys=source.choice([3, 6]),
+            deletes=source.choice([0.2, 0.5]),
+            think=latency * source.choice([1, 4, 16]),
+            pace=latency * source.choice([4, 20, 60]),
+            _random=source,
+        )
+
+    def number_of(self, what: str) -> int:
+        """Choose how many there are of something: ``writers``, ``merges``, ``reads``, ..."""
+        choices: tuple[int, ...] = getattr(_KINDS[self.kind], what)
+        return self._random.choice(choices)
+
+    def draw_options(self) -> WriterOptions:
+        """Choose the options of a writer."""
+        source = self._random
+        return WriterOptions(
+            max_memtable_rows=self.number_of("memtable_rows"),
+            max_frozen_memtables=source.choice([1, 2]),
+            max_wal_delay=source.choice([0.0, 0.0, 0.005]),
+            max_unflushed_bytes=source.choice([10_000, 1_000_000]),
+            max_unmerged_generations=source.choice([3, 1000, 1000]),
+            takeover=source.random() < _KINDS[self.kind].takeover,
+            # Where hours go by, leases with an end are soon over, and the fence is all that is left.
+            lease_ttl=source.choice([2.0, 30.0] if self.time is None else [300.0, 86_400.0, 86_400.0]),
+            backpressure_timeout=source.choice([0.05, 5.0]),
+        )

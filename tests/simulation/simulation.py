@@ -1,0 +1,226 @@
+"""Runs one seed from beginning to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from tests.simulation.actors import (
+    InlineRunner,
+    Reader,
+    Writer,
+    WritingPlan,
+    collect_once,
+    collector,
+    merger,
+    open_writer,
+    passing_time,
+    scan,
+    write_once,
+)
+from tests.simulation.checker import Violation
+from tests.simulation.scheduler import Process, StuckError, Task
+from tests.simulation.travellers import Traveller
+from tests.simulation.world import World
+
+from weir.config import WriterOptions
+from weir.errors import FencedError
+from weir.read.snapshot import STRONG, Consistency, SnapshotReader
+from weir.services.merge import merge_generations
+from weir.shard.writer import ShardWriter
+
+__all__ = ["Report", "simulate"]
+
+_PATIENCE_SECONDS = 60.0
+_CLAIM_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a seed came to.
+
+    Parameters
+    ----------
+    seed : int
+        The seed.
+    violations : tuple of Violation
+        Invariants that did not hold.
+    trace_hash : str
+        Equal for two runs exactly if the same happened in the same order.
+    counts : dict of str to int
+        How often what happened.
+    trace : tuple of str
+        What happened, line by line.
+    """
+
+    seed: int
+    violations: tuple[Violation, ...]
+    trace_hash: str
+    counts: dict[str, int] = field(repr=False)
+    trace: tuple[str, ...] = field(repr=False, default=())
+
+
+def simulate(seed: int) -> Report:
+    """Run one seed. To be called within :func:`~tests.simulation.substitution.substituted`."""
+    world = World(seed)
+    scheduler, checker = world.scheduler, world.checker
+    scheduler.spawn(world.control, "main", _Run(world).main)
+    try:
+        scheduler.run()
+        for task, error in scheduler.failures:
+            checker.unexpected(task.name, error)
+        if not scheduler.stopped:
+            waiting = [
+                task.name
+                for process in world.processes
+                for task in process.tasks
+                if process.alive and not task.done
+            ]
+            checker.fail("progress", f"nothing moves, and these wait: {', '.join(waiting)}")
+    except StuckError as error:
+        checker.fail("progress", str(error))
+    finally:
+        scheduler.close(world.processes)
+    checker.count("operations", world.store.operations)
+    checker.count(f"scenario {world.scenario.kind}")
+    checker.count(f"faults {world.scenario.faults}")
+    return Report(
+        seed,
+        tuple(checker.violations),
+        world.store.trace_hash,
+        checker.counts,
+        tuple(world.store.trace),
+    )
+
+
+class _Run:
+    """The people of one simulation, and what becomes of them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._writers: list[Writer] = []
+        self._readers: list[Reader] = []
+        self._travellers: list[Traveller] = []
+
+    def main(self) -> None:
+        """Let everybody live, and compare what is left with the model."""
+        world = self._world
+        world.set_up()
+        writing, others = self._start()
+        world.scheduler.join(*others)
+        # Some of the writers may stand still for hours. What follows goes on without them.
+        world.scheduler.join_within(_PATIENCE_SECONDS, writing)
+        world.calm()
+        self._in_process("recovery", self._recover)
+        self._in_process("collection", self._let_everything_be_collected)
+        world.scheduler.join(*writing)
+        self._in_process("second recovery", self._recover)
+        self._read_at_rest()
+        world.scheduler.stop()
+
+    def _start(self) -> tuple[list[Task], list[Task]]:
+        """Start everybody; return the tasks of writers and those of all others."""
+        world, scenario = self._world, self._world.scenario
+        writing, others = [], []
+        for number in range(scenario.number_of("writers")):
+            plan = WritingPlan(
+                world.random.choice(scenario.shards),
+                calls=scenario.number_of("calls"),
+                threads=scenario.number_of("threads"),
+                options=scenario.draw_options(),
+            )
+            self._writers.append(Writer(world, plan))
+            writing.append(world.supervised(f"writer{number}", self._writers[-1].run))
+        for number in range(scenario.number_of("mergers")):
+            merges = scenario.number_of("merges")
+            others.append(world.supervised(f"merger{number}", partial(merger, world, merges)))
+        for number in range(scenario.number_of("readers")):
+            self._readers.append(Reader(world))
+            run = partial(self._readers[-1].run, scenario.number_of("reads"))
+            others.append(world.supervised(f"reader{number}", run))
+        for number in range(scenario.number_of("travellers")):
+            self._travellers.append(Traveller(world))
+            run = partial(self._travellers[-1].run, world.random.choice([3, 6]))
+            others.append(world.supervised(f"traveller{number}", run))
+        if scenario.time is not None:
+            for number in range(world.random.choice([1, 1, 2])):
+                run = partial(collector, world, world.random.choice([2, 4, 6]))
+                others.append(world.supervised(f"collector{number}", run))
+            times = partial(passing_time, world, world.random.choice([2, 4, 6]))
+            others.append(world.scheduler.spawn(world.control, "time", times))
+        return writing, others
+
+    def _in_process(self, name: str, function: Callable[[Process], object]) -> None:
+        process = self._world.process(name, may_crash=False)
+        scheduler = self._world.scheduler
+        scheduler.join(scheduler.spawn(process, "main", partial(function, process)))
+
+    def _recover(self, process: Process) -> None:
+        """Take over every shard, and merge everything."""
+        world = self._world
+        for shard in world.scenario.shards:
+            for _ in range(_CLAIM_ATTEMPTS):
+                writer = open_writer(world, process, shard, WriterOptions(takeover=True))
+                if writer is None:
+                    continue
+                write_once(world, writer, shard)
+                try:
+                    writer.close()
+                except FencedError:
+                    continue  # by one that has just woken up
+                break
+            else:
+                world.checker.fail("progress", "a shard cannot be claimed with no faults about")
+        snapshot = SnapshotReader(world.store, world.open_base()).take_newest()
+        manifests = [view.manifest for view in snapshot.shards]
+        merge_generations(snapshot.base, manifests, InlineRunner())
+
+    def _let_everything_be_collected(self, process: Process) -> None:
+        """Collect until nothing is left to collect, while those who stood still wake up."""
+        world = self._world
+        awake = [(owner, writer) for one in self._writers for owner, writer in one.left_open if owner.alive]
+        for seconds in () if world.scenario.time is None else world.scenario.time.rest:
+            collect_once(world, dry_run=False)
+            world.let_time_pass(seconds)
+            if awake and world.random.random() < 0.5:
+                self._write_afterwards(*awake.pop())
+            if world.random.random() < 0.5:
+                for reader in self._readers:
+                    self._read_afterwards(reader)
+        for owner, writer in awake:
+            self._write_afterwards(owner, writer)
+
+    def _write_afterwards(self, process: Process, writer: ShardWriter) -> None:
+        scheduler = self._world.scheduler
+        write = partial(write_once, self._world, writer, writer.shard_id)
+        scheduler.join(scheduler.spawn(process, "afterwards", write))
+
+    def _read_afterwards(self, reader: Reader) -> None:
+        scheduler = self._world.scheduler
+        if reader.process is not None and reader.process.alive:
+            read = partial(reader.read_once, STRONG)
+            scheduler.join(scheduler.spawn(reader.process, "afterwards", read))
+
+    def _read_at_rest(self) -> None:
+        scheduler = self._world.scheduler
+        for reader in self._readers:
+            self._read_afterwards(reader)
+        for traveller in self._travellers:
+            if traveller.process is not None and traveller.process.alive:
+                scheduler.join(scheduler.spawn(traveller.process, "afterwards", traveller.read_all))
+        self._in_process("last reader", self._compare)
+
+    def _compare(self, process: Process) -> None:
+        world, checker = self._world, self._world.checker
+        base = world.open_base()
+        snapshots = SnapshotReader(world.store, base)
+        window = checker.window()
+        published = scan(world, snapshots, Consistency("snapshot"))
+        checker.saw_published(window, published, range(world.scenario.keys), who="snapshot read")
+        checker.finish(scan(world, snapshots, STRONG), base.dataset.scanner().to_table())
+        if world.scenario.time is not None and not self._travellers:
+            for _ in range(3):
+                collect_once(world, dry_run=False)
+                world.let_time_pass(200_000.0)
+            checker.no_garbage_is_left()

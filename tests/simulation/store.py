@@ -1,0 +1,393 @@
+"""An object store in memory whose every operation is a place where others run and things go wrong.
+
+An operation takes simulated time on its way to the store, happens at one instant, and its answer takes
+time on its way back. What may go wrong is what S3 lets go wrong: a request is lost, an answer is lost,
+a client that lost an answer tries again and finds its own object, a request lands long after its
+sender has given up. Reads and listings show what is there; a listing of several pages is not cut at one
+instant, so what changes while it is made may be missing or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Protocol, TypeVar
+
+import greenlet
+from tests.simulation.primitives import instant
+from tests.simulation.scheduler import Process, Scheduler, Task
+
+from weir.errors import ObjectExistsError, ObjectNotFoundError, PreconditionError, StorageError
+from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
+from weir.storage.paths import check_path, check_prefix
+
+__all__ = ["FaultRates", "Observer", "SimulatedStore"]
+
+T = TypeVar("T")
+_MODIFIED_RESOLUTION = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRates:
+    """How likely an operation goes wrong in which way.
+
+    Parameters
+    ----------
+    lost_request : float
+        It is not performed and an error is reported.
+    lost_answer : float
+        It is performed and an error is reported.
+    repeated : float
+        A conditional write is performed, and its client, having lost the answer, repeats it.
+    delayed : float
+        A write is performed some time after the error is reported.
+    crash : float
+        The process dies before or after it.
+    slow : float
+        It takes ten to a thousand times as long.
+    sleep : float
+        The process that writes stands still for minutes or hours, if it is one that may.
+    untidy_listing : float
+        A listing has objects twice or in another order.
+    latency : float
+        Mean seconds on the way there.
+    """
+
+    lost_request: float = 0.0
+    lost_answer: float = 0.0
+    repeated: float = 0.0
+    delayed: float = 0.0
+    crash: float = 0.0
+    slow: float = 0.0
+    sleep: float = 0.0
+    untidy_listing: float = 0.0
+    latency: float = 0.005
+
+
+class Observer(Protocol):
+    """Is told what happens to the store, at the instant when it does."""
+
+    def written(self, path: str, data: bytes, by: Process) -> None:
+        """An object has been written."""
+
+    def deleted(self, path: str, by: Process) -> None:
+        """An object that existed has been deleted."""
+
+
+class _Object:
+    __slots__ = ("data", "meta", "version")
+
+    def __init__(self, path: str, data: bytes, version: str, modified: float) -> None:
+        self.data = data
+        self.version = version
+        rounded = modified - modified % _MODIFIED_RESOLUTION
+        self.meta = ObjectMeta(path, len(data), instant(rounded), version)
+
+
+class SimulatedStore(ObjectStore):
+    """The objects of one table.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+        Runs everything.
+    rates : FaultRates
+        What goes wrong.
+    local : bool
+        What ``is_local`` says: whether Weir reads entries one by one or several at a time.
+    """
+
+    fsync = False
+
+    def __init__(self, scheduler: Scheduler, rates: FaultRates, *, local: bool) -> None:
+        self.scheduler = scheduler
+        self.rates = rates
+        self.observer: Observer | None = None
+        self.objects: dict[str, _Object] = {}
+        self.operations = 0
+        self.in_flight = 0
+        """Delayed writes that have not landed yet."""
+        self.trace: list[str] = []
+        self._below: dict[str, dict[str, _Object]] = {}
+        """The objects in every directory, at any depth."""
+        self._directories_in: dict[str, set[str]] = {}
+        """The names of the directories right below every directory."""
+        self._local = local
+        self._versions = 0
+        self._network = Process("network", may_crash=False)
+
+    @property
+    def trace_hash(self) -> str:
+        """Equal for two runs exactly if the same happened in the same order."""
+        return hashlib.blake2b("\n".join(self.trace).encode(), digest_size=16).hexdigest()
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace."""
+        task = self.scheduler.task
+        self.trace.append(f"{self.scheduler.steps} {task.name if task else '-'} {text}")
+
+    def names_below(self, directory: str) -> Iterable[str]:
+        """Return the paths in a directory, at no time at all."""
+        return self._below.get(directory, ())
+
+    def peek(self, path: str) -> bytes | None:
+        """Return an object, at no time at all."""
+        found = self.objects.get(path)
+        return None if found is None else found.data
+
+    # The interface
+
+    @property
+    def uri(self) -> str:
+        return "sim://table"
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def is_local(self) -> bool:
+        return self._local
+
+    def get(self, path: str) -> Bytes:
+        def effect() -> bytes:
+            found = self.objects.get(path)
+            if found is None:
+                raise ObjectNotFoundError("there is no such object", where=f"{self.uri}/{path}")
+            return found.data
+
+        return self._read("get", _checked(path), effect)
+
+    def get_range(self, path: str, start: int, length: int) -> Bytes:
+        data = bytes(self.get(path))
+        begin = max(len(data) + start, 0) if start < 0 else start
+        return data[begin : begin + length]
+
+    def head(self, path: str) -> ObjectMeta | None:
+        def effect() -> ObjectMeta | None:
+            found = self.objects.get(path)
+            return None if found is None else found.meta
+
+        return self._read("head", _checked(path), effect)
+
+    def list(self, prefix: str) -> Sequence[ObjectMeta]:
+        directory = check_prefix(prefix)
+
+        def seen() -> dict[str, _Object]:
+            return dict(self._below.get(directory, {}))
+
+        first = self._read("list", directory or ".", seen)
+        last = self._read("list-end", directory or ".", seen)
+        random = self.scheduler.random
+        entries = []
+        for path in sorted({*first, *last}):
+            before, after = first.get(path), last.get(path)
+            if before is None or after is None:
+                if random.random() < 0.5:
+                    entries.append(before or after)
+            else:
+                entries.append(after)
+        listed = [entry.meta for entry in entries if entry is not None]
+        if listed and self.rates.untidy_listing and random.random() < self.rates.untidy_listing:
+            listed += random.sample(listed, min(2, len(listed)))
+            random.shuffle(listed)
+        return listed
+
+    def first_of(self, prefix: str) -> str | None:
+        """Return the path that a listing begins with: the newest manifest of a Lance data set."""
+
+        def effect() -> str | None:
+            return min(self._below.get(prefix, ()), default=None)
+
+        return self._read("list", prefix, effect)
+
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        directory = check_prefix(prefix)
+
+        def effect() -> Sequence[str]:
+            return sorted(self._directories_in.get(directory, ()))
+
+        return self._read("list_directories", directory or ".", effect)
+
+    def put(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        content = _joined(data)
+        by = self._task().process
+        self._write("put", _checked(path), lambda: self._store(path, content, by))
+
+    def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        content = _joined(data)
+        by = self._task().process
+
+        def effect() -> None:
+            if path in self.objects:
+                raise ObjectExistsError("the object exists", where=f"{self.uri}/{path}")
+            self._store(path, content, by)
+
+        def repeat() -> None:
+            raise ObjectExistsError("the object exists", where=f"{self.uri}/{path}")
+
+        self._write("put_if_absent", _checked(path), effect, repeat)
+
+    def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
+        content = _joined(data)
+        by = self._task().process
+
+        def effect() -> str:
+            found = self.objects.get(path)
+            if found is None or found.version != expected:
+                raise PreconditionError("the object has changed", where=f"{self.uri}/{path}")
+            return self._store(path, content, by)
+
+        def repeat() -> str:
+            raise PreconditionError("the object has changed", where=f"{self.uri}/{path}")
+
+        return self._write("compare_and_swap", _checked(path), effect, repeat)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        by = self._task().process
+        for path in paths:
+            self._write("delete", _checked(path), partial(self._remove, path, by))
+
+    def sync(self, prefix: str) -> None:
+        check_prefix(prefix)
+
+    # What happens
+
+    def _store(self, path: str, data: bytes, by: Process) -> str:
+        self._versions += 1
+        version = str(self._versions)
+        self.objects[path] = stored = _Object(path, data, version, self.scheduler.now)
+        for directory in _directories(path):
+            if directory not in self._below:
+                self._below[directory] = {}
+            if directory and not self._below[directory]:
+                parent, _, name = directory.rpartition("/")
+                self._directories_in.setdefault(parent, set()).add(name)
+            self._below[directory][path] = stored
+        if self.observer is not None:
+            self.observer.written(path, data, by)
+        return version
+
+    def _remove(self, path: str, by: Process) -> None:
+        if self.objects.pop(path, None) is None:
+            return
+        for directory in _directories(path):
+            del self._below[directory][path]
+            if directory and not self._below[directory]:
+                parent, _, name = directory.rpartition("/")
+                self._directories_in[parent].discard(name)
+        if self.observer is not None:
+            self.observer.deleted(path, by)
+
+    def _read(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        task = self._task()
+        self._travel(task)
+        rates, draw = self.rates, self.scheduler.random.random()
+        if draw < rates.crash:
+            self._crash(task, name, path)
+        if draw < rates.crash + rates.lost_request + rates.lost_answer:
+            raise self._fault(task, name, path, "lost")
+        return self._happen(name, path, effect)
+
+    def _write(
+        self, name: str, path: str, effect: Callable[[], T], repeat: Callable[[], T] | None = None
+    ) -> T:
+        task = self._task()
+        self._travel(task)
+        random, rates = self.scheduler.random, self.rates
+        if rates.sleep and task.process.may_sleep and random.random() < rates.sleep:
+            self.note(f"{name} {path} sleeps")
+            self.scheduler.sleep(10 ** random.uniform(1, 5))
+        draw = random.random()
+        if draw < rates.crash:
+            if random.random() < 0.5:
+                self._happen(name, path, effect)
+            self._crash(task, name, path)
+        draw -= rates.crash
+        if draw < rates.lost_request:
+            raise self._fault(task, name, path, "request lost")
+        draw -= rates.lost_request
+        if draw < rates.lost_answer:
+            self._happen(name, path, effect)
+            raise self._fault(task, name, path, "answer lost")
+        draw -= rates.lost_answer
+        if draw < rates.delayed:
+            self._land_later(name, path, effect)
+            raise self._fault(task, name, path, "delayed")
+        draw -= rates.delayed
+        if draw < rates.repeated and repeat is not None:
+            self._happen(name, path, effect)
+            self._travel(task)
+            self.note(f"{name} {path} repeated")
+            return repeat()
+        result = self._happen(name, path, effect)
+        if random.random() < 0.2:
+            self._travel(task)
+        return result
+
+    def _happen(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        self.operations += 1
+        try:
+            result = effect()
+        except StorageError as error:
+            self.note(f"{name} {path} {type(error).__name__}")
+            raise
+        self.note(f"{name} {path}")
+        return result
+
+    def _land_later(self, name: str, path: str, effect: Callable[[], object]) -> None:
+        self.in_flight += 1
+
+        def land() -> None:
+            self.in_flight -= 1
+            try:
+                self._happen(f"late {name}", path, effect)
+            except StorageError:
+                return
+
+        random = self.scheduler.random
+        self.scheduler.spawn(self._network, "late", land, delay=10 ** random.uniform(-3, 1))
+
+    def _travel(self, task: Task) -> None:
+        random, rates = self.scheduler.random, self.rates
+        seconds = -math.log(1.0 - random.random()) * rates.latency
+        if rates.slow and random.random() < rates.slow:
+            seconds *= 10 ** random.uniform(1, 3)
+        self.scheduler.sleep(seconds)
+
+    def _fault(self, task: Task, name: str, path: str, what: str) -> StorageError:
+        task.process.faults += 1
+        self.note(f"{name} {path} {what}")
+        return StorageError(f"simulated: {what}", where=f"{self.uri}/{path}")
+
+    def _crash(self, task: Task, name: str, path: str) -> None:
+        if task.process.may_crash:
+            self.note(f"{name} {path} crash")
+            self.scheduler.crash(task.process)
+
+    def _task(self) -> Task:
+        task = self.scheduler.task
+        if task is None:
+            raise RuntimeError("the simulated store is for simulated tasks")
+        if not task.process.alive:
+            raise greenlet.GreenletExit
+        return task
+
+
+_checked = lru_cache(maxsize=4096)(check_path)
+
+
+@lru_cache(maxsize=4096)
+def _directories(path: str) -> tuple[str, ...]:
+    """Return every directory an object is in, at any depth, the root too."""
+    parts = path.split("/")
+    return tuple("/".join(parts[:depth]) for depth in range(len(parts)))
+
+
+def _joined(data: Bytes | Sequence[Bytes]) -> bytes:
+    if isinstance(data, (list, tuple)):
+        return b"".join(bytes(part) for part in data)
+    return bytes(data)  # type: ignore[arg-type]

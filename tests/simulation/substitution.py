@@ -1,0 +1,104 @@
+"""Puts simulated threads, time, randomness and Lance under Weir's own modules, and takes them away again.
+
+Whatever a module of Weir has imported under these names is replaced in that module alone; everything
+else of it runs as it is.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import datetime
+import logging
+import random
+import secrets
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import greenlet
+import lance
+from lance.dataset import serialize_row_addrs
+from lance.file import LanceFileWriter
+from tests.simulation import library, primitives, world
+from weir.format import shard_manifest, wal_entry
+
+import weir.base.key_index
+import weir.base.manifest
+import weir.base.publish
+import weir.base.published
+import weir.shard.holder
+
+__all__ = ["substituted"]
+
+_STAYS_REAL = ("weir.cache", "weir.failpoint", "weir.logs", "weir.cli", "weir.demo", "weir.storage")
+
+
+class _CurrentLibrary:
+    """Passes on to the library of the simulation that runs."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(library.FileWriter.library, name)
+
+
+def _replacements() -> list[tuple[Any, Any]]:
+    """Return what is replaced, and by what."""
+    return [
+        # What bytes mean does not depend on who asks: each is decoded once.
+        (wal_entry.decode, lru_cache(maxsize=1024)(wal_entry.decode)),
+        (shard_manifest.decode, lru_cache(maxsize=1024)(shard_manifest.decode)),
+        (threading, primitives.SimulatedThreading),
+        (time, primitives.SimulatedTime),
+        (secrets, primitives.SimulatedSecrets),
+        (random, primitives.SimulatedRandom),
+        (uuid.uuid4, primitives.simulated_uuid4),
+        (datetime.datetime, primitives.SimulatedDatetime),
+        (concurrent.futures.ThreadPoolExecutor, primitives.SimulatedExecutor),
+        (lance, _CurrentLibrary()),
+        (lance.CompactedSsTable, library.Mark),
+        (serialize_row_addrs, library.serialize_row_addrs),
+        (LanceFileWriter, library.FileWriter),
+        (weir.base.manifest.read_manifest, library.read_manifest),
+        (weir.base.publish.publish_details, library.publish_details),
+        (weir.base.published._to_lance_bytes, library.to_lance_bytes),
+        (weir.base.published._from_lance_bytes, library.from_lance_bytes),
+        (weir.shard.holder.is_certainly_dead, world.is_certainly_dead),
+        (weir.base.key_index.extend_key_index, library.extend_key_index),
+    ]
+
+
+@contextmanager
+def substituted() -> Iterator[None]:
+    """Run Weir on simulated threads, time, randomness and Lance for the length of a ``with`` block."""
+    replacements = {id(real): (real, stand_in) for real, stand_in in _replacements()}
+    changed: list[tuple[dict[str, Any], str, Any]] = []
+    logger = logging.getLogger("weir")
+    level = logger.level
+    unraisable = sys.unraisablehook
+    sys.unraisablehook = lambda raised: None if _is_death(raised) else unraisable(raised)
+    logger.setLevel(logging.CRITICAL)
+    try:
+        for module_name, module in list(sys.modules.items()):
+            if not module_name.startswith("weir") or module_name.startswith(_STAYS_REAL):
+                continue
+            names = vars(module)
+            for name, value in list(names.items()):
+                found = replacements.get(id(value))
+                if found is not None:
+                    changed.append((names, name, value))
+                    names[name] = found[1]
+        yield
+    finally:
+        for names, name, value in reversed(changed):
+            names[name] = value
+        logger.setLevel(level)
+        sys.unraisablehook = unraisable
+
+
+def _is_death(raised: sys.UnraisableHookArgs) -> bool:
+    """Whether it is the end of a simulated process that came while a generator was being closed."""
+    return isinstance(raised.exc_value, greenlet.GreenletExit)
