@@ -336,11 +336,11 @@ class ShardWriter:
         while True:
             self._refuse_without_lease()
             position = self._next_position
-            self._appends.begin()
+            self._refuse_if_overtaken(position)
             try:
                 holder = self._wal.append_or_read(position, data)
                 if holder is None or holder.header.write_id == write_id:
-                    self._appends.accept(position, in_doubt=bool(self._in_doubt))
+                    self._appends.after(position, in_doubt=bool(self._in_doubt))
             except FencedError as error:
                 # Whoever has claimed the shard may have found these rows in time, and replayed them.
                 raise self._in_doubt_forever(self._fenced(error), position) from error
@@ -389,6 +389,12 @@ class ShardWriter:
     def _refuse_without_lease(self) -> None:
         try:
             self.lease.check()
+        except FencedError as error:
+            raise self._fenced(error) from None
+
+    def _refuse_if_overtaken(self, position: int) -> None:
+        try:
+            self._appends.before(position, epoch=self.epoch, in_doubt=bool(self._in_doubt))
         except FencedError as error:
             raise self._fenced(error) from None
 
