@@ -35,7 +35,8 @@ from weir.read.shard_view import ShardView
 from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
 from weir.read.tokens import as_token, release_token, take_token
 from weir.rows import RowInput, as_key_table
-from weir.services.garbage import DEFAULT_HORIZON, GarbageReport, collect_garbage
+from weir.services.garbage import DEFAULT_HORIZON, collect_garbage
+from weir.services.garbage_report import GarbageReport
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status

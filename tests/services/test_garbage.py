@@ -388,7 +388,7 @@ def test_old_pins_go_and_others_stay(table: weir.Table, clock: Clock) -> None:
     table.snapshot(retain=timedelta(days=1))
     clock.advance(HORIZON + timedelta(minutes=2))
     report = collect(table, clock)
-    assert kinds(report, deleted=True) == {"expired pin": 1}
+    assert kinds(report, deleted=True) == {"expired pins": 1}
     (left,) = [path for path in everything(table._store) if path.startswith("_weir/snapshots/")]
     assert str(short.pin) not in left
 

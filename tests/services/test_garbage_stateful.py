@@ -256,6 +256,6 @@ def test_collected_table_equals_a_dict() -> None:
     run_state_machine_as_test(
         CollectedTable,
         settings=settings(
-            max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
