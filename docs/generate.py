@@ -24,6 +24,7 @@ from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.read.changes import ChangeBatch, ChangeFeed
 from weir.read.scan import Scan
 from weir.read.snapshot import Consistency
+from weir.services.garbage_report import GarbageItem, GarbageReport, KeptItem
 from weir.services.merge import MergeReport
 from weir.services.status import ShardReport, TableStatus
 from weir.writer import TableWriter, WriteReceipt
@@ -180,7 +181,7 @@ def _functions() -> str:
 
 
 def _results() -> str:
-    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport)
+    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport, GarbageReport, GarbageItem, KeptItem)
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
 

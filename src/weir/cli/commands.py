@@ -20,7 +20,7 @@ from weir.cli.progress import progress_bar
 from weir.cli.row_files import output_format, write_rows
 from weir.cli.schema_text import parse_schema
 from weir.cli.shard_text import parse_shard_by
-from weir.cli.text_values import parse_keys, parse_names, parse_storage_options
+from weir.cli.text_values import parse_duration, parse_keys, parse_names, parse_storage_options
 from weir.demo.run import DemoOptions, run_demo
 from weir.errors import OptionError
 from weir.read.scan import Scan
@@ -270,6 +270,46 @@ def merge(
 ) -> None:
     """Merge what has been flushed into the base table."""
     _output(json).merged(_merge(_open(uri, storage_option, no_fsync)))
+
+
+@app.command("gc")
+def collect_garbage(
+    uri: Uri,
+    horizon: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long something stays after it was marked, so that whoever reads it can finish: "
+            "90s, 15m, 2h, 1d.",
+        ),
+    ] = "15m",
+    version_retention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Also remove versions of the base table that were superseded for longer. Default: all stay.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted and why, and write nothing.")
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Delete what nobody needs any more: mark it, and delete what was marked a horizon ago."""
+    waits = parse_duration(horizon, "horizon")
+    retained = None if version_retention is None else parse_duration(version_retention, "version-retention")
+    table = _open(uri, storage_option, no_fsync)
+    with progress_bar("collect") as progress:
+        report = table.collect_garbage(
+            waits,
+            dry_run,
+            on_progress=lambda done, total: progress(done / total, f"{done} of {total} steps"),
+            version_retention=retained,
+        )
+    _output(json).collected(report)
 
 
 @app.command()

@@ -13,15 +13,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table as TextTable
 from rich.text import Text
 
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_column, json_lines
 from weir.cli.schema_text import format_schema
+from weir.services.garbage_report import GarbageReport
 from weir.services.merge import MergeReport
 from weir.services.status import TableStatus
 from weir.table import Table
@@ -70,6 +73,10 @@ class Output(ABC):
     @abstractmethod
     def merged(self, report: MergeReport) -> None:
         """Show what was merged."""
+
+    @abstractmethod
+    def collected(self, report: GarbageReport) -> None:
+        """Show what a garbage collection has done, and why."""
 
 
 def note(text: str) -> None:
@@ -135,6 +142,10 @@ class JsonOutput(Output):
     def merged(self, report: MergeReport) -> None:
         """Print the report."""
         self._print(asdict(report))
+
+    def collected(self, report: GarbageReport) -> None:
+        """Print the report, with its totals."""
+        self._print(report.to_dict())
 
     def _print(self, value: Mapping[str, Any]) -> None:
         print(json.dumps(value, ensure_ascii=False))
@@ -255,6 +266,31 @@ class TextOutput(Output):
             f"the base table has version {report.version}"
         )
 
+    def collected(self, report: GarbageReport) -> None:
+        """Print how much was deleted and how much waits; then all that is garbage or old, and why."""
+        deleted = f"{_counted(report.deleted_objects, 'object')} ({decimal(report.deleted_bytes)})"
+        waiting = f"{report.waiting_objects:,} ({decimal(report.waiting_bytes)})"
+        if report.dry_run:
+            self._console.print(
+                f"{deleted} would be deleted, {waiting} would wait for the horizon; nothing was written"
+            )
+        else:
+            self._console.print(f"{deleted} deleted, {waiting} marked, to be deleted after the horizon")
+        if not report.items and not report.kept:
+            return
+        shown = TextTable(box=None, pad_edge=False, header_style="bold")
+        for name in ("", "what", "shard", "why"):
+            shown.add_column(name)
+        for name in ("objects", "size"):
+            shown.add_column(name, justify="right")
+        for item in report.items:
+            size = decimal(item.nbytes) if item.nbytes else ""
+            state = "delete" if item.deleted else "wait"
+            shown.add_row(state, item.name, _short(item.shard_id), item.reason, f"{item.objects:,}", size)
+        for kept in report.kept:
+            shown.add_row("keep", kept.name, _short(kept.shard_id), kept.reason, "", "")
+        self._console.print(shown)
+
     def _pairs(self, pairs: Mapping[str, str]) -> None:
         width = max(len(name) for name in pairs)
         for name, value in pairs.items():
@@ -264,6 +300,10 @@ class TextOutput(Output):
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _short(shard_id: UUID | None) -> str:
+    return "" if shard_id is None else str(shard_id)[:8]
 
 
 def _justification(kind: pa.DataType) -> Any:

@@ -222,13 +222,17 @@ def _garbage_log(
     if roots.first_position is not None and roots.first_position <= limit:
         held = [position for position in covered if position >= roots.first_position]
         if held:
-            kept.append(KeptObjects(f"{len(held)} log entries from {held[0]} on", roots.position_reason))
+            kept.append(KeptObjects(f"{_entries(held)} from position {held[0]} on", roots.position_reason))
         covered = covered[: len(covered) - len(held)]
     guards = _guards_to_keep(state, terms)
     fences = [position for position in covered if position in guards]
     if fences:
-        kept.append(KeptObjects(f"{len(fences)} fence entries", "they fence writers that may be asleep"))
+        kept.append(KeptObjects(_entries(fences, "fence"), "they fence writers that may be asleep"))
     return tuple(position for position in covered if position not in guards)
+
+
+def _entries(positions: Sequence[int], kind: str = "log") -> str:
+    return f"{len(positions)} {kind} {'entry' if len(positions) == 1 else 'entries'}"
 
 
 def _guards_to_keep(state: ShardState, terms: Terms) -> set[int]:

@@ -148,11 +148,11 @@ def report_of(
     if versions:
         # The library knows what only they refer to, and tells when it has removed it.
         nbytes = versions_nbytes or sum(one.nbytes for one in versions)
-        name = f"{len(versions)} versions of the base table, {versions[0].version} to {versions[-1].version}"
+        name = _run("number", [one.version for one in versions], "base table version")
         reason = "superseded for longer than they are retained, without a tag, and pinned by nobody"
         items.append(GarbageItem("base table versions", None, name, len(versions), nbytes, reason, True))
     if pins:
-        name = f"{len(pins)} expired pins of snapshots"
+        name = f"{len(pins)} expired {'pin' if len(pins) == 1 else 'pins'} of snapshots"
         items.append(GarbageItem("expired pins", None, name, len(pins), 0, "their time is over", True))
     return GarbageReport(dry_run, tuple(items), tuple(kept))
 
@@ -169,7 +169,7 @@ def _items_of(state: ShardState, plan: ShardPlan) -> Iterator[GarbageItem]:
         yield GarbageItem(
             "log entries",
             shard_id,
-            f"{len(entries)} log entries, positions {positions[0]} to {positions[-1]}",
+            _run("position", positions, "log entry", "log entries"),
             sum(len(one.paths) for one in entries),
             sum(one.nbytes for one in entries),
             f"covered by generations that are merged, up to position {state.coverage.position}",
@@ -179,12 +179,19 @@ def _items_of(state: ShardState, plan: ShardPlan) -> Iterator[GarbageItem]:
         yield GarbageItem(
             "shard manifests",
             shard_id,
-            f"{len(versions)} shard manifests, versions {versions[0]} to {versions[-1]}",
+            _run("version", versions, "shard manifest"),
             len(versions),
             sum(state.manifests[version] for version in versions),
             f"superseded; the newest is version {state.latest.version}",
             due,
         )
+
+
+def _run(number: str, numbers: Sequence[int], noun: str, plural: str = "") -> str:
+    """Name a run of things by their numbers, ascending."""
+    if len(numbers) == 1:
+        return f"1 {noun}, {number} {numbers[0]}"
+    return f"{len(numbers)} {plural or noun + 's'}, {number}s {numbers[0]} to {numbers[-1]}"
 
 
 def _parted(garbage: Sequence[int], due: Sequence[int]) -> Iterator[tuple[Sequence[int], bool]]:

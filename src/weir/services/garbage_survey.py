@@ -176,6 +176,7 @@ class _Epochs:
 
     def __init__(self, survey: Survey, log: Mapping[int, LogObject]) -> None:
         self._store = survey.store
+        self._shard_id = survey.shard_id
         self._since = survey.fences_since
         self._log = log
         self._epochs: dict[int, int | None] = {}
@@ -238,10 +239,11 @@ class _Epochs:
 
     def _epoch(self, position: int) -> int | None:
         if position not in self._epochs:
-            self._epochs[position] = self._read_epoch(self._log[position].paths[0])
+            self._epochs[position] = self._read_epoch(position)
         return self._epochs[position]
 
-    def _read_epoch(self, path: str) -> int | None:
+    def _read_epoch(self, position: int) -> int | None:
+        path = self._log[position].paths[0]
         where = f"{self._store.uri}/{path}"
         try:
             try:
@@ -252,5 +254,7 @@ class _Epochs:
         except ObjectNotFoundError:
             raise _MovedError from None
         except CorruptionError as error:
-            _log.warning("garbage.log_entry_unreadable", path=path, error=str(error))
+            _log.warning(
+                "garbage.log_entry_unreadable", shard=str(self._shard_id), position=position, error=str(error)
+            )
             return None
