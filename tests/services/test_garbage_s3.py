@@ -63,7 +63,7 @@ def test_main_path(s3_endpoint: S3Endpoint) -> None:
     for shard in table.status().shards:
         log, versions, directories = stored(store, shard.shard_id)
         assert (len(log), directories) == (4, [])
-        assert len(versions) <= 3
+        assert len(versions) <= 4
     process_cache().clear()
     assert rows(weir.open(uri, storage_options=options)) == dict.fromkeys(range(16), "new")
     with pytest.raises(SnapshotExpiredError):
