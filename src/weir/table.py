@@ -624,9 +624,10 @@ class Table:
     ) -> GarbageReport:
         """Delete what nobody needs any more: merged generations, covered log entries, old manifests.
 
-        A call marks what is garbage, and deletes what an earlier call has marked at least a horizon
-        before and is garbage still. So it takes two calls to delete something; run it from a timer.
-        Safe to run beside everything else, twice at once, and again after it was killed.
+        Lance MemWAL spec, "Garbage Collector". A call marks what is garbage, and deletes what an earlier
+        call has marked at least a horizon before and is garbage still (invariant I9). So it takes two
+        calls to delete something; run it from a timer. Safe to run beside everything else, twice at once,
+        and again after it was killed.
 
         Parameters
         ----------
@@ -658,7 +659,27 @@ class Table:
         ConflictError
             If other collections or flushes got in the way of every attempt.
         CorruptionError
-            If something that says what is needed cannot be read.
+            If something that says what is needed cannot be read. Nothing was deleted.
+        StorageError
+            If the store failed. What has been deleted was garbage; call it again.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> from datetime import timedelta
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+        >>> table = weir.create(tempfile.mkdtemp() + "/t", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     for n in range(3):
+        ...         _ = writer.upsert([{"id": n}])
+        >>> _ = table.merge()
+        >>> for item in table.collect_garbage(dry_run=True).items:
+        ...     print(item.objects, item.kind, "-", item.reason)
+        7 generation - merged, and no manifest lists it
+        3 log entries - covered by generations that are merged, up to position 4
+        >>> marked = table.collect_garbage(timedelta(0))
+        >>> table.collect_garbage(timedelta(0)).deleted_objects >= marked.waiting_objects
+        True
         """
         return collect_garbage(
             self._base,
