@@ -28,13 +28,14 @@ collected, and the sleeper learns from it that it is fenced. No other entry is n
 
 Guards are kept for the fence horizon, by the time stamp of the object, and the guard of the newest epoch
 for good. After that, Weir's writers are stopped in another way: a writer knows since when its next
-position was certainly free, by a clock that counts sleep. An append that comes back later than
-:data:`~weir.shard.collected.MAX_UNCERTAIN_SECONDS` after that, or after an append whose answer was lost,
-is not acknowledged before the newest manifest has shown that its position is not covered. Positions are
-only collected when they are covered, and coverage never goes back, so an uncovered position was never
-collected, and the append was in its place. The fence horizon is far longer than that limit. What a
-refused writer has left at such a position lies below ``replay_after_wal_entry_position``, where nobody
-looks, and is collected as any other covered entry.
+position was certainly free, by a clock that counts sleep. If that is longer ago than
+:data:`~weir.shard.collected.MAX_UNCERTAIN_SECONDS`, or if its last append may have been made although its
+answer was lost, it looks at the newest manifest before it appends, and refuses if the epoch is not its own
+any more. If the append itself comes back that late, it looks once more, and does not acknowledge a position
+that is covered: positions are only collected when they are covered, and coverage never goes back, so an
+uncovered position was never collected, and the append was in its place. The fence horizon is far longer
+than that limit. What such an append has left lies below ``replay_after_wal_entry_position``, where nobody
+looks, and is collected like a fence entry, since it may look like one.
 
 A claim that sleeps between raising the epoch and writing its fence may find the fence's place collected
 too. Only a claim with a higher epoch can have covered it, so the claim looks at the newest epoch once its
