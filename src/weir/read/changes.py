@@ -15,6 +15,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pyarrow as pa
+import xxhash
 
 from weir.errors import InputError, OptionError, SnapshotExpiredError
 from weir.format.snapshot_token import ShardCut, SnapshotToken
@@ -238,7 +239,7 @@ class ChangeFeed:
         wholes = self._wholes(end, cut)
         until = arrived(self._token, end)
         if max_rows is not None:
-            limited = _limited(wholes, max_rows)
+            limited = _limited(wholes, max_rows, self._token)
             if {one.shard_id: one.position for one in limited} != {
                 one.shard_id: one.position for one in wholes.values()
             }:
@@ -399,14 +400,17 @@ def open_feed(
     return ChangeFeed(source, start.token, end, options, start.consumer)
 
 
-def _limited(wholes: Mapping[UUID, ChangeRange], max_rows: int) -> list[ChangeRange]:
+def _limited(wholes: Mapping[UUID, ChangeRange], max_rows: int, since: SnapshotToken) -> list[ChangeRange]:
     """Return as much of some ranges as has at most so many rows."""
-    # Who is furthest behind comes first, so that no shard waits for ever behind busier ones.
-    behind = sorted(wholes.values(), key=lambda one: (one.begin.position - one.position, one.shard_id))
-    admitted = admit({one.shard_id: _counts(one) for one in behind}, max_rows)
+    # Who comes first gets a large entry through. That is another shard for every place, as if by chance,
+    # and the same one whenever the place is asked about again.
+    by_turn = sorted(wholes)
+    first = xxhash.xxh32_intdigest(str(since).encode()) % max(len(by_turn), 1)
+    turns = [wholes[shard_id] for shard_id in by_turn[first:] + by_turn[:first]]
+    admitted = admit({one.shard_id: _counts(one) for one in turns}, max_rows)
     return [
-        replace(whole, position=admitted[shard_id].position, rows=admitted[shard_id].rows)
-        for shard_id, whole in sorted(wholes.items())
+        replace(wholes[shard_id], position=admitted[shard_id].position, rows=admitted[shard_id].rows)
+        for shard_id in by_turn
         if shard_id in admitted
     ]
 

@@ -21,6 +21,7 @@ from weir.format import feed_consumer
 from weir.format.feed_consumer import CONSUMERS, FeedConsumer, consumer_path
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
+from weir.logs import get_logger
 from weir.read.roots import consumer_root
 from weir.storage.interface import ObjectStore
 
@@ -32,6 +33,8 @@ __all__ = [
     "read_consumer",
     "refuse_overdue",
 ]
+
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -74,6 +77,7 @@ class StoredConsumer:
                     hint="Open its feed again, or use another name",
                 ) from error
             return found
+        _log.info("feed.consumer_created", consumer=consumer.name, max_age=str(consumer.max_age))
         return cls(store, consumer, None, {consumer.write_id})
 
     def acknowledge(self, token: SnapshotToken) -> None:
@@ -176,6 +180,7 @@ def consumer_names(store: ObjectStore) -> list[str]:
 def drop_consumer(store: ObjectStore, name: str) -> None:
     """Forget a consumer, so that nothing is kept for it. One that does not exist is no error."""
     store.delete([consumer_path(name)])
+    _log.info("feed.consumer_dropped", consumer=name)
 
 
 def overdue(consumer: FeedConsumer, newest: Iterable[ShardManifest], now: datetime) -> str | None:
