@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pyarrow as pa
 
 from weir.cli.json_text import from_json_type
 from weir.errors import KeyValueError, OptionError
 
-__all__ = ["parse_keys", "parse_names", "parse_storage_options"]
+__all__ = ["parse_duration", "parse_keys", "parse_names", "parse_storage_options"]
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_names(text: str, option: str) -> list[str]:
@@ -31,6 +36,32 @@ def parse_names(text: str, option: str) -> list[str]:
     if not all(names):
         raise OptionError(f"names with commas between them are wanted, got {text!r}", where=option)
     return names
+
+
+def parse_duration(text: str, option: str) -> timedelta:
+    """Return the length of time in a text such as ``90s``, ``15m``, ``1.5h`` or ``7d``.
+
+    Raises
+    ------
+    OptionError
+        If it is none, or longer than can be counted.
+
+    Examples
+    --------
+    >>> parse_duration("1.5h", "retain")
+    datetime.timedelta(seconds=5400)
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is not None:
+        try:
+            return timedelta(**{_UNITS[found[2]]: float(found[1])})
+        except OverflowError:
+            pass
+    raise OptionError(
+        f"a length of time is wanted, got {text!r:.40}",
+        where=option,
+        hint="Write a number and one of ms, s, m, h and d, such as 15m",
+    )
 
 
 def parse_storage_options(texts: Sequence[str]) -> dict[str, str]:
