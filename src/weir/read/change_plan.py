@@ -27,17 +27,14 @@ class ChangePlan:
         The place to end at: where the next plan begins.
     ranges : tuple of ChangeRange
         What to read.
+    rows : int, optional
+        How many changes there are, if they were counted: with a limit they are.
     """
 
     since: SnapshotToken
     until: SnapshotToken
     ranges: tuple[ChangeRange, ...]
-
-    @property
-    def rows(self) -> int | None:
-        """How many changes there are; None if they were not counted."""
-        counts = [one.rows for one in self.ranges]
-        return None if None in counts else sum(count for count in counts if count is not None)
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +100,7 @@ def split(whole: ChangeRange, entries: int | None) -> Iterator[ChangeRange]:
     begin = whole.begin
     while begin.position < whole.position:
         end = min(begin.position + entries, whole.position)
-        rows = whole.rows if begin is whole.begin and end == whole.position else None
-        yield replace(whole, begin=begin, position=end, rows=rows)
+        yield replace(whole, begin=begin, position=end)
         begin = replace(begin, position=end)
 
 

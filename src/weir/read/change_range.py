@@ -84,8 +84,6 @@ class ChangeRange:
         The place to begin after.
     position : int
         The last log position that belongs to it.
-    rows : int, optional
-        How many changes there are, if they were counted.
     batch_rows : int
         Rows after which a batch ends.
     base : BaseTable, optional
@@ -97,7 +95,6 @@ class ChangeRange:
     source: ChangeSource = field(repr=False)
     begin: ShardCut
     position: int
-    rows: int | None
     batch_rows: int
     base: BaseTable | None
     newest: ShardManifest | None = field(repr=False)

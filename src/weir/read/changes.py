@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
@@ -238,17 +238,14 @@ class ChangeFeed:
         assert end is not None
         wholes = self._wholes(end, cut)
         until = arrived(self._token, end)
+        rows = None
         if max_rows is not None:
-            limited = _limited(wholes, max_rows, self._token)
-            if {one.shard_id: one.position for one in limited} != {
-                one.shard_id: one.position for one in wholes.values()
-            }:
-                until = self._place_after(limited, cut)
-            parts = limited
-        else:
-            parts = list(wholes.values())
-        ranges = tuple(one for part in parts for one in split(part, range_entries))
-        return ChangePlan(self._token, until, ranges)
+            limited, rows = _limited(wholes, max_rows, self._token)
+            if limited != wholes:
+                until = self._place_after(limited.values(), cut)
+            wholes = limited
+        ranges = tuple(one for whole in wholes.values() for one in split(whole, range_entries))
+        return ChangePlan(self._token, until, ranges, rows)
 
     def latest(self) -> SnapshotToken:
         """Return the place after everything that is committed now. No row is read.
@@ -324,11 +321,11 @@ class ChangeFeed:
             if begin.position < limit.position:
                 newest = None if cut is None else cut.manifests.get(limit.shard_id)
                 found[limit.shard_id] = ChangeRange(
-                    self._source.table, begin, limit.position, None, options.batch_rows, base, newest
+                    self._source.table, begin, limit.position, options.batch_rows, base, newest
                 )
         return found
 
-    def _place_after(self, ranges: list[ChangeRange], cut: Cut | None) -> SnapshotToken:
+    def _place_after(self, ranges: Iterable[ChangeRange], cut: Cut | None) -> SnapshotToken:
         """Return the place after some ranges, which end before everything is read."""
         place = self._token.unpinned()
         for one in ranges:
@@ -400,19 +397,22 @@ def open_feed(
     return ChangeFeed(source, start.token, end, options, start.consumer)
 
 
-def _limited(wholes: Mapping[UUID, ChangeRange], max_rows: int, since: SnapshotToken) -> list[ChangeRange]:
-    """Return as much of some ranges as has at most so many rows."""
+def _limited(
+    wholes: Mapping[UUID, ChangeRange], max_rows: int, since: SnapshotToken
+) -> tuple[dict[UUID, ChangeRange], int]:
+    """Return as much of some ranges as has at most so many rows, and how many there are."""
     # Who comes first gets a large entry through. That is another shard for every place, as if by chance,
     # and the same one whenever the place is asked about again.
-    by_turn = sorted(wholes)
+    by_turn = list(wholes)
     first = xxhash.xxh32_intdigest(str(since).encode()) % max(len(by_turn), 1)
-    turns = [wholes[shard_id] for shard_id in by_turn[first:] + by_turn[:first]]
-    admitted = admit({one.shard_id: _counts(one) for one in turns}, max_rows)
-    return [
-        replace(wholes[shard_id], position=admitted[shard_id].position, rows=admitted[shard_id].rows)
-        for shard_id in by_turn
+    turns = by_turn[first:] + by_turn[:first]
+    admitted = admit({shard_id: _counts(wholes[shard_id]) for shard_id in turns}, max_rows)
+    limited = {
+        shard_id: replace(whole, position=admitted[shard_id].position)
+        for shard_id, whole in wholes.items()
         if shard_id in admitted
-    ]
+    }
+    return limited, sum(one.rows for one in admitted.values())
 
 
 def _counts(whole: ChangeRange) -> Iterator[tuple[int, int]]:
