@@ -18,8 +18,11 @@ import weir
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import ConflictError, OptionError, SnapshotExpiredError
+from weir.format import wal_entry
+from weir.format.wal_entry import WalEntryHeader, wal_schema
 from weir.read import changes
 from weir.read.tokens import live_roots
+from weir.shard.wal import Wal
 from weir.storage.counting import CountingStore
 from weir.storage.open import open_store
 from weir.table import Table
@@ -168,8 +171,12 @@ def test_a_consumer_that_waits_is_not_taken_for_one_that_is_gone(table: weir.Tab
     list(feed)
     feed.commit()
     list(idle)
-    for _ in range(8):
+    wal = Wal(store, feed.token.shards[0].shard_id, namespace="another")
+    end = feed.token.shards[0].position
+    for number in range(1, 9):
         time.sleep(0.1)
+        # A log goes on without changes: each claim of the shard leaves a fence there.
+        wal.append(end + number, wal_entry.encode(WalEntryHeader(number + 1, fence=True), wal_schema(SCHEMA)))
         assert list(feed) == []
         # What it was given and has not acknowledged, it does not wait for.
         assert list(idle) == []

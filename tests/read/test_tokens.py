@@ -505,6 +505,11 @@ def test_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
         **dict.fromkeys(range(5), ("second", "upsert", "first")),
         8: (None, "delete", "first"),
     }
+    plan = elsewhere.changes(token, max_rows=2).plan()
+    assert plan.rows is not None
+    assert 0 < plan.rows == sum(one.to_table().num_rows for one in plan.ranges) <= 3
+    rest = elsewhere.changes(plan.until, follow=True, timeout=timedelta(0))
+    assert sum(change.rows.num_rows for change in rest) == 6 - plan.rows
     feed = elsewhere.changes(consumer="one", before=True)
     assert sum(change.rows.num_rows for change in feed) == 6
     feed.commit()

@@ -165,6 +165,7 @@ class ChangeFeed:
         self._until = until
         self._options = options
         self._consumer = consumer
+        self._is_acknowledged = True
         self._stopped = threading.Event()
 
     @property
@@ -195,12 +196,13 @@ class ChangeFeed:
             for part in plan.ranges:
                 for changes in part.batches():
                     self._token = with_cut(self._token, changes.reached)
+                    self._is_acknowledged = False
                     yield ChangeBatch(
                         part.shard_id, changes.position, changes.epoch, changes.rows, self._token
                     )
                     waiting_since = time.monotonic()
             self._token = arrived(self._token, plan.until)
-            if self._consumer is not None:
+            if self._consumer is not None and self._is_acknowledged:
                 self._consumer.renew(self._token)
             if not self._options.follow or not self._has_more(waiting_since):
                 return
@@ -289,6 +291,7 @@ class ChangeFeed:
             )
         if token is None:
             self._consumer.acknowledge(self._token)
+            self._is_acknowledged = True
             return
         place = as_token(token, self._source.table.table, where="token").unpinned()
         if self._options.before:
@@ -303,6 +306,7 @@ class ChangeFeed:
                     hint="What is acknowledged cannot be taken back; drop the consumer to begin anew",
                 )
         self._consumer.acknowledge(place)
+        self._is_acknowledged = _positions(place) == _positions(self._token)
 
     def stop(self) -> None:
         """Follow no longer: an iteration that waits ends, and one that reads ends when it has caught up.

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from uuid import UUID
 
 from weir.errors import (
     ConflictError,
@@ -91,7 +90,7 @@ class StoredConsumer:
         self.change(replace(self.consumer, token=token.unpinned(), updated_at=datetime.now(UTC)))
 
     def renew(self, token: SnapshotToken) -> None:
-        """Say that the consumer is alive and waits for changes, if ``token`` is all it has acknowledged.
+        """Say that the consumer is alive and waits for changes: up to ``token`` it has acknowledged all.
 
         Without this, a consumer of a table that nobody writes to would fall silent for too long. Stored
         no more often than four times within its limit.
@@ -101,10 +100,9 @@ class StoredConsumer:
         ConflictError
             As for :meth:`acknowledge`.
         """
-        now = datetime.now(UTC)
         consumer = self.consumer
-        if _places(token) == _places(consumer.token) and now - consumer.updated_at > consumer.max_age / 4:
-            self.change(replace(consumer, updated_at=now))
+        if datetime.now(UTC) - consumer.updated_at > consumer.max_age / 4:
+            self.acknowledge(token)
 
     def change(self, changed: FeedConsumer) -> None:
         """Replace what is stored, unless somebody else has done so."""
@@ -138,11 +136,6 @@ class StoredConsumer:
                 hint="Let one process at a time read for a consumer, and open the feed again",
             )
         self.consumer, self.version = found.consumer, found.version
-
-
-def _places(token: SnapshotToken) -> dict[UUID, int]:
-    """Return how far a token has come in every shard."""
-    return {cut.shard_id: cut.position for cut in token.shards if cut.position}
 
 
 def read_consumer(store: ObjectStore, name: str) -> StoredConsumer | None:
