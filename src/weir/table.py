@@ -23,9 +23,10 @@ from weir.format.snapshot_token import SnapshotToken
 from weir.format.wal_entry import wal_schema
 from weir.read.as_of import TokenReader
 from weir.read.change_range import ChangeSource
-from weir.read.changes import ChangeFeed, ConsumerTerms, FeedOptions, FeedSource, open_feed
+from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
 from weir.read.consumers import drop_consumer
 from weir.read.cut import CutTaker
+from weir.read.feed_options import FeedOptions
 from weir.read.filters import check_filter
 from weir.read.keys import KeySet
 from weir.read.lookup import get_rows

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from uuid import UUID
 
 import pyarrow as pa
@@ -26,12 +25,13 @@ from weir.read.change_rows import change_schema, check_names
 from weir.read.consumers import StoredConsumer
 from weir.read.cut import Cut, CutTaker
 from weir.read.expiry import changes_gone, check_state
+from weir.read.feed_options import FeedOptions, check_count
 from weir.read.feed_start import EARLIEST, ConsumerTerms, find_start
 from weir.read.history import state_token
 from weir.read.tokens import as_token
 from weir.shard.wal import Wal
 
-__all__ = ["EARLIEST", "ChangeBatch", "ChangeFeed", "ConsumerTerms", "FeedOptions", "FeedSource", "open_feed"]
+__all__ = ["EARLIEST", "ChangeBatch", "ChangeFeed", "ConsumerTerms", "FeedSource", "open_feed"]
 
 _FULL_LOOK_SECONDS = 60.0
 """How long a feed that follows goes by probes of the logs alone."""
@@ -81,54 +81,6 @@ class FeedSource:
     table: ChangeSource
     cuts: CutTaker
     states: TokenReader
-
-
-@dataclass(frozen=True, slots=True)
-class FeedOptions:
-    """How a feed is read.
-
-    Parameters
-    ----------
-    before : bool
-        Whether to yield the rows before the changes.
-    batch_rows : int
-        Rows after which a batch ends.
-    max_rows : int, optional
-        Rows that an iteration takes at a time.
-    follow : bool
-        Whether an iteration waits for more instead of ending.
-    poll : timedelta
-        How long to wait before looking again.
-    timeout : timedelta, optional
-        How long to wait for a change at all.
-    """
-
-    before: bool = False
-    batch_rows: int = 65_536
-    max_rows: int | None = None
-    follow: bool = False
-    poll: timedelta = timedelta(seconds=1)
-    timeout: timedelta | None = None
-
-    def __post_init__(self) -> None:
-        """Check what was passed."""
-        _check_count(self.batch_rows, "batch_rows")
-        if self.max_rows is not None:
-            _check_count(self.max_rows, "max_rows")
-        if not isinstance(self.poll, timedelta) or self.poll <= timedelta(0):
-            raise OptionError(f"poll must be a timedelta above 0, got {self.poll!r}", where="poll")
-        if self.timeout is None:
-            return
-        if not isinstance(self.timeout, timedelta) or self.timeout < timedelta(0):
-            raise OptionError(
-                f"timeout must be a timedelta of at least 0, got {self.timeout!r}", where="timeout"
-            )
-        if not self.follow:
-            raise OptionError(
-                "timeout is how long a feed waits, and this one does not",
-                where="timeout",
-                hint="Pass follow=True",
-            )
 
 
 class ChangeFeed:
@@ -230,11 +182,11 @@ class ChangeFeed:
             If garbage collection has removed what is to be read.
         """
         if range_entries is not None:
-            _check_count(range_entries, "range_entries")
+            check_count(range_entries, "range_entries")
         if max_rows is None:
             max_rows = self._options.max_rows
         else:
-            _check_count(max_rows, "max_rows")
+            check_count(max_rows, "max_rows")
         cut = None if self._until is not None else self._source.cuts.take(across_shards=False)
         end = self._until if cut is None else cut.token()
         assert end is not None
@@ -437,8 +389,3 @@ def _positions(token: SnapshotToken) -> dict[UUID, int]:
 def _position(token: SnapshotToken, shard_id: UUID) -> int:
     cut: ShardCut | None = token.cut_of(shard_id)
     return 0 if cut is None else cut.position
-
-
-def _check_count(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}", where=name)
