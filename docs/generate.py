@@ -21,6 +21,8 @@ from weir import errors
 from weir.cli.commands import app
 from weir.config import WriterOptions
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.read.change_plan import ChangePlan
+from weir.read.change_range import ChangeRange, ShardChanges
 from weir.read.changes import ChangeBatch, ChangeFeed
 from weir.read.scan import Scan
 from weir.read.snapshot import Consistency
@@ -186,7 +188,7 @@ def _results() -> str:
 
 
 def _changes() -> str:
-    kinds = (ChangeFeed, ChangeBatch, SnapshotToken, ShardCut)
+    kinds = (ChangeFeed, ChangeBatch, ChangePlan, ChangeRange, ShardChanges, SnapshotToken, ShardCut)
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
 

@@ -22,9 +22,11 @@ from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
 from weir.format.wal_entry import wal_schema
 from weir.read.as_of import TokenReader
+from weir.read.change_range import ChangeSource
 from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
 from weir.read.consumers import drop_consumer
 from weir.read.cut import CutTaker
+from weir.read.feed_options import FeedOptions
 from weir.read.filters import check_filter
 from weir.read.keys import KeySet
 from weir.read.lookup import get_rows
@@ -497,6 +499,10 @@ class Table:
         until: SnapshotToken | str | None = None,
         before: bool = False,
         consumer: str | None = None,
+        follow: bool = False,
+        poll: timedelta = timedelta(seconds=1),
+        timeout: timedelta | None = None,
+        max_rows: int | None = None,
         batch_rows: int = 65_536,
         max_age: timedelta | None = None,
         max_wal_entries: int | None = None,
@@ -519,12 +525,23 @@ class Table:
             A name under which storage keeps how far the feed has been acknowledged with
             :meth:`~weir.read.changes.ChangeFeed.commit`, and keeps what comes after it from being
             collected. It is made when it does not exist; :meth:`drop_consumer` forgets it.
+        follow : bool
+            Whether an iteration that has caught up waits for more, instead of ending. Default False.
+        poll : timedelta
+            How long a feed that follows waits before it looks again: one listing, and a probe per
+            shard. Default 1 second.
+        timeout : timedelta, optional
+            How long a feed that follows waits for a change before its iteration ends. Default: for ever.
+        max_rows : int, optional
+            The most rows of an iteration; the next one goes on. The shards take turns, and a log entry
+            is never split, so that a single entry may have more. A feed that follows takes so many at a
+            time, and no shard waits behind a busy one. Default: no limit, shard after shard.
         batch_rows : int
-            Rows after which a batch ends. The rows of one log entry are never split, so a batch may
-            have more. Default 65,536.
+            Rows after which a batch ends, as it does after 64 MiB. The rows of one log entry are never
+            split, so a batch may have more. Default 65,536.
         max_age : timedelta, optional
-            How long the consumer may go without acknowledging anything before nothing is kept for
-            it any more. Default: as before, at first 7 days.
+            How long the consumer may go without acknowledging what it was given before nothing is
+            kept for it any more. Default: as before, at first 7 days.
         max_wal_entries : int, optional
             How many log entries may be kept for the consumer before nothing is. Default: as before,
             at first 1,000,000.
@@ -562,16 +579,14 @@ class Table:
         [{'id': 1, 'name': 'Ada', '_op': 'upsert', '_position': 2, '_before': None},
          {'id': 1, 'name': None, '_op': 'delete', '_position': 3, '_before': {'id': 1, 'name': 'Ada'}}]
         """
+        table = ChangeSource(self._store, self._base.identity, self.schema, self.primary_key)
         return open_feed(
-            FeedSource(
-                self._store, self._cuts, self._states, self._base.identity, self.schema, self.primary_key
-            ),
+            FeedSource(table, self._cuts, self._states),
             since,
             until,
-            before=before,
+            FeedOptions(before, batch_rows, max_rows, follow, poll, timeout),
             consumer=consumer,
             terms=ConsumerTerms(max_age, max_wal_entries),
-            batch_rows=batch_rows,
         )
 
     def drop_consumer(self, name: str) -> None:

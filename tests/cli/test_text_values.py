@@ -76,7 +76,7 @@ def test_a_length_of_time_has_a_unit(text: str, length: timedelta) -> None:
     assert parse_duration(text, "horizon") == length
 
 
-@pytest.mark.parametrize("text", ["", "15", "m", "-1h", "1 week", "1h x", "1e9d", f"{10**12}d"])
+@pytest.mark.parametrize("text", ["", "15", "m", "-1h", "1 week", "1h x", "٣s", "1e9d", f"{10**12}d"])
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_duration(text, "horizon")

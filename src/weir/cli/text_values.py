@@ -15,8 +15,8 @@ from weir.errors import KeyValueError, OptionError
 
 __all__ = ["parse_duration", "parse_keys", "parse_names", "parse_storage_options"]
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_PART_OF_DURATION = r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*"
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_PART_OF_DURATION = r"\s*(\d+(?:\.\d+)?)\s*(ms|[smhd])\s*"
 
 
 def parse_names(text: str, option: str) -> list[str]:
@@ -52,7 +52,7 @@ def parse_duration(text: str, option: str) -> timedelta:
     datetime.timedelta(seconds=5400)
     """
     try:
-        if re.fullmatch(f"({_PART_OF_DURATION})+", text):
+        if re.fullmatch(f"({_PART_OF_DURATION})+", text, re.ASCII):
             parts = re.findall(_PART_OF_DURATION, text)
             return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
     except OverflowError:
@@ -60,7 +60,7 @@ def parse_duration(text: str, option: str) -> timedelta:
     raise OptionError(
         f"a length of time is a number with a unit, got {text!r}",
         where=option,
-        hint="Units are s, m, h and d: 90s, 15m, 36h, 7d",
+        hint="Units are ms, s, m, h and d: 90s, 15m, 36h, 7d",
     )
 
 
