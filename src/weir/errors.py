@@ -8,11 +8,14 @@
     │   ├── KeyValueError                 a primary key is missing or null
     │   ├── FilterError                   a filter does not parse or does not fit the schema
     │   ├── ShardingError                 a shard spec or transform is invalid
+    │   ├── IndexDefinitionError          an index cannot be made on that column with those parameters
     │   ├── OptionError                   an option is unknown or out of range
     │   └── UriError                      a location cannot be understood
     ├── TableError
     │   ├── TableNotFoundError (FileNotFoundError)
-    │   └── TableExistsError (FileExistsError)
+    │   ├── TableExistsError (FileExistsError)
+    │   ├── IndexNotFoundError            the table has no index of that name
+    │   └── IndexExistsError              the table has an index of that name already
     ├── WriterError
     │   ├── FencedError                   another writer has claimed the shard
     │   ├── LeaseHeldError                another writer holds a live lease on the shard
@@ -40,6 +43,9 @@ __all__ = [
     "CorruptionError",
     "FencedError",
     "FilterError",
+    "IndexDefinitionError",
+    "IndexExistsError",
+    "IndexNotFoundError",
     "InputError",
     "KeyValueError",
     "LeaseHeldError",
@@ -122,6 +128,10 @@ class ShardingError(InputError):
     """A shard spec or transform is invalid for the table."""
 
 
+class IndexDefinitionError(InputError):
+    """An index cannot be made on that column, or not with those parameters."""
+
+
 class OptionError(InputError):
     """An option is unknown or out of range."""
 
@@ -140,6 +150,14 @@ class TableNotFoundError(TableError, FileNotFoundError):
 
 class TableExistsError(TableError, FileExistsError):
     """A table exists already at the location."""
+
+
+class IndexNotFoundError(TableError):
+    """The table has no index of that name."""
+
+
+class IndexExistsError(TableError):
+    """The table has an index of that name already."""
 
 
 class WriterError(WeirError):
