@@ -9,6 +9,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.dataset import Index
+from lance.indices import IndexSegment
 
 from weir.errors import IndexDefinitionError
 from weir.indexing.build import build_index, build_segment
@@ -104,7 +106,9 @@ def test_a_segment_over_new_fragments(tmp_path: Path, definition: IndexDefinitio
     assert before.definition is not None
     dataset = lance.write_dataset(rows(ROWS, 300), tmp_path / "table", mode="append")
     dataset = lance.write_dataset(rows(ROWS + 300, 300), tmp_path / "table", mode="append")
-    segments = [build_segment(dataset, before.definition, [number], model_of(dataset)) for number in (1, 2)]
+    segments: list[IndexSegment | Index] = [
+        build_segment(dataset, before.definition, [number], model_of(dataset)) for number in (1, 2)
+    ]
     assert describe_indexes(dataset) == (before,)
     dataset.commit_existing_index_segments("one", definition.column, segments)
     (after,) = describe_indexes(lance.dataset(tmp_path / "table"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -50,6 +50,13 @@ class ExistingIndex:
     segments: tuple[str, ...]
     fragment_ids: frozenset[int]
     num_rows: int
+
+    def declared_with(self, parameters: Mapping[str, Any]) -> ExistingIndex:
+        """Return it with parameters that the library does not keep added to its definition."""
+        if self.definition is None:
+            return self
+        every = MappingProxyType({**self.definition.parameters, **parameters})
+        return replace(self, definition=replace(self.definition, parameters=every))
 
 
 def describe_indexes(dataset: lance.LanceDataset) -> tuple[ExistingIndex, ...]:

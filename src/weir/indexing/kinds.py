@@ -6,7 +6,9 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-__all__ = ["IndexKind", "is_vector"]
+from weir.errors import IndexDefinitionError
+
+__all__ = ["IndexKind", "as_kind", "is_vector"]
 
 
 class IndexKind(StrEnum):
@@ -90,6 +92,28 @@ _OF_LIBRARY = {
 }
 
 
+def as_kind(name: str | IndexKind) -> IndexKind:
+    """Return the kind of a name, in capitals or not.
+
+    Raises
+    ------
+    IndexDefinitionError
+        If there is no such kind.
+
+    Examples
+    --------
+    >>> as_kind("bitmap"), as_kind("FTS")
+    (<IndexKind.BITMAP: 'BITMAP'>, <IndexKind.INVERTED: 'INVERTED'>)
+    """
+    upper = str(name).upper()
+    try:
+        return IndexKind("INVERTED" if upper == "FTS" else upper)
+    except ValueError:
+        raise IndexDefinitionError(
+            f"there is no kind of index {name!r}", where="kind", hint=f"The kinds are {', '.join(IndexKind)}"
+        ) from None
+
+
 def is_vector(type: pa.DataType) -> bool:
     """Whether a column of this type holds vectors that can be searched.
 
@@ -98,19 +122,18 @@ def is_vector(type: pa.DataType) -> bool:
     >>> is_vector(pa.list_(pa.float32(), 128)), is_vector(pa.list_(pa.float32()))
     (True, False)
     """
-    return pa.types.is_fixed_size_list(type) and (
+    return bool(pa.types.is_fixed_size_list(type)) and bool(
         pa.types.is_floating(type.value_type) or type.value_type == pa.uint8()
     )
 
 
 def _is_text(type: pa.DataType) -> bool:
-    return pa.types.is_string(type) or pa.types.is_large_string(type)
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def _is_plain(type: pa.DataType) -> bool:
-    return (
-        _is_text(type)
-        or pa.types.is_integer(type)
+    return _is_text(type) or bool(
+        pa.types.is_integer(type)
         or pa.types.is_floating(type)
         or pa.types.is_boolean(type)
         or pa.types.is_date(type)
