@@ -42,7 +42,9 @@ from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot,
 from weir.read.tokens import as_token, release_token, take_token
 from weir.rows import RowInput, as_key_table
 from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD, CatchUpReport, catch_up_indexes
+from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT, CompactReport, compact
 from weir.services.garbage import DEFAULT_HORIZON, GarbageReport, collect_garbage
+from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
@@ -839,6 +841,67 @@ class Table:
             names=names,
             retrain_imbalance_threshold=retrain_imbalance_threshold,
             on_progress=on_progress,
+        )
+
+    def compact(
+        self,
+        *,
+        rows_per_fragment: int = DEFAULT_ROWS_PER_FRAGMENT,
+        max_deleted: float = 0.1,
+        runner: Runner | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> CompactReport:
+        """Rewrite the base table's small fragments, and those with many deleted rows, into large ones.
+
+        May run beside everything else. What a merge changes meanwhile is left for the next time.
+
+        Parameters
+        ----------
+        rows_per_fragment : int
+            Rows to make fragments of. Default 1,048,576.
+        max_deleted : float
+            Share of a fragment's rows that may be deleted before it is rewritten. Default 0.1.
+        runner : Runner, optional
+            Writes the new fragments. Default: threads of this process.
+        on_progress : callable, optional
+            Called with (rewrites done, rewrites in all).
+
+        Raises
+        ------
+        OptionError
+            If an option is out of range.
+        """
+        return compact(
+            self._base,
+            runner or ThreadRunner(),
+            rows_per_fragment=rows_per_fragment,
+            max_deleted=max_deleted,
+            on_progress=on_progress,
+        )
+
+    def maintain(
+        self, *, horizon: timedelta = DEFAULT_HORIZON, runner: Runner | None = None
+    ) -> MaintenanceReport:
+        """Merge, compact, let the indexes catch up, and collect garbage: one round of each.
+
+        Parameters
+        ----------
+        horizon : timedelta
+            How long what is not needed any more stays after it was marked. Default 15 minutes.
+        runner : Runner, optional
+            Executes the tasks. Default: threads of this process.
+
+        Returns
+        -------
+        MaintenanceReport
+            What each of them did.
+        """
+        runner = runner or ThreadRunner()
+        return MaintenanceReport(
+            merge=self.merge(runner=runner),
+            compact=self.compact(runner=runner),
+            indexes=self.catch_up_indexes(runner=runner),
+            garbage=self.collect_garbage(horizon=horizon, runner=runner),
         )
 
     def status(self) -> TableStatus:

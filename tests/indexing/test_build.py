@@ -72,7 +72,7 @@ def model_of(dataset: lance.LanceDataset) -> Any:
     assert index.definition is not None
     if not index.definition.kind.is_vector:
         return None
-    return read_vector_model(dataset, index.name, index.definition.kind, index.segments[0])
+    return read_vector_model(dataset, index.name, index.definition.kind, index.segments[0].uuid)
 
 
 def labelled(definition: IndexDefinition) -> str:

@@ -2,26 +2,31 @@
 
 Merged rows are in fragments that no index covers yet; the library searches those by reading them. An
 index is extended by segments over such fragments, which can be built anywhere and are committed
-together. A commit that leaves an index covering every fragment of the version it read makes the
-library record how far merges were in that version, as the Lance MemWAL spec asks of index catch-up.
+together.
+
+How far merges were in a version whose every fragment an index covers is recorded in the MemWAL index, as
+the Lance MemWAL spec asks of index catch-up. The library does so when it commits to the index, and
+forgets it when it compacts, which moves the index along.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import lance
 from lance.dataset import Index
 from lance.indices import IndexSegment
 
+from weir.base.details_commit import update_details
 from weir.base.index_changes import base_indexes
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.table import BaseTable, library_options
 from weir.cache import process_cache
 from weir.errors import ConflictError
+from weir.format.index_details import IndexCatchup, IndexDetails
 from weir.indexing.build import build_index, build_segment
 from weir.indexing.describe import ExistingIndex
 from weir.indexing.vector_model import VectorModel, imbalance, partition_sizes, read_vector_model
@@ -82,6 +87,37 @@ class BuiltSegment:
     segment: Index
 
 
+def record_catchup(base: BaseTable, names: Collection[str]) -> BaseTable:
+    """Record for every index that covers all fragments of a version how far merges were in it.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version.
+    names : collection of str
+        The indexes.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table, with the record.
+    """
+    merged = {one.shard_id: one.generation for one in base.details.merged_generations}
+    current = {
+        index.name
+        for index in base_indexes(base)
+        if index.name in names and not uncovered_fragments(base, index)
+    }
+
+    def record(details: IndexDetails) -> IndexDetails:
+        known = {one.index_name: one for one in details.index_catchup}
+        for name in current:
+            known[name] = known.get(name, IndexCatchup(name)).raised_to(merged)
+        return replace(details, index_catchup=tuple(known[name] for name in sorted(known)))
+
+    return update_details(base, record) if current and merged else base.latest()
+
+
 def uncovered_fragments(base: BaseTable, index: ExistingIndex) -> tuple[int, ...]:
     """Return the fragments of the base table that an index does not cover, ascending."""
     present = {fragment.fragment_id for fragment in base.dataset.get_fragments()}
@@ -100,7 +136,7 @@ def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
     return process_cache().get_or_load(
         ("vector model", base.identity, index.segments),
         lambda: read_vector_model(
-            base.dataset, index.name, kind, index.segments[-1], library_options(base.store)
+            base.dataset, index.name, kind, index.segments[-1].uuid, library_options(base.store)
         ),
         lambda model: model.nbytes,
     )
@@ -108,7 +144,11 @@ def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
 
 def model_imbalance(base: BaseTable, index: ExistingIndex) -> float:
     """Return how many times larger the largest partition is than the smallest that is not empty."""
-    return imbalance(partition_sizes(base.dataset, index.segments, library_options(base.store)))
+    return imbalance(
+        partition_sizes(
+            base.dataset, [segment.uuid for segment in index.segments], library_options(base.store)
+        )
+    )
 
 
 def build_segment_of(task: SegmentTask) -> BuiltSegment:
@@ -165,14 +205,14 @@ def commit_segments(base: BaseTable, index: ExistingIndex, built: Sequence[Built
 
 
 def unite_segments(base: BaseTable, name: str, segments: int) -> BaseTable:
-    """Make one segment of all that an index has, and of the fragments that none covers.
+    """Make one segment of some of an index's, and of the fragments that none covers.
 
     Parameters
     ----------
     name : str
         The index.
     segments : int
-        How many it has. With 0, only a segment over what is not covered is added.
+        How many, the newest. With 0, only a segment over what is not covered is added.
     """
 
     def unite(base: BaseTable, dataset: lance.LanceDataset) -> None:

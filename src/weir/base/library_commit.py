@@ -19,7 +19,11 @@ _MAX_ATTEMPTS = 16
 
 
 def commit_with_library(
-    base: BaseTable, change: Callable[[BaseTable, lance.LanceDataset], None], *, doing: str
+    base: BaseTable,
+    change: Callable[[BaseTable, lance.LanceDataset], None],
+    *,
+    doing: str,
+    attempts: int | None = None,
 ) -> BaseTable:
     """Let ``change`` commit to the newest version of the table.
 
@@ -32,6 +36,8 @@ def commit_with_library(
         again after a conflict, with a newer version. What it raises of Weir's errors passes through.
     doing : str
         What is being done, as the subject of "failed".
+    attempts : int, optional
+        Conflicts after which to give up. Default 16.
 
     Returns
     -------
@@ -45,7 +51,8 @@ def commit_with_library(
     StorageError
         The library failed otherwise.
     """
-    for attempt in range(_MAX_ATTEMPTS):
+    attempts = attempts or _MAX_ATTEMPTS
+    for attempt in range(attempts):
         wait_for_turn(attempt)
         base = base.latest()
         dataset = copy.copy(base.dataset)
@@ -60,7 +67,7 @@ def commit_with_library(
         sync_changes(base.store, base.dataset, dataset)
         return base.latest()
     raise ConflictError(
-        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts at {doing}",
+        f"concurrent commits got in the way of {attempts} attempts at {doing}",
         where=base.uri,
         hint="Run compaction and index builds one after the other",
     )

@@ -13,11 +13,27 @@ import lance
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 
-__all__ = ["ExistingIndex", "describe_indexes"]
+__all__ = ["ExistingIndex", "ExistingSegment", "describe_indexes"]
 
 # What a build takes under another name, or not at all, of what the library reports.
 _NOT_PARAMETERS = {"lance_tokenizer", "document_granularity"}
 _CODE_FEATURES = {"split_identifiers", "split_on_numerics", "preserve_original", "index_operators"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingSegment:
+    """One piece of an index.
+
+    Parameters
+    ----------
+    uuid : str
+        The name of its directory below ``_indices``.
+    fragment_ids : frozenset of int
+        The fragments it covers.
+    """
+
+    uuid: str
+    fragment_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +51,8 @@ class ExistingIndex:
     definition : IndexDefinition or None
         How to build the same index; None if Weir builds none of this kind. It is maintained all the
         same, by Lance.
-    segments : tuple of str
-        The uuids of its segments, oldest first.
-    fragment_ids : frozenset of int
-        The fragments it covers.
+    segments : tuple of ExistingSegment
+        Its pieces, oldest first.
     num_rows : int
         The rows it covers.
     """
@@ -47,9 +61,13 @@ class ExistingIndex:
     column: str
     library_kind: str
     definition: IndexDefinition | None
-    segments: tuple[str, ...]
-    fragment_ids: frozenset[int]
+    segments: tuple[ExistingSegment, ...]
     num_rows: int
+
+    @property
+    def fragment_ids(self) -> frozenset[int]:
+        """The fragments it covers."""
+        return frozenset().union(*(segment.fragment_ids for segment in self.segments))
 
     def declared_with(self, parameters: Mapping[str, Any]) -> ExistingIndex:
         """Return it with parameters that the library does not keep added to its definition."""
@@ -82,8 +100,9 @@ def _existing(dataset: lance.LanceDataset, index: Any) -> ExistingIndex:
         column=column,
         library_kind=index.index_type,
         definition=definition,
-        segments=tuple(str(segment.uuid) for segment in index.segments),
-        fragment_ids=frozenset(one for segment in index.segments for one in segment.fragment_ids),
+        segments=tuple(
+            ExistingSegment(str(segment.uuid), frozenset(segment.fragment_ids)) for segment in index.segments
+        ),
         num_rows=index.num_rows_indexed,
     )
 

@@ -20,6 +20,7 @@ from weir.base.index_upkeep import (
     commit_segments,
     model_imbalance,
     rebuild,
+    record_catchup,
     uncovered_fragments,
     unite_segments,
 )
@@ -161,7 +162,7 @@ def catch_up_indexes(
     for one in rebuilt:
         after = rebuild(after, one.index)
         step()
-    after = _with_few_segments(after, by_name)
+    after = record_catchup(_with_few_segments(after, by_name), by_name)
     report = CatchUpReport(tuple(_reports(after, work)), after.version)
     _log.info(
         "table.indexes_caught_up",
