@@ -1,4 +1,4 @@
-"""Writing a flushed generation: a Lance dataset with its key index and bloom filter.
+"""Writing a flushed generation: a Lance dataset with its indexes, key index, bloom filter and catalog.
 
 Lance MemWAL spec, "Flushed MemTable Storage Layout". The directory has a random name, so an attempt
 that fails leaves an orphan and the retry starts clean; nothing refers to the directory until the
@@ -19,13 +19,14 @@ from lance.file import LanceFileWriter
 
 from weir import failpoint
 from weir.errors import StorageError
-from weir.format import layout, pk_index
+from weir.format import generation_catalog, layout, pk_index
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_worth_building
 from weir.shard.generation_rows import GenerationRows
+from weir.shard.generation_summary import summarize
 from weir.storage.interface import ObjectStore
 from weir.throttle import background
 
@@ -85,11 +86,14 @@ def write_generation(
     with _library_failures(place):
         dataset = _write_rows(place, rows, urgency)
     failpoint.reach("flush.after_data")
-    build_generation_indexes(dataset, [one for one in indexes if is_worth_building(one, rows.num_rows)])
+    built = build_generation_indexes(
+        dataset, [one for one in indexes if is_worth_building(one, rows.num_rows)]
+    )
     failpoint.reach("flush.after_indexes")
     with _library_failures(place):
         _write_key_index(place, keys)
     store.put(f"{place.path}/{layout.BLOOM_FILTER}", BloomFilter.build(hash_keys(keys)).to_bytes())
+    store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(summarize(rows, built)))
     failpoint.reach("flush.after_key_index")
     store.sync(place.path)
     return FlushedGeneration(
