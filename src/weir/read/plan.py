@@ -142,7 +142,7 @@ class DatasetTask:
             text += f" where {self.filter}"
         if self.strategies:
             text += f" by {', '.join(map(str, self.strategies))}"
-        return f"{text}, {len(self.blocked)} rows superseded or deleted"
+        return f"{text}, {_rows(len(self.blocked))} superseded or deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class RowsTask:
 
     def describe(self) -> str:
         """Return one line for people."""
-        return f"{self.label}: {self.rows.num_rows} of {self.considered} rows in memory"
+        return f"{self.label}: {self.rows.num_rows:,} of {_rows(self.considered)} in memory"
 
 
 ScanTask = DatasetTask | RowsTask
@@ -206,7 +206,7 @@ class Pruned:
         """Return one line for people."""
         text = f"pruned {self.label}: {self.reason}"
         if self.rows is not None:
-            text += f", {self.rows:,} rows skipped"
+            text += f", {_rows(self.rows)} skipped"
         if self.nbytes:
             text += f", {self.nbytes:,} bytes"
         return text
@@ -242,3 +242,7 @@ class ScanPlan:
         lines += [f"  {task.describe()}" for task in self.tasks]
         lines += [f"  {one.describe()}" for one in self.pruned]
         return "\n".join(lines)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"

@@ -88,7 +88,7 @@ class ScanPlanner:
             merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
             if merged:
                 pruned.append(
-                    Pruned(f"shard {view.shard_id}, {merged} generations", "merged into the base table")
+                    Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
                 )
             made, dead = self._shard_tasks(base, view, sources, asked)
             tasks += made
@@ -230,6 +230,10 @@ def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
 def _kinds_of_generation(generation: Generation) -> Mapping[str, Collection[str]]:
     catalog = generation.catalog
     return {} if catalog is None else {name: column.kinds for name, column in catalog.columns.items()}
+
+
+def _generations(count: int) -> str:
+    return f"{count} generation{'' if count == 1 else 's'}"
 
 
 def _left_out(where: str, generation: Generation, reason: str) -> Pruned:
