@@ -7,6 +7,7 @@
     │   ├── SchemaError                   a column is missing, unknown, doubled, or of the wrong type
     │   ├── KeyValueError                 a primary key is missing or null
     │   ├── FilterError                   a filter does not parse or does not fit the schema
+    │   ├── QueryError                    a search query cannot be used on the table
     │   ├── ShardingError                 a shard spec or transform is invalid
     │   ├── IndexDefinitionError          an index cannot be made on that column with those parameters
     │   ├── OptionError                   an option is unknown or out of range
@@ -54,6 +55,7 @@ __all__ = [
     "ObjectNotFoundError",
     "OptionError",
     "PreconditionError",
+    "QueryError",
     "SchemaError",
     "ShardSealedError",
     "ShardingError",
@@ -122,6 +124,10 @@ class KeyValueError(InputError):
 
 class FilterError(InputError):
     """A filter does not parse, or names columns or types the table does not have."""
+
+
+class QueryError(InputError):
+    """A search query does not parse, or does not fit the table, its columns or its indexes."""
 
 
 class ShardingError(InputError):

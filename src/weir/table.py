@@ -39,6 +39,8 @@ from weir.read.planner import ScanPlanner, check_columns
 from weir.read.scan import Scan
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
+from weir.read.sql import SqlQuery
+from weir.read.sql_query import Needed
 from weir.read.tokens import as_token, release_token, take_token
 from weir.rows import RowInput, as_key_table
 from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD, CatchUpReport, catch_up_indexes
@@ -679,6 +681,57 @@ class Table:
             on_progress=on_progress,
             fields_to_record=self._sharding.catalog.fields_to_record,
         )
+
+    def sql(
+        self,
+        query: str,
+        *,
+        name: str = "t",
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> SqlQuery:
+        """Query the merged view with SQL, by DataFusion.
+
+        Only the columns that the query needs are read, and only rows that meet its conditions: they
+        use the indexes and catalogs that :meth:`scan` uses. What is read is held in memory.
+
+        Parameters
+        ----------
+        query : str
+            One query, such as ``"SELECT carrier, avg(delay) FROM t GROUP BY carrier"``. Names of columns
+            are taken as they are written, capitals included.
+        name : str
+            What the query calls the table. Default ``"t"``.
+        consistency, at
+            As for :meth:`scan`. A query sees one snapshot, however often it names the table.
+
+        Returns
+        -------
+        SqlQuery
+            Runs on ``.to_table()``, ``.to_batches()`` and ``.to_pandas()``; ``.explain()`` shows what it
+            would read.
+
+        Raises
+        ------
+        QueryError
+            If the query does not parse, is no query, or names what there is not.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("carrier", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/flights", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "carrier": "AA"}, {"id": 2, "carrier": "AA"}])
+        >>> table.sql("SELECT carrier, count(*) AS flights FROM t GROUP BY carrier").to_table().to_pylist()
+        [{'carrier': 'AA', 'flights': 2}]
+        """
+
+        def scan(needed: Needed) -> Scan:
+            columns = needed.columns or None
+            return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=at)
+
+        return SqlQuery(query, self.schema, name, scan)
 
     def create_index(
         self,
