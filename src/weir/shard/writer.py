@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from uuid import UUID
@@ -22,6 +22,7 @@ from weir.errors import BackpressureError, FencedError, StorageError, WeirError,
 from weir.format import wal_entry
 from weir.format.shard_manifest import ShardFieldValue
 from weir.format.wal_entry import WalEntry, WalEntryHeader
+from weir.indexing.generation import GenerationIndex
 from weir.logs import get_logger
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.batch_memory import batch_overhead, joined, owned
@@ -72,6 +73,8 @@ class ShardWriter:
         Bounds the memory of several shards together. Default: one for this shard alone.
     backlog : MergeBacklog, optional
         Bounds the generations that wait for a merge. Default: unbounded.
+    indexes : callable, optional
+        Returns the indexes that generations are to have. Default: none.
     shard_spec_id, shard_fields
         What a new shard's manifest records about which rows it holds.
 
@@ -99,6 +102,7 @@ class ShardWriter:
         heartbeat: Heartbeat | None = None,
         unflushed: UnflushedBytes | None = None,
         backlog: MergeBacklog | None = None,
+        indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
         shard_spec_id: int = 0,
         shard_fields: tuple[ShardFieldValue, ...] = (),
     ) -> None:
@@ -113,6 +117,7 @@ class ShardWriter:
             options.max_unflushed_bytes, timeout=options.backpressure_timeout, where=store.uri
         )
         self._backlog = backlog
+        self._indexes = indexes
         self._overhead = batch_overhead(schema)
         self._wal = Wal(store, shard_id, namespace=namespace)
         lease_terms = lease_terms or LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover)
@@ -459,7 +464,12 @@ class ShardWriter:
                     memtable = self._frozen[0]
                 self.lease.check()
                 published = flush_memtable(
-                    self._store, self._claim, memtable, self._key_columns, urgency=self._urgency
+                    self._store,
+                    self._claim,
+                    memtable,
+                    self._key_columns,
+                    indexes=self._indexes,
+                    urgency=self._urgency,
                 )
                 with self._changed:
                     self._frozen.popleft()
