@@ -162,6 +162,7 @@ def test_a_heartbeat_races_with_take_overs(store: LocalStore) -> None:
     """Whatever the order of swaps: who took last holds, everybody else finds out."""
     taken: list[ShardLease] = []
     lock = threading.Lock()
+    heartbeat = Heartbeat()
 
     def take_over() -> None:
         for _ in range(10):
@@ -170,7 +171,6 @@ def test_a_heartbeat_races_with_take_overs(store: LocalStore) -> None:
             with lock:
                 taken.append(held)
 
-    heartbeat = Heartbeat()
     threads = [threading.Thread(target=take_over) for _ in range(4)]
     for thread in threads:
         thread.start()
