@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,15 +19,7 @@ from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes, delay_seconds
 from weir.storage.local import LocalStore
 
-from .conftest import SHARD, OpenWriter, rows
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.002)
-
+from .conftest import SHARD, OpenWriter, rows, wait_until
 
 # Slowing down
 
