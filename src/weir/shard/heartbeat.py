@@ -102,6 +102,9 @@ class Heartbeat:
                 parts = _RENEWALS_PER_TTL if error is None else _RETRIES_PER_TTL
                 # From when it was asked for, as the lease itself: an answer may take its time.
                 self._due[lease] = began + lease.ttl / parts
-        if error is not None:
-            event = "shard.lease_lost" if isinstance(error, FencedError) else "shard.lease_not_renewed"
-            _log.warning(event, shard=str(lease.shard_id), epoch=lease.epoch, error=str(error))
+        if isinstance(error, FencedError):
+            _log.warning("shard.lease_lost", shard=str(lease.shard_id), epoch=lease.epoch, error=str(error))
+        elif error is not None:
+            _log.warning(
+                "shard.lease_not_renewed", shard=str(lease.shard_id), epoch=lease.epoch, error=str(error)
+            )
