@@ -138,6 +138,16 @@ class SimulatedStore(ObjectStore):
         found = self.objects.get(path)
         return None if found is None else found.data
 
+    def damage(self, path: str) -> int:
+        """Flip a bit of an object, which nobody is told; return which."""
+        stored = self.objects[path]
+        bit = self.scheduler.random.randrange(len(stored.data) * 8)
+        damaged = bytearray(stored.data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        stored.data = bytes(damaged)
+        self.note(f"bit {bit} of {path} is flipped")
+        return bit
+
     # The interface
 
     @property
