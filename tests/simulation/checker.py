@@ -159,6 +159,8 @@ class Checker:
         shards: Sequence[UUID],
         holders: Mapping[str, Process],
     ) -> None:
+        self.has_wrong_clocks = False
+        """Whether wall clocks are wrong, so that nothing that rests on them is promised."""
         self.takes_over: set[str] = set()
         """Holders that need not respect the lease of another."""
         self._holders = holders
@@ -392,6 +394,8 @@ class Checker:
             raise Violation("lease", f"a lease with epoch {now.epoch} follows one with {before.epoch}")
         former = self._holders[before.holder.holder_id]
         held = uptime_to_time(before.expires_at_uptime, former) > self._store.scheduler.now
+        if self.has_wrong_clocks:
+            return
         if held and not before.released and former.alive and holder not in self.takes_over:
             raise Violation("lease", f"a claim took the lease that {former.name} held")
 

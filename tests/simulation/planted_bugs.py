@@ -276,16 +276,6 @@ def _base_ahead_of_the_tail_unnoticed() -> Sequence[Patch]:
     return [(weir.read.snapshot, "base_is_ahead", lambda base, view: False)]
 
 
-def _manifests_read_before_the_base() -> Sequence[Patch]:
-    current = SnapshotReader._current
-
-    def late_base(self: SnapshotReader, **options: Any) -> ReadSnapshot:
-        snapshot = current(self, **options)
-        return ReadSnapshot(snapshot.base.latest(), snapshot.shards)
-
-    return [(SnapshotReader, "_current", late_base)]
-
-
 def _tail_kept_after_a_flush() -> Sequence[Patch]:
     def rebased(self: ShardReader, view: ShardView | None, manifest: ShardManifest) -> ShardView:
         if view is None:
@@ -330,17 +320,6 @@ def _fences_collected() -> Sequence[Patch]:
 
 def _tokens_hold_nothing_back() -> Sequence[Patch]:
     return [(weir.services.garbage, "live_roots", lambda *_: ())]
-
-
-def _log_collected_before_its_merge() -> Sequence[Patch]:
-    def flushed(merged: int, versions: Sequence[int], read: Callable[[int], ShardManifest]) -> Any:
-        return replace(
-            coverage_of(merged, versions, read),
-            position=read(versions[-1]).replay_after_wal_entry_position,
-        )
-
-    coverage_of = weir.services.garbage_survey.coverage_of  # type: ignore[attr-defined]
-    return [(weir.services.garbage_survey, "coverage_of", flushed)]
 
 
 def _unmerged_generation_collected() -> Sequence[Patch]:
@@ -424,20 +403,11 @@ PLANTED_BUGS = (
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected),
     PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back),
-    PlantedBug(
-        "log entries are collected before their merge",
-        "I8, I9, feed",
-        _log_collected_before_its_merge,
-        "collecting",
-    ),
     PlantedBug("generations are collected before their merge", "I9", _unmerged_generation_collected),
     PlantedBug(
         "a manifest where nobody looks is not noticed", "I1, I2", _manifest_out_of_line_unnoticed, "sleeping"
     ),
     PlantedBug("the base ahead of the tail goes unnoticed", "I5", _base_ahead_of_the_tail_unnoticed),
-    PlantedBug(
-        "the base is read after the manifests", "I5, I6, I12", _manifests_read_before_the_base, "merging"
-    ),
     PlantedBug("the tail outlives its flush in a reader", "I5", _tail_kept_after_a_flush),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
     PlantedBug("the change feed skips an entry", "feed", _feed_skips, "collecting"),

@@ -20,6 +20,7 @@ _FAULTS: dict[str, FaultRates] = {
     "slow": FaultRates(slow=0.15),
     "lost": FaultRates(lost_request=0.02, lost_answer=0.03, repeated=0.05, slow=0.02, untidy_listing=0.2),
     "delayed": FaultRates(delayed=0.05, lost_answer=0.01, repeated=0.02, slow=0.05),
+    "wrong clocks": FaultRates(wrong_clock=0.01, lost_answer=0.01, crash=0.002, slow=0.02),
     "crashes": FaultRates(crash=0.01, slow=0.03),
     "everything": FaultRates(
         lost_request=0.01,

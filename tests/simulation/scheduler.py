@@ -47,6 +47,8 @@ class Process:
         self.skew = skew
         self.machine = machine
         self.may_crash = may_crash
+        self.has_wrong_clock = False
+        """Whether faults have set its wall clock wrong by more than anybody allows for."""
         self.may_sleep = False
         """Whether faults may make it stand still for hours."""
         self.alive = True

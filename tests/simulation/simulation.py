@@ -96,6 +96,7 @@ def simulate(seed: int, *, kind: str | None = None) -> Report:
     finally:
         scheduler.close(world.processes)
     checker.count("operations", world.store.operations)
+    checker.count("wall clocks set wrong", sum(process.has_wrong_clock for process in world.processes))
     checker.count(f"scenario {world.scenario.kind}")
     checker.count(f"faults {world.scenario.faults}")
     return Report(

@@ -55,6 +55,7 @@ def _replacements() -> list[tuple[Any, Any]]:
     return [
         # What bytes mean does not depend on who asks: each is decoded once.
         (wal_entry.decode, lru_cache(maxsize=1024)(wal_entry.decode)),
+        (wal_entry.decode_header, lru_cache(maxsize=1024)(wal_entry.decode_header)),
         (shard_manifest.decode, lru_cache(maxsize=1024)(shard_manifest.decode)),
         (threading, primitives.SimulatedThreading),
         (time, primitives.SimulatedTime),

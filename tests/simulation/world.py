@@ -54,6 +54,7 @@ class World:
         self.holders: dict[str, Process] = {}
         """Processes by the id under which they hold leases."""
         self.checker = Checker(self.store, self.library, self.scenario.shards, self.holders)
+        self.checker.has_wrong_clocks = self.scenario.rates.wrong_clock > 0
         self.store.observer = self.checker
         self.processes: list[Process] = []
         self.control = self.process("control", may_crash=False)
