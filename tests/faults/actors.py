@@ -100,7 +100,8 @@ def _write(table: weir.Table, dice: random.Random, journal: Journal) -> None:
 def _write_once(writer: TableWriter, dice: random.Random, told: _Told) -> None:
     group = dice.randrange(GROUPS)
     if dice.random() < 0.25:
-        keys = _some_keys(group, dice)
+        # A tombstone does not say whose it is; a row that never was, deleted along with others, does.
+        keys = [*_some_keys(group, dice), (group, dice.randrange(1000, 2**60))]
         name = told.begin(keys, delete=True)
         try:
             told.answered(name, writer.delete([{"group": one, "number": number} for one, number in keys]))

@@ -23,7 +23,6 @@ from weir.cache import process_cache
 __all__ = ["CAST", "Killing"]
 
 CAST = ("writer", "writer", "writer", "merger", "merger", "collector", "reader")
-_LIVES = 2
 _LONGEST_LIFE = 1.2
 _LONGEST_PAUSE = 0.3
 _PAUSES = 0.2
@@ -72,7 +71,7 @@ class Killing:
         self._feed.commit()
 
     def play(self) -> None:
-        """Play one round: everybody lives twice, then the table is compared with the model."""
+        """Play one round: everybody lives twice or for long; then the table meets the model."""
         seeds = [self._dice.randrange(2**32) for _ in CAST]
         with ThreadPoolExecutor(len(CAST)) as pool:
             lives = list(chain.from_iterable(pool.map(self._live, CAST, seeds)))
@@ -82,16 +81,18 @@ class Killing:
 
     def _live(self, role: str, seed: int) -> list[_Life]:
         dice = random.Random(seed)
-        return [self._live_once(role, dice) for _ in range(_LIVES)]
+        # A collection is one long piece of work: it gets one long life.
+        longest, lives = (3 * _LONGEST_LIFE, 1) if role == "collector" else (_LONGEST_LIFE, 2)
+        return [self._live_once(role, dice, longest) for _ in range(lives)]
 
-    def _live_once(self, role: str, dice: random.Random) -> _Life:
+    def _live_once(self, role: str, dice: random.Random, longest: float) -> _Life:
         """Start a process, let it work, sometimes let it stand still for a while, and kill it."""
         journal = self.directory / f"{self.counts['rounds']}-{role}-{dice.randrange(2**32)}.journal"
         arguments = (role, dice.randrange(2**32), str(self.directory / "table"), journal)
         process = self._context.Process(target=run, args=arguments, daemon=True)
         process.start()
         assert process.pid is not None
-        process.join(dice.uniform(0.05, _LONGEST_LIFE))
+        process.join(dice.uniform(0.05, longest))
         if dice.random() < _PAUSES and process.exitcode is None:
             os.kill(process.pid, signal.SIGSTOP)
             time.sleep(dice.uniform(0.05, _LONGEST_PAUSE))
@@ -109,23 +110,26 @@ class Killing:
         for life in lives:
             self.counts[f"{life.role}s killed"] += life.was_killed
             told = list(read_journal(life.journal))
-            life.journal.unlink(missing_ok=True)
             for one in told:
                 self.counts[_counted(one)] += 1
+                self.counts["objects collected"] += one.get("objects", 0)
+                self.counts["generations merged"] += one.get("generations", 0)
                 assert one["event"] != "unexpected", f"{life.role}: {one['text']}"
             writes += _writes(told, life.died_at)
             seen += _observations(told)
         process_cache().clear()
         table = weir.open(self.directory / "table", fsync=False)
         self._model.follow(writes, self._changes(table))
-        for one in seen:
-            self._model.check(one)
+        for observation in seen:
+            self._model.check(observation)
         keys = [{"group": group, "number": number} for group, number in sorted(KEYS)]
         rows = self._model.rows
         assert found_rows(table.scan().to_table()) == rows, "the scan is not what the log says"
         assert found_rows(table.get(keys)) == rows, "the lookups are not what the log says"
         assert table.scan().count() == len(rows), "the count is not what the log says"
         self.counts["writes in doubt that had landed"] = self._model.landed_in_doubt
+        for life in lives:
+            life.journal.unlink(missing_ok=True)
 
     def _changes(self, table: weir.Table) -> list[Change]:
         changes = []

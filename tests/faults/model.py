@@ -36,7 +36,7 @@ class Write:
     writer : str
         Who made it; one call after the other.
     keys : frozenset of Key
-        The rows it touches, all of one shard.
+        The rows it touches, all of one shard. No two deletes have the same.
     is_delete : bool
         Whether it deletes them.
     began, ended : float
@@ -126,14 +126,12 @@ class Model:
     def _writes_of(self, rows: Sequence[Change], waiting: Mapping[str, Write]) -> list[Write]:
         """Return the writes that make up an entry, in order."""
         if rows[0].value is None:
-            # A delete has an entry of its own, and does not say whose it is.
+            # A delete has an entry of its own, and is told by its keys.
             keys = frozenset(row.key for row in rows)
             assert all(row.value is None for row in rows), rows
             deletes = [one for one in waiting.values() if one.is_delete and one.keys == keys]
-            own = [one for one in deletes if one.position == rows[0].position]
-            possible = own or [one for one in deletes if one.position is None and not one.is_refused]
-            assert possible, f"nobody has deleted this: {rows}"
-            return [min(possible, key=lambda one: one.began)]
+            assert deletes, f"deleted twice, or by nobody: {rows}"
+            return deletes
         written = []
         for name, part in groupby(rows, lambda row: row.value):
             assert name in waiting, f"written twice, or by nobody: {rows}"

@@ -12,6 +12,7 @@ from enum import Enum
 from lance.commit import CommitConflictError
 
 from weir.errors import StorageError
+from weir.storage.local_errors import hint_for
 
 __all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "library_message", "storage_failure"]
 
@@ -93,4 +94,4 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     where : str
         The table.
     """
-    return StorageError(f"{doing} failed: {library_message(error)}", where=where)
+    return StorageError(f"{doing} failed: {library_message(error)}", where=where, hint=hint_for(error))

@@ -26,6 +26,7 @@ from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.shard.generation_rows import GenerationRows
 from weir.storage.interface import ObjectStore
+from weir.storage.local_errors import hint_for
 from weir.throttle import background
 
 __all__ = ["write_generation"]
@@ -112,10 +113,11 @@ def _library_failures(place: _Place) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
+        hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
         raise StorageError(
             f"a generation could not be written: {error}",
             where=place.uri,
-            hint="Its rows are safe in the WAL; the flush can be repeated",
+            hint=". ".join(hint for hint in hints if hint),
         ) from error
 
 
