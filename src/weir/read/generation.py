@@ -126,7 +126,7 @@ class Generation:
 
     @property
     def bloom_filter(self) -> BloomFilter | None:
-        """Its bloom filter; None where its writer left none."""
+        """Its bloom filter; None where its writer left none, or one that is not of the size it should be."""
         path = f"{self.path}/{layout.BLOOM_FILTER}"
         key = ("bloom", self._namespace, self.identity)
 
@@ -135,7 +135,9 @@ class Generation:
                 data = self._store.get(path)
             except ObjectNotFoundError:
                 return None, 0
-            return BloomFilter.from_bytes(data, where=f"{self._store.uri}/{path}"), len(data)
+            loaded = BloomFilter.from_bytes(data, where=f"{self._store.uri}/{path}")
+            # A wrong one denies keys that are there. Without one a lookup costs more, and that is all.
+            return (loaded if loaded.fits(self.flushed.physical_rows) else None), len(data)
 
         return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
 
