@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.base.library_errors import library_message
+from weir.base.library_errors import LIBRARY_ERRORS, is_panic, library_message
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import layout
@@ -116,7 +116,9 @@ class Generation:
     def _open(self) -> lance.LanceDataset:
         try:
             return lance.dataset(self.uri, storage_options=dict(self._store.storage_options) or None)
-        except (ValueError, OSError) as error:
+        except BaseException as error:
+            if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
+                raise
             raise CorruptionError(
                 f"generation {self.flushed.generation} of shard {self.shard_id} is listed in the shard "
                 f"manifest and cannot be opened: {library_message(error)}",
