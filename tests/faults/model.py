@@ -136,8 +136,8 @@ class Model:
         for name, part in groupby(rows, lambda row: row.value):
             assert name in waiting, f"written twice, or by nobody: {rows}"
             write = waiting[name]
-            keys = [row.key for row in part]
-            assert sorted(keys) == sorted(write.keys), f"not whole: {write}, only {keys}"
+            touched = [row.key for row in part]
+            assert sorted(touched) == sorted(write.keys), f"not whole: {write}, only {touched}"
             written.append(write)
         return written
 

@@ -22,7 +22,11 @@ from urllib.parse import urlsplit
 
 from tests.storage.s3 import S3Endpoint
 
-__all__ = ["Fault", "FirstOfEach", "Plan", "Proxy", "Request", "Seeded", "proxied"]
+__all__ = ["CLIENT_TIMEOUT", "Fault", "FirstOfEach", "Plan", "Proxy", "Request", "Seeded", "proxied"]
+
+
+CLIENT_TIMEOUT = 5.0
+"""Seconds that clients of a proxy wait for an answer."""
 
 
 class Fault(Enum):
@@ -33,6 +37,7 @@ class Fault(Enum):
     DELAY = "it arrives late"
     CUT = "the server has done it, and the connection ends in the middle of the answer"
     LOST = "the server has done it, and the connection ends without an answer"
+    SILENT = "the server has done it, and no answer comes for longer than the client waits"
     DUPLICATE = "the server gets it twice at once, and the client gets the second answer"
     LATE_DUPLICATE = "the server gets it again some time after the answer"
     SLOW_DOWN = "503 SlowDown instead of the server"
@@ -50,10 +55,17 @@ class Request(NamedTuple):
 Plan = Callable[[Request], Fault]
 
 
-class Seeded:
-    """Chooses by a seed, the method, the path and how often that was asked for.
+# Waiting for a client to lose patience takes long, and is tried where it matters.
+_ANY = [fault for fault in Fault if fault not in (Fault.NONE, Fault.SILENT)]
 
-    So it does not matter in which order requests of several threads arrive.
+
+_RANDOM_NAME = re.compile(r"[0-9a-f-]{8,}")
+
+
+class Seeded:
+    """Chooses by a seed, the method, the kind of path and how often that was asked for.
+
+    So it does not matter in which order requests of several threads arrive, nor what random names are.
     """
 
     def __init__(self, seed: int, share: float) -> None:
@@ -63,13 +75,14 @@ class Seeded:
         self._lock = threading.Lock()
 
     def __call__(self, request: Request) -> Fault:
+        request = request._replace(path=_RANDOM_NAME.sub("*", request.path))
         with self._lock:
             self._asked[request] += 1
             number = self._asked[request]
         dice = random.Random(f"{self._seed} {request} {number}")
         if dice.random() >= self._share:
             return Fault.NONE
-        return dice.choice([fault for fault in Fault if fault is not Fault.NONE])
+        return dice.choice(_ANY)
 
 
 class FirstOfEach:
@@ -129,6 +142,7 @@ class Proxy:
         self.seen: Counter[tuple[str, Fault]] = Counter()
         self.delay_seconds = 0.05
         self._partitioned = threading.Event()
+        self._closing = threading.Event()
         self._held: dict[str, threading.Event] = {}
         self._arrived = threading.Event()
         target = urlsplit(endpoint.url)
@@ -147,6 +161,7 @@ class Proxy:
             "aws_endpoint": f"http://127.0.0.1:{self._server.server_port}",
             "client_max_retries": "3",
             "client_retry_timeout": "20",
+            "timeout": f"{CLIENT_TIMEOUT:g}s",
         }
 
     def partition(self) -> None:
@@ -175,6 +190,7 @@ class Proxy:
 
     def close(self) -> None:
         """Stop, when everything that is late has arrived."""
+        self._closing.set()
         self._server.shutdown()
         self._server.server_close()
         for thread in self._late:
@@ -220,6 +236,9 @@ class Proxy:
             again = threading.Timer(self.delay_seconds, self._send, (request, headers, body))
             again.start()
             self._late.append(again)
+        if fault is Fault.SILENT:
+            self._closing.wait(CLIENT_TIMEOUT + 1.0)
+            return None
         if fault is Fault.LOST:
             return None
         if fault is Fault.FAILED_AFTER:

@@ -12,7 +12,7 @@ import weir
 from tests.faults.proxy import Fault, FirstOfEach, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.cache import process_cache
-from weir.errors import FencedError
+from weir.errors import FencedError, StorageError
 
 __all__ = ["s3_endpoint"]
 
@@ -87,3 +87,25 @@ def test_no_lost_answer_is_noticed(s3_endpoint: S3Endpoint, fault: Fault) -> Non
     for kind, path in KINDS.items():
         hit = [request for request in plan.happened if re.search(path, request.path)]
         assert hit, f"no {kind} was written"
+
+
+def test_a_writer_that_hears_nothing_goes_on_at_the_same_position(s3_endpoint: S3Endpoint) -> None:
+    """The client gives up and does not ask again; the next append finds what the first one left."""
+    with proxied(s3_endpoint) as proxy:
+        table = weir.create(s3_endpoint.new_uri(), SCHEMA, primary_key="id", storage_options=proxy.options)
+        with table.writer() as writer:
+            (first,) = writer.upsert([{"id": 1, "name": "heard"}]).positions.values()
+            plan = FirstOfEach(Fault.SILENT, KINDS["log entry"])
+            proxy.plan = plan
+            with pytest.raises(StorageError):
+                writer.upsert([{"id": 2, "name": "not heard"}])
+            assert len(plan.happened) == 1
+            proxy.plan = lambda request: Fault.NONE
+            (next_one,) = writer.upsert([{"id": 3, "name": "heard again"}]).positions.values()
+            assert next_one == first + 2
+            expected = {1: "heard", 2: "not heard", 3: "heard again"}
+            assert rows_of(table.scan().to_table()) == expected
+        process_cache().clear()
+        assert rows_of(table.scan().to_table()) == expected
+        table.merge()
+        assert rows_of(table.scan().to_table()) == expected
