@@ -14,7 +14,7 @@ import pytest
 import weir
 from tests.faults.actors import GROUPS, KEYS, SCHEMA, found_rows
 from tests.faults.model import Change, Key, Model, Write
-from tests.faults.proxy import Fault, Proxy, Seeded, proxied
+from tests.faults.proxy import Proxy, Seeded, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.cache import process_cache
 from weir.errors import FencedError, LeaseHeldError, StorageError
