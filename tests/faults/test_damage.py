@@ -19,6 +19,9 @@ import pytest
 import weir
 from weir.cache import process_cache
 from weir.errors import CorruptionError, WeirError
+from weir.format import generation_catalog
+from weir.shard.generation_files import check_generation_files
+from weir.storage.local import LocalStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 FLIPS = 6
@@ -140,6 +143,32 @@ def test_what_only_some_need(whole: Whole, pattern: str, work: Callable[[weir.Ta
             whole.check()
 
 
+def test_bloom_filter(whole: Whole, caplog: pytest.LogCaptureFixture) -> None:
+    """What it tells the rows tell too: it is reported, and lookups go on without it."""
+    path = whole.newest("_mem_wal/*/*_gen_2/bloom_filter.bin")
+    for content in (*cut(path), *flipped(path)):
+        with replaced(path, content):
+            caplog.clear()
+            whole.check()
+            assert [record.event_fields["where"] for record in caplog.records] == [str(path)]  # type: ignore[attr-defined]
+    whole.check()
+
+
+def test_checksums_find_every_bit_of_a_generation(whole: Whole) -> None:
+    """Also one that readers cannot notice, in a page of Lance's."""
+    catalog_path = whole.newest("_mem_wal/*/*_gen_2/catalog.json")
+    catalog = generation_catalog.decode(catalog_path.read_bytes(), where=str(catalog_path))
+    directory = str(catalog_path.parent.relative_to(whole.uri))
+    store = LocalStore(whole.uri, fsync=False)
+    assert check_generation_files(store, directory, catalog) == ()
+    for name in catalog.checksums:
+        path = catalog_path.parent / name
+        for content in (*cut(path), *flipped(path)):
+            with replaced(path, content):
+                damaged = check_generation_files(store, directory, catalog)
+                assert [one.path for one in damaged] == [f"{directory}/{name}"]
+
+
 @pytest.mark.parametrize(
     "pattern", ["_mem_wal/*/manifest/version_hint.json", "_versions/latest_version_hint.json"]
 )
@@ -159,7 +188,6 @@ def test_what_only_saves_time(whole: Whole, pattern: str) -> None:
         "_versions/*.manifest",
         "_mem_wal/*/*_gen_2/data/*.lance",
         "_mem_wal/*/*_gen_2/_versions/*.manifest",
-        "_mem_wal/*/*_gen_2/bloom_filter.bin",
     ],
 )
 def test_files_of_lance(whole: Whole, pattern: str) -> None:

@@ -26,6 +26,7 @@ CATALOG = GenerationCatalog(
         ),
         "vector": ColumnSummary(("IVF_PQ",)),
     },
+    checksums={"data/1.lance": 0, "bloom_filter.bin": (1 << 64) - 1, "_pk_index/page_data.lance": 77},
 )
 
 
@@ -60,6 +61,9 @@ def test_every_flipped_bit_is_found() -> None:
         {"bounds": "no base64!"},
         {"bounds": "AAAA"},
         {"bounds": None},
+        {"xxh64": []},
+        {"xxh64": {"data/1.lance": 3}},
+        {"xxh64": {"data/1.lance": "three"}},
     ],
     ids=repr,
 )
@@ -67,3 +71,9 @@ def test_what_was_never_written(change: dict[str, object]) -> None:
     members = checked_json.decode(encode(CATALOG), where="there")
     with pytest.raises(CorruptionError):
         decode(checked_json.encode(members | change), where="there")
+
+
+def test_a_catalog_without_checksums() -> None:
+    members = checked_json.decode(encode(CATALOG), where="there")
+    del members["xxh64"]
+    assert decode(checked_json.encode(members), where="there").checksums == {}

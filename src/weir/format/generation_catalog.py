@@ -1,13 +1,15 @@
 """The catalog of a flushed generation: for every column which indexes it has and what values it holds.
 
 Weir's own file, ``catalog.json`` beside the Bloom filter: a JSON object with a checksum. A planner reads
-it to leave a generation out without opening it. The library knows nothing of it, and a generation that
+it to leave a generation out without opening it, and a check of the whole table compares the checksums of
+the files that it names with what is there. The library knows nothing of it, and a generation that
 the library has written has none.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +23,7 @@ from weir.format.json_members import JsonMembers
 __all__ = ["ColumnSummary", "GenerationCatalog", "decode", "encode"]
 
 _FORMAT = "weir generation catalog 1"
+_DIGEST = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,14 @@ class GenerationCatalog:
         Its tombstones.
     columns : mapping of str to ColumnSummary
         The columns about which something is known.
+    checksums : mapping of str to int
+        XXH64, seed 0, of files of the generation, by their path in its directory.
     """
 
     rows: int
     tombstones: int
     columns: Mapping[str, ColumnSummary] = field(default_factory=dict)
+    checksums: Mapping[str, int] = field(default_factory=dict)
 
 
 def encode(catalog: GenerationCatalog) -> bytes:
@@ -83,6 +89,7 @@ def encode(catalog: GenerationCatalog) -> bytes:
                 for name, column in catalog.columns.items()
             },
             "bounds": base64.b64encode(sink.getvalue().to_pybytes()).decode("ascii"),
+            "xxh64": {path: f"{digest:016x}" for path, digest in sorted(catalog.checksums.items())},
         }
     )
 
@@ -112,7 +119,16 @@ def decode(data: Bytes, *, where: str) -> GenerationCatalog:
             raise column.invalid("kinds")
         low, high = bounds.get(name, (None, None))
         columns[name] = ColumnSummary(tuple(kinds), column.count("nulls"), low, high)
-    return GenerationCatalog(stored.count("rows"), stored.count("tombstones"), columns)
+    return GenerationCatalog(stored.count("rows"), stored.count("tombstones"), columns, _checksums(stored))
+
+
+def _checksums(stored: JsonMembers) -> dict[str, int]:
+    told = stored.members.get("xxh64", {})
+    if not isinstance(told, dict) or not all(
+        isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in told.values()
+    ):
+        raise stored.invalid("xxh64")
+    return {path: int(digest, 16) for path, digest in told.items()}
 
 
 def _bounds(stored: JsonMembers) -> dict[str, tuple[pa.Scalar, pa.Scalar]]:

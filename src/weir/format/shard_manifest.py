@@ -48,6 +48,9 @@ class FlushedGeneration:
         Rows written, tombstones and superseded rows included.
     primary_key_bytes : int, default 0
         Size of the key columns as Arrow data, in bytes.
+    bloom_filter_checksum : int, optional
+        XXH64, seed 0, of the file with the bloom filter. Weir's own field; None in manifests of other
+        writers, and of generations that they have taken over in one of theirs.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     """
@@ -57,6 +60,7 @@ class FlushedGeneration:
     in_memory_bytes: int | None = None
     physical_rows: int = 0
     primary_key_bytes: int = 0
+    bloom_filter_checksum: int | None = None
     unknown_fields: bytes = b""
 
 
@@ -160,6 +164,7 @@ def encode(manifest: ShardManifest) -> bytes:
                 in_memory_bytes=flushed.in_memory_bytes,
                 physical_rows=flushed.physical_rows,
                 primary_key_bytes=flushed.primary_key_bytes,
+                bloom_filter_checksum=flushed.bloom_filter_checksum,
             ).MergeFromString(flushed.unknown_fields)
         for field in manifest.shard_fields:
             message.shard_fields.add(field_id=field.field_id, value=field.value).MergeFromString(
@@ -210,6 +215,9 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
                 in_memory_bytes=flushed.in_memory_bytes if flushed.HasField("in_memory_bytes") else None,
                 physical_rows=flushed.physical_rows,
                 primary_key_bytes=flushed.primary_key_bytes,
+                bloom_filter_checksum=(
+                    flushed.bloom_filter_checksum if flushed.HasField("bloom_filter_checksum") else None
+                ),
                 unknown_fields=messages.unknown_fields(flushed),
             )
             for flushed in message.flushed_generations

@@ -10,6 +10,7 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic, library_message
 from weir.cache import process_cache
@@ -19,11 +20,14 @@ from weir.format.bloom_filter import BloomFilter
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
+from weir.logs import get_logger
 from weir.read.damage import reading
 from weir.read.keys import KeyIndex, KeySet
-from weir.storage.interface import ObjectStore
+from weir.storage.interface import Bytes, ObjectStore
 
 __all__ = ["Generation"]
+
+_log = get_logger(__name__)
 
 _NOMINAL_BYTES = 64 * 1024
 
@@ -87,8 +91,9 @@ class Generation:
         key_columns: tuple[str, ...],
     ) -> Generation:
         """Return the generation with what this process has opened of it."""
+        # A published snapshot tells less of a generation than a manifest: what one was told is not for all.
         return process_cache().get_or_load(
-            ("generation", namespace, shard_id, flushed.path),
+            ("generation", namespace, shard_id, flushed),
             lambda: cls(store, namespace, shard_id, flushed, key_columns),
             lambda _: _NOMINAL_BYTES,
         )
@@ -129,20 +134,52 @@ class Generation:
 
     @property
     def bloom_filter(self) -> BloomFilter | None:
-        """Its bloom filter; None where its writer left none, or one that is not of the size it should be."""
+        """Its bloom filter; None where its writer left none, or it is not what was written.
+
+        A damaged filter denies keys that are there. Nothing is in it that the rows do not tell: without
+        it a lookup costs more, and that is all. So a damaged one is reported and left alone.
+        """
         path = f"{self.path}/{layout.BLOOM_FILTER}"
-        key = ("bloom", self._namespace, self.identity)
+        key = ("bloom", self._namespace, self.identity, self.flushed)
 
         def load() -> tuple[BloomFilter | None, int]:
             try:
                 data = self._store.get(path)
             except ObjectNotFoundError:
                 return None, 0
-            loaded = BloomFilter.from_bytes(data, where=f"{self._store.uri}/{path}")
-            # A wrong one denies keys that are there. Without one a lookup costs more, and that is all.
-            return (loaded if loaded.fits(self.flushed.physical_rows) else None), len(data)
+            where, written = f"{self._store.uri}/{path}", self._written_filter()
+            try:
+                return self._whole_filter(data, written, where), len(data)
+            except CorruptionError as error:
+                _log.warning(
+                    "generation.bloom_filter_damaged",
+                    shard=str(self.shard_id),
+                    generation=self.flushed.generation,
+                    where=where,
+                    error=error.message,
+                )
+                return None, 0
 
         return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
+
+    def _written_filter(self) -> int | None:
+        """Return the checksum of the bloom filter that was written, if anything tells it."""
+        if self.flushed.bloom_filter_checksum is not None or self.catalog is None:
+            return self.flushed.bloom_filter_checksum
+        # Published snapshots do not tell it, nor do manifests that the library has written since.
+        return self.catalog.checksums.get(layout.BLOOM_FILTER)
+
+    def _whole_filter(self, data: Bytes, written: int | None, where: str) -> BloomFilter | None:
+        loaded = BloomFilter.from_bytes(data, where=where)
+        if written is None:
+            # The size is all that can be checked.
+            return loaded if loaded.fits(self.flushed.physical_rows) else None
+        found = xxhash.xxh64_intdigest(memoryview(data))
+        if found != written:
+            raise CorruptionError(
+                f"the bloom filter has the checksum {found:016x}, and {written:016x} was written", where=where
+            )
+        return loaded
 
     @property
     def catalog(self) -> GenerationCatalog | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import lance
 import pyarrow as pa
+import xxhash
 from lance.file import LanceFileWriter
 
 from weir import failpoint
@@ -25,6 +26,7 @@ from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_worth_building
+from weir.shard.generation_files import checksum_files
 from weir.shard.generation_rows import GenerationRows
 from weir.shard.generation_summary import summarize
 from weir.storage.interface import ObjectStore
@@ -93,8 +95,12 @@ def write_generation(
     failpoint.reach("flush.after_indexes")
     with _library_failures(place):
         _write_key_index(place, keys)
-    store.put(f"{place.path}/{layout.BLOOM_FILTER}", BloomFilter.build(hash_keys(keys)).to_bytes())
-    store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(summarize(rows, built)))
+    bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes()
+    bloom_filter_checksum = xxhash.xxh64_intdigest(bloom_filter)
+    store.put(f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter)
+    checksums = {layout.BLOOM_FILTER: bloom_filter_checksum, **_library_files(place)}
+    catalog = replace(summarize(rows, built), checksums=checksums)
+    store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(catalog))
     failpoint.reach("flush.after_key_index")
     store.sync(place.path)
     return FlushedGeneration(
@@ -103,7 +109,19 @@ def write_generation(
         in_memory_bytes=in_memory_bytes,
         physical_rows=rows.num_rows,
         primary_key_bytes=sum(key.nbytes for key in keys),
+        bloom_filter_checksum=bloom_filter_checksum,
     )
+
+
+def _library_files(place: _Place) -> dict[str, int]:
+    """Return the checksums of what the library has written, where it costs little to read it again.
+
+    A disk of this machine has it in memory still, and nothing else on it that would notice a bit that
+    turns over. Object stores keep checksums of their own, and would send everything once more.
+    """
+    if not place.store.is_local:
+        return {}
+    return checksum_files(place.store, place.path, leave_out=(layout.BLOOM_FILTER,))
 
 
 def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> lance.LanceDataset:
