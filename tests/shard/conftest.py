@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,7 +16,9 @@ import pytest
 from weir.config import WriterOptions
 from weir.format.wal_entry import wal_schema
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
+from weir.shard.given_up import GivenUpLeases
 from weir.shard.heartbeat import Heartbeat
+from weir.shard.holder import new_holder
 from weir.shard.lease import LeaseTerms
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import ObjectStore
@@ -86,6 +90,15 @@ def open_writer() -> Iterator[OpenWriter]:
         yield open_one
         for writer in opened:
             writer.abandon()
+
+
+@contextmanager
+def another_machine() -> Iterator[LeaseTerms]:
+    """Stand in for a process elsewhere for the length of a block: yields the terms of its writers."""
+    holder = replace(new_holder(), host="elsewhere", system="system of elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weir.shard.lease.given_up_leases", GivenUpLeases())
+        yield LeaseTerms(holder=holder)
 
 
 def positions(entries: Sequence[object]) -> list[int]:

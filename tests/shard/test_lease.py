@@ -38,7 +38,7 @@ from weir.storage.interface import Bytes, ObjectStore
 from weir.storage.local import LocalStore
 
 from .clocks import FakeClock
-from .conftest import SHARD, WAL_SCHEMA, OpenWriter, rows
+from .conftest import SHARD, WAL_SCHEMA, OpenWriter, another_machine, rows
 
 TTL = 300.0
 PATH = layout.lease_path(SHARD)
@@ -671,8 +671,10 @@ def test_a_store_that_fails_leaves_the_lease_to_run_out(
     writer.close()
     assert "shard.lease_not_released" in caplog.text
     assert not stored(store).released
-    with pytest.raises(LeaseHeldError):
-        open_writer(store)
+    with another_machine() as terms, pytest.raises(LeaseHeldError):
+        open_writer(store, lease_terms=terms)
+    # This process knows that nobody writes with it.
+    assert open_writer(store).epoch == 2
 
 
 def test_writing_costs_no_round_trip_for_the_lease(store: LocalStore, open_writer: OpenWriter) -> None:

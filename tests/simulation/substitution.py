@@ -33,6 +33,7 @@ import weir.base.publish
 import weir.base.published
 import weir.cache
 import weir.read.scan
+import weir.shard.given_up
 import weir.shard.holder
 import weir.shard.lease
 import weir.throttle
@@ -77,6 +78,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.cache.process_cache, process_wide.process_cache),
         (weir.read.scan._pool, process_wide.scan_pool),
         (weir.throttle.background, process_wide.OfProcess(weir.throttle.Throttle)),
+        (weir.shard.given_up.given_up_leases, process_wide.OfProcess(weir.shard.given_up.GivenUpLeases)),
         (weir.shard.lease._sightings, process_wide.OfProcess(weir.shard.lease._Sightings)),
     ]
 

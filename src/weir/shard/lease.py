@@ -32,6 +32,7 @@ from weir.format import layout, lease
 from weir.format.lease import Lease, LeaseHolder
 from weir.logs import get_logger
 from weir.shard.clock import SYSTEM_CLOCK, Clock
+from weir.shard.given_up import given_up_leases
 from weir.shard.holder import is_certainly_dead, new_holder
 from weir.storage.interface import ObjectStore
 
@@ -145,7 +146,8 @@ class ShardLease:
         """Take the lease of a shard.
 
         Its epoch is at least ``least_epoch`` and above that of every holder before. Without
-        contention it takes three round trips, of the first holder ever two.
+        contention it takes three round trips, of the first holder ever two. If the store fails, it is
+        given up again, in case it was taken all the same.
 
         Raises
         ------
@@ -163,25 +165,33 @@ class ShardLease:
                 raise _held_error(store, found, terms)
             epoch = max(least_epoch, 1 if found is None else found.epoch + 1)
             taken, deadline = _written(shard_id, epoch, terms)
-            version = None
+            ours = cls(store, terms, taken, None, deadline)
             try:
-                if meta is None:
-                    store.put_if_absent(layout.lease_path(shard_id), lease.encode(taken))
-                else:
-                    version = store.compare_and_swap(
-                        layout.lease_path(shard_id), lease.encode(taken), meta.version
-                    )
-            except (ObjectExistsError, PreconditionError):
-                # Somebody was there first, or it was ourselves and the answer was lost.
-                stored = _read_to_replace(store, shard_id, terms)
-                if stored is None or stored.write_id != taken.write_id:
-                    continue
-            return cls(store, terms, taken, version, deadline)
+                if ours._place(None if meta is None else meta.version):
+                    return ours
+            except (Exception, KeyboardInterrupt):
+                # Nobody can tell whether it was written, and nobody will write with it.
+                release_quietly(ours)
+                raise
         raise ConflictError(
             f"the lease of shard {shard_id} was taken by others during {_MAX_ATTEMPTS} attempts",
             where=_where(store, shard_id),
             hint="Look for several writers that take it over from each other",
         )
+
+    def _place(self, expected: str | None) -> bool:
+        """Store the lease in place of one version, or of none; return whether it is what is stored."""
+        path, data = layout.lease_path(self.shard_id), lease.encode(self._held)
+        try:
+            if expected is None:
+                self._store.put_if_absent(path, data)
+            else:
+                self._version = self._store.compare_and_swap(path, data, expected)
+        except (ObjectExistsError, PreconditionError):
+            # Somebody was there first, or it was ourselves and the answer was lost.
+            stored = _read_to_replace(self._store, self.shard_id, self._terms)
+            return stored is not None and stored.write_id == self._held.write_id
+        return True
 
     @property
     def shard_id(self) -> UUID:
@@ -241,13 +251,14 @@ class ShardLease:
         Raises
         ------
         WeirError
-            If the store failed; the lease then runs its time.
+            If the store failed; for other processes the lease then runs its time.
         """
         with self._swapping:
             if self._ended is not None:
                 return
             # First of all for ourselves, so that no write relies on what others see as free.
             self._end(self._error("was released"))
+            given_up_leases.add(self._held)
             now = self._terms.clock.now()
             released = replace(
                 self._held,
@@ -351,6 +362,8 @@ def _is_free(store: ObjectStore, found: Lease, terms: LeaseTerms) -> bool:
     """Whether a lease may be taken."""
     if terms.takeover or found.released or found.holder.holder_id == terms.holder.holder_id:
         return True
+    if given_up_leases.has(found):
+        return True
     own = terms.holder.system
     if own is not None and found.holder.system == own:
         # One system, one uptime: whatever has happened to the wall clock, this is exact.
@@ -409,7 +422,7 @@ def _where(store: ObjectStore, shard_id: UUID) -> str:
 
 
 def release_quietly(held: ShardLease) -> None:
-    """Release a lease; if the store fails, leave it to run its time."""
+    """Release a lease; if the store fails, leave it to run its time, for all but this process."""
     try:
         held.release()
     except WeirError as error:

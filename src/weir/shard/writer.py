@@ -125,7 +125,7 @@ class ShardWriter:
         self.lease: ShardLease = claim.lease
         try:
             replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail)
-        except WeirError:
+        except (Exception, KeyboardInterrupt):
             self._let_go_of_lease()
             raise
         self._next_position = claim.next_position

@@ -1,0 +1,48 @@
+"""The leases that writers of this process have let go of, whatever the store says of them.
+
+Letting go is a write, and the store may fail just then, or have failed before it answered the claim. What
+it has then reads like the lease of a writer at work, and would keep everybody away for as long as it
+lasts. This process knows better: its next writer need not wait.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from weir.format.lease import Lease
+
+__all__ = ["GivenUpLeases", "given_up_leases"]
+
+_MOST = 4096
+
+
+class GivenUpLeases:
+    """Remembers which leases nobody writes with any more. Safe to use from many threads.
+
+    Of very many, the ones that were given up last.
+    """
+
+    def __init__(self) -> None:
+        self._leases: dict[tuple[object, str, int], None] = {}
+        self._lock = threading.Lock()
+
+    def add(self, lease: Lease) -> None:
+        """Remember that a lease was given up, however often it was renewed before."""
+        with self._lock:
+            self._leases[_identity(lease)] = None
+            while len(self._leases) > _MOST:
+                del self._leases[next(iter(self._leases))]
+
+    def has(self, lease: Lease) -> bool:
+        """Whether a lease was given up by this process."""
+        with self._lock:
+            return _identity(lease) in self._leases
+
+
+def _identity(lease: Lease) -> tuple[object, str, int]:
+    # A holder may take one shard's lease several times, each time with a higher epoch.
+    return lease.shard_id, lease.holder.holder_id, lease.epoch
+
+
+given_up_leases = GivenUpLeases()
+"""Those of this process."""
