@@ -11,6 +11,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import lance
 import obstore
@@ -483,6 +484,25 @@ def test_versions_are_as_fine_as_the_clock(tmp_path: Path) -> None:
         after = time.time_ns()
         for name in (str(number), "replaced"):
             assert before <= os.stat(tmp_path / name).st_mtime_ns <= after
+
+
+@pytest.mark.parametrize("hours", [-6, 6])
+def test_times_are_those_of_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """Where our own clock is wrong, or the file system that of another machine."""
+    shift = hours * 3600
+    shifted = SimpleNamespace(time_ns=lambda: time.time_ns() + shift * 1_000_000_000)
+    monkeypatch.setattr(weir.storage.local_publish, "time", shifted)
+    store = LocalStore(tmp_path, fsync=False)
+    seen = set()
+    for _ in range(50):
+        store.put("replaced", b"same size")
+        (meta,) = store.list("")
+        assert abs(meta.last_modified.timestamp() - time.time()) < 60
+        seen.add(meta.version)
+    assert len(seen) == 50
+    assert store.compare_and_swap("replaced", b"same size", meta.version) != meta.version
 
 
 def test_nothing_is_synced_when_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,8 @@ class ObjectMeta:
     size : int
         Size in bytes.
     last_modified : datetime
-        When the object was published, in UTC. Object stores round it to seconds.
+        When the object was published, in UTC, to a second or so, by the clock of the store: on a file
+        system by that of the machine whose file system it is.
     version : str
         Opaque token that changes whenever the content does; what
         :meth:`ObjectStore.compare_and_swap` expects back (an ETag on object stores).

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -478,9 +477,11 @@ def _unlink(location: str) -> None:
 
 def _remove_abandoned(directory: str) -> bool:
     """Remove what dead processes left in a directory that holds nothing else; whether it did."""
-    oldest = time.time() - _ABANDONED_AFTER_SECONDS
     leftovers = []
     try:
+        # Something was just deleted in it: the time by the clock of the file system, which another
+        # machine may run, and by which the files are dated.
+        oldest = os.stat(directory).st_mtime - _ABANDONED_AFTER_SECONDS
         with os.scandir(directory) as entries:
             for entry in entries:
                 # Mostly the first entry is an object, and that is the end of it.

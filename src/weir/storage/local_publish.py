@@ -25,6 +25,9 @@ __all__ = ["NamedFile", "StagedFile", "UnnamedFile", "supports_unnamed_files"]
 
 _O_TMPFILE: int | None = getattr(os, "O_TMPFILE", None)
 _DESCRIPTORS = "/proc/self/fd"
+_SECOND = 1_000_000_000
+# How far two clocks are apart at most that pass for one.
+_AGREEMENT = _SECOND
 _PROCESS_TOKEN = secrets.token_hex(6)
 _counter = itertools.count()
 
@@ -37,6 +40,33 @@ def _temporary_name() -> str:
     # Unique between machines by the token and between forked processes by the process id. The end
     # hides it from Lance's listings, the beginning from ours.
     return f"{RESERVED_PREFIX}{_PROCESS_TOKEN}-{os.getpid()}-{next(_counter)}#0"
+
+
+def _finer(on_file: int, now: int) -> int:
+    """Return the time of modification for a file that was just written, in nanoseconds since 1970.
+
+    The kernel's clock ticks every few milliseconds, within which an inode may be freed and used again;
+    versions of objects are told apart by the time, so it has to be finer. Our own clock is. But where
+    the file system is that of another machine, its clock is the one that all its clients have in common:
+    if the two are apart, the seconds are the file system's, and what is finer comes from ours.
+
+    Parameters
+    ----------
+    on_file : int
+        What the file system says.
+    now : int
+        What our own clock says.
+
+    Examples
+    --------
+    >>> _finer(5_000_000_000, 5_003_217_654)
+    5003217654
+    >>> _finer(5_000_000_000, 99_003_217_654)
+    5003217654
+    """
+    if abs(now - on_file) <= _AGREEMENT:
+        return now
+    return on_file - on_file % _SECOND + now % _SECOND
 
 
 class StagedFile(ABC):
@@ -82,10 +112,8 @@ class StagedFile(ABC):
             Whether to wait until the disk has it.
         """
         write_fully(self.descriptor, parts, size)
-        # The kernel's clock ticks every few milliseconds, within which an inode may be freed and
-        # used again; versions of objects are told apart by the time, so it has to be finer.
-        now = time.time_ns()
-        os.utime(self.descriptor, ns=(now, now))
+        modified = _finer(os.fstat(self.descriptor).st_mtime_ns, time.time_ns())
+        os.utime(self.descriptor, ns=(modified, modified))
         if fsync:
             os.fsync(self.descriptor)
 
