@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from uuid import UUID
 
 from weir.base.manifest import read_manifest
 from weir.base.publish import publish_details
@@ -20,7 +21,11 @@ _LONGEST_WAIT_SECONDS = 0.5
 
 
 def update_details(
-    base: BaseTable, change: Callable[[IndexDetails], IndexDetails], *, max_attempts: int = _MAX_ATTEMPTS
+    base: BaseTable,
+    change: Callable[[IndexDetails], IndexDetails],
+    *,
+    index_id: UUID | None = None,
+    max_attempts: int = _MAX_ATTEMPTS,
 ) -> BaseTable:
     """Apply ``change`` to the newest details of the MemWAL index and commit the result.
 
@@ -35,6 +40,9 @@ def update_details(
         Maps the newest details to what should follow them. It is called again after a lost race,
         and raises to give up: whatever it raises passes through. If it returns equal details,
         nothing is committed.
+    index_id : UUID, optional
+        The id the MemWAL index is to have, where a file under that id belongs to it. Default: a random
+        one.
     max_attempts : int, default 64
         Races to lose before giving up.
 
@@ -69,7 +77,7 @@ def update_details(
                 where=base.uri,
                 hint="To write to it through Weir, adopt it: weir.adopt",
             )
-        if publish_details(base.store, manifest, changed) is not None:
+        if publish_details(base.store, manifest, changed, index_id) is not None:
             return base.latest()
     raise ConflictError(
         f"the table changed during each of {max_attempts} attempts to update its MemWAL index",
