@@ -15,6 +15,7 @@ import pyarrow as pa
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
 from weir.errors import CorruptionError, OptionError, UriError
 from weir.format.index_details import ShardSpec
@@ -261,14 +262,19 @@ class Table:
             The fields of :class:`weir.config.WriterOptions`: ``takeover=True`` fences whoever holds
             the lease; ``lease_ttl`` says for how many seconds the shards of a writer that has
             vanished stay closed to others (default 300, and not at all if it was a process of this
-            machine); ``max_memtable_rows``, ``max_unflushed_bytes``, ``max_wal_delay``, ...
+            machine); ``max_memtable_rows``, ``max_unflushed_bytes``, ``max_wal_delay``, ... What the
+            library has recorded with the table for its own writers is the default of the same
+            options here.
 
         Raises
         ------
         OptionError
             If an option is unknown or out of range.
         """
-        checked = WriterOptions.from_keywords(**options)
+        recorded = recorded_options(
+            self._base.details.writer_config_defaults, where=self.uri, given=options
+        )
+        checked = WriterOptions.from_keywords(**{**recorded, **options})
         rows_schema = wal_schema(self.schema)
 
         def open_shard(values: ShardValues, shared: SharedByShards) -> ShardWriter:
