@@ -40,6 +40,7 @@ from weir.services.garbage import DEFAULT_HORIZON, GarbageReport, collect_garbag
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
+from weir.services.verify import VerifyReport, verify_table
 from weir.shard.writer import ShardWriter
 from weir.shard_catalog import ShardCatalog
 from weir.sharding import pruning
@@ -271,9 +272,7 @@ class Table:
         OptionError
             If an option is unknown or out of range.
         """
-        recorded = recorded_options(
-            self._base.details.writer_config_defaults, where=self.uri, given=options
-        )
+        recorded = recorded_options(self._base.details.writer_config_defaults, where=self.uri, given=options)
         checked = WriterOptions.from_keywords(**{**recorded, **options})
         rows_schema = wal_schema(self.schema)
 
@@ -673,6 +672,49 @@ class Table:
             dry_run=dry_run,
             on_progress=on_progress,
             fields_to_record=self._sharding.catalog.fields_to_record,
+        )
+
+    def verify(
+        self,
+        *,
+        base_rows: bool = True,
+        runner: Runner | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every invariant of the table that storage can show. Writes nothing.
+
+        It reads every shard manifest, log entry and generation, what tokens, consumers and garbage
+        collections have stored, and the base table. Safe to run beside everything else: what looks
+        wrong is looked at again, and reported only if it stays so.
+
+        Parameters
+        ----------
+        base_rows : bool
+            Whether to read the rows of the base table too, whose keys are held in memory for it.
+            Default True.
+        runner : Runner, optional
+            Executes the tasks. Default: threads of this process.
+        on_progress : callable, optional
+            Called with (tasks done, tasks in all), as far as these are known.
+
+        Returns
+        -------
+        VerifyReport
+            What is not as it should be; ``report.passed`` says whether there is no error.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+        >>> report = table.verify()
+        >>> report.passed, report.generations, report.entries
+        (True, 1, 2)
+        """
+        return verify_table(
+            self._base, runner or ThreadRunner(), base_rows=base_rows, on_progress=on_progress
         )
 
     def status(self) -> TableStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import lance
@@ -21,22 +22,18 @@ from weir.storage.open import open_store
 
 SCHEMA = pa.schema(
     [
-        pa.field(
-            "id", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}
-        ),
+        pa.field("id", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
         pa.field("name", pa.string()),
     ]
 )
 
 
-def library_table(path: Path, **options: int) -> str:
+def library_table(path: Path, **options: Any) -> str:
     """Return a table that the library has set up."""
     uri = str(path / "t")
     dataset = lance.write_dataset(pa.table({"id": [1], "name": ["a"]}, schema=SCHEMA), uri)
     dataset.create_scalar_index("name", "BTREE")
-    dataset.initialize_mem_wal(
-        bucket_column="id", num_buckets=1, maintained_indexes=["name_idx"], **options
-    )
+    dataset.initialize_mem_wal(bucket_column="id", num_buckets=1, maintained_indexes=["name_idx"], **options)
     return uri
 
 
