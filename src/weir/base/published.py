@@ -27,7 +27,7 @@ from weir.format.shard_manifest import ShardManifest
 from weir.format.shard_snapshot import INLINE_SHARDS, SNAPSHOT_DIRECTORY
 from weir.storage.interface import Bytes, ObjectStore
 
-__all__ = ["is_left_behind", "publish_shards", "published_shards", "read_published"]
+__all__ = ["decode_snapshot", "is_left_behind", "publish_shards", "published_shards", "read_published"]
 
 
 def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
@@ -77,7 +77,7 @@ def read_published(
         If what is published is not a shard snapshot.
     """
     if details.inline_snapshots:
-        return _decoded(details.inline_snapshots, f"{where}, inline_snapshots")
+        return decode_snapshot(details.inline_snapshots, f"{where}, inline_snapshots")
     path = shard_snapshot.snapshot_path(details, index_id, where=where)
     if path is None:
         return ()
@@ -85,7 +85,7 @@ def read_published(
         data = store.get(path)
     except ObjectNotFoundError:
         return ()
-    return _decoded(data, f"{store.uri}/{path}")
+    return decode_snapshot(data, f"{store.uri}/{path}")
 
 
 def is_left_behind(base: BaseTable) -> bool:
@@ -161,7 +161,14 @@ def _newest_of_each(manifests: Iterable[ShardManifest]) -> list[ShardManifest]:
     return list(newest.values())
 
 
-def _decoded(data: Bytes, where: str) -> tuple[ShardManifest, ...]:
+def decode_snapshot(data: Bytes, where: str) -> tuple[ShardManifest, ...]:
+    """Return the shard manifests in the bytes of a published snapshot.
+
+    Raises
+    ------
+    CorruptionError
+        If they are not a shard snapshot.
+    """
     return shard_snapshot.from_table(_from_lance_bytes(bytes(data), where), where=where)
 
 

@@ -29,6 +29,7 @@ __all__ = ["Finding", "Severity", "VerifyReport", "verify_table"]
 
 _log = get_logger(__name__)
 _LOOK_AGAIN_AFTER_SECONDS = (0.1, 0.5)
+_TWIN = "shard.twin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def verify_table(
             base.latest(),
             runner,
             base_rows=base_rows and any(one.check.startswith("base.") for one in findings),
-            only={one.shard_id for one in findings if one.shard_id is not None},
+            only=_shards_of(findings),
             on_progress=lambda done, total: None,
         )
         seen = {_subject(one) for one in findings}
@@ -124,6 +125,13 @@ def verify_table(
         warnings=len(ordered) - len(found.errors),
     )
     return found
+
+
+def _shards_of(findings: Collection[Finding]) -> Collection[UUID] | None:
+    """Return which shards to look at again; None for all, where it takes two to tell."""
+    if any(one.check == _TWIN for one in findings):
+        return None
+    return {one.shard_id for one in findings if one.shard_id is not None}
 
 
 def _subject(finding: Finding) -> tuple[str, str]:
@@ -183,6 +191,6 @@ def _shared_values(facts: TableFacts, results: Iterable[ShardResult]) -> list[Fi
         if other != result.shard_id:
             own = Findings(facts.store.uri, result.shard_id)
             text = f"shard {other} holds the rows with {values or 'no shard values'} too"
-            own.error("shard.values", layout.shard_directory(result.shard_id), text)
+            own.error(_TWIN, layout.shard_directory(result.shard_id), text)
             findings += own.found
     return findings
