@@ -19,7 +19,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from weir.errors import ConflictError, CorruptionError, ObjectExistsError, ObjectNotFoundError, WeirError
-from weir.format import layout, shard_manifest
+from weir.format import layout, shard_manifest, version_hint
 from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
 from weir.storage.interface import ObjectStore
@@ -73,11 +73,10 @@ def read_manifest_version(store: ObjectStore, shard_id: UUID, version: int) -> S
 
 def _read_hint(store: ObjectStore, shard_id: UUID) -> int:
     try:
-        hint = json.loads(bytes(store.get(layout.version_hint_path(shard_id))))
-    except (ObjectNotFoundError, ValueError):
+        data = store.get(layout.version_hint_path(shard_id))
+    except ObjectNotFoundError:
         return 1
-    version = hint.get("version") if isinstance(hint, dict) else None
-    return version if isinstance(version, int) and version > 0 else 1
+    return version_hint.decode(data) or 1
 
 
 def read_latest_manifest(
