@@ -26,6 +26,7 @@ from weir.read.scan import Scan
 from weir.read.snapshot import Consistency
 from weir.services.merge import MergeReport
 from weir.services.status import ShardReport, TableStatus
+from weir.services.verify import Finding, VerifyReport
 from weir.writer import TableWriter, WriteReceipt
 
 __all__ = ["SECTIONS", "with_sections"]
@@ -180,7 +181,7 @@ def _functions() -> str:
 
 
 def _results() -> str:
-    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport)
+    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport, VerifyReport, Finding)
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
 
