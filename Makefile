@@ -8,7 +8,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.setup-complete
 SPARK_STAMP := $(VENV)/.setup-spark-complete
-PROTO := src/weir/format/proto/memwal.proto
+PROTO := $(wildcard src/weir/format/proto/*.proto)
 # Processes that pytest spreads the tests over.
 WORKERS ?= 2
 # Histories that `make simulate` runs.

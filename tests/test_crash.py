@@ -27,6 +27,7 @@ POINTS = [
     "claim.between_epoch_and_fence",
     "flush.after_data",
     "flush.after_data@2",
+    "flush.after_indexes",
     "flush.after_key_index",
     "flush.before_manifest",
     "flush.after_manifest",

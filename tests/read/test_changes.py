@@ -716,6 +716,32 @@ def test_two_that_make_one_consumer_at_once(table: weir.Table, monkeypatch: pyte
     assert list(table.changes(consumer="one")) == []
 
 
+@pytest.mark.parametrize(
+    "name", ["../snapshots/a", "..", "/tmp/a", "a/../../b", "a\0", "a\n", "%2e%2e", "a" * 101]
+)
+def test_no_name_leads_out_of_the_directory_of_consumers(table: weir.Table, name: str) -> None:
+    token = table.snapshot()
+    for use in (lambda: table.changes(consumer=name), lambda: table.drop_consumer(name)):
+        with pytest.raises(OptionError, match="is not the name of a consumer"):
+            use()
+    stored = [meta.path for meta in open_store(table.uri, fsync=False).list("_weir")]
+    assert stored == [f"_weir/snapshots/{token.pin}.json"]
+
+
+def test_rows_that_the_library_appended_are_in_reads_and_not_in_the_feed(table: weir.Table) -> None:
+    token = table.snapshot()
+    write(table, (1, "weir"))
+    table.merge()
+    lance.write_dataset(pa.Table.from_pylist(rows((2, "lance")), table.schema), table.uri, mode="append")
+    later = table.snapshot()
+    write(table, (2, "replaced"))
+    assert table.scan(at=later).count() == table.scan().count() == 2
+    assert read(table.changes(token)) == [(1, "weir"), (2, "replaced")]
+    # Where it was there before a change, it is the row before.
+    (change,) = table.changes(later, before=True)
+    assert [one["name"] for one in change.rows["_before"].to_pylist()] == ["lance"]
+
+
 def test_what_else_lies_among_the_consumers_is_left_alone(table: weir.Table) -> None:
     store = open_store(table.uri, fsync=False)
     table.changes(consumer="one")

@@ -14,8 +14,9 @@ import pyarrow as pa
 from weir.base.library_errors import library_message
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
-from weir.format import layout
+from weir.format import generation_catalog, layout
 from weir.format.bloom_filter import BloomFilter
+from weir.format.generation_catalog import GenerationCatalog
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.damage import reading
@@ -136,6 +137,21 @@ class Generation:
             except ObjectNotFoundError:
                 return None, 0
             return BloomFilter.from_bytes(data, where=f"{self._store.uri}/{path}"), len(data)
+
+        return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
+
+    @property
+    def catalog(self) -> GenerationCatalog | None:
+        """What it holds in each column; None where its writer has left no catalog."""
+        path = f"{self.path}/{layout.CATALOG}"
+        key = ("catalog", self._namespace, self.identity)
+
+        def load() -> tuple[GenerationCatalog | None, int]:
+            try:
+                data = self._store.get(path)
+            except ObjectNotFoundError:
+                return None, 0
+            return generation_catalog.decode(data, where=f"{self._store.uri}/{path}"), len(data)
 
         return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
 

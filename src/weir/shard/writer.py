@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from uuid import UUID
@@ -22,6 +22,7 @@ from weir.errors import BackpressureError, FencedError, StorageError, WeirError,
 from weir.format import wal_entry
 from weir.format.shard_manifest import ShardFieldValue
 from weir.format.wal_entry import WalEntry, WalEntryHeader
+from weir.indexing.generation import GenerationIndex
 from weir.logs import get_logger
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.batch_memory import batch_overhead, joined, owned
@@ -72,6 +73,8 @@ class ShardWriter:
         Bounds the memory of several shards together. Default: one for this shard alone.
     backlog : MergeBacklog, optional
         Bounds the generations that wait for a merge. Default: unbounded.
+    indexes : callable, optional
+        Returns the indexes that generations are to have. Default: none.
     shard_spec_id, shard_fields
         What a new shard's manifest records about which rows it holds.
 
@@ -99,6 +102,7 @@ class ShardWriter:
         heartbeat: Heartbeat | None = None,
         unflushed: UnflushedBytes | None = None,
         backlog: MergeBacklog | None = None,
+        indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
         shard_spec_id: int = 0,
         shard_fields: tuple[ShardFieldValue, ...] = (),
     ) -> None:
@@ -113,6 +117,7 @@ class ShardWriter:
             options.max_unflushed_bytes, timeout=options.backpressure_timeout, where=store.uri
         )
         self._backlog = backlog
+        self._indexes = indexes
         self._overhead = batch_overhead(schema)
         self._wal = Wal(store, shard_id, namespace=namespace)
         lease_terms = lease_terms or LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover)
@@ -336,11 +341,11 @@ class ShardWriter:
         while True:
             self._refuse_without_lease()
             position = self._next_position
-            self._appends.begin()
+            self._refuse_if_overtaken(position)
             try:
                 holder = self._wal.append_or_read(position, data)
                 if holder is None or holder.header.write_id == write_id:
-                    self._appends.accept(position, in_doubt=bool(self._in_doubt))
+                    self._appends.after(position, in_doubt=bool(self._in_doubt))
             except FencedError as error:
                 # Whoever has claimed the shard may have found these rows in time, and replayed them.
                 raise self._in_doubt_forever(self._fenced(error), position) from error
@@ -389,6 +394,12 @@ class ShardWriter:
     def _refuse_without_lease(self) -> None:
         try:
             self.lease.check()
+        except FencedError as error:
+            raise self._fenced(error) from None
+
+    def _refuse_if_overtaken(self, position: int) -> None:
+        try:
+            self._appends.before(position, epoch=self.epoch, in_doubt=bool(self._in_doubt))
         except FencedError as error:
             raise self._fenced(error) from None
 
@@ -453,7 +464,12 @@ class ShardWriter:
                     memtable = self._frozen[0]
                 self.lease.check()
                 published = flush_memtable(
-                    self._store, self._claim, memtable, self._key_columns, urgency=self._urgency
+                    self._store,
+                    self._claim,
+                    memtable,
+                    self._key_columns,
+                    indexes=self._indexes,
+                    urgency=self._urgency,
                 )
                 with self._changed:
                     self._frozen.popleft()
