@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import changes, get, ingest, scan
+from benchmarks import changes, concurrent_puts, following, get, ingest, recovery, scan
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -18,8 +18,11 @@ __all__ = ["main"]
 
 _SUBJECTS: dict[str, Subject] = {
     "ingest": ingest.run,
+    "concurrent": concurrent_puts.run,
+    "recovery": recovery.run,
     "get": get.run,
     "scan": scan.run,
+    "following": following.run,
     "changes": changes.run,
 }
 

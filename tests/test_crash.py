@@ -24,6 +24,7 @@ POINTS = [
     "wal.before_append@9",
     "wal.after_append",
     "wal.after_append@9",
+    "claim.between_lease_and_epoch",
     "claim.between_epoch_and_fence",
     "flush.after_data",
     "flush.after_data@2",

@@ -388,7 +388,6 @@ class Table:
             )
 
         def plan(count_only: bool) -> ScanPlan:
-            background.foreground()
             if token is not None:
                 return planned(self._states.take(token), count_only)
             return self._reader.read(fresh, lambda snapshot: planned(snapshot, count_only))
@@ -396,15 +395,22 @@ class Table:
         @contextmanager
         def reading() -> Iterator[None]:
             try:
-                yield
+                with background.reading():
+                    yield
             except CorruptionError:
                 if read is None:
                     raise
                 with self._reader.reading(read):
                     raise
 
+        @contextmanager
+        def reading_token() -> Iterator[None]:
+            assert token is not None
+            with background.reading(), self._states.reading(token):
+                yield
+
         if token is not None:
-            return Scan(plan, lambda: self._states.reading(token))
+            return Scan(plan, reading_token)
         return Scan(plan, reading, attempts=MAX_SNAPSHOTS)
 
     def get(
@@ -445,7 +451,6 @@ class Table:
             columns = list(columns)
         if token is None:
             _check_asked(self.schema, columns, None)
-        background.foreground()
         table = as_key_table(keys, self.schema, self.primary_key)
         wanted = KeySet(_distinct(table).columns)
 
@@ -455,10 +460,11 @@ class Table:
             names = snapshot.base.schema.names if columns is None else list(columns)
             return get_rows(self._store, snapshot, wanted, names, self._route_keys)
 
-        if token is None:
-            return self._reader.read(fresh, found)
-        with self._states.reading(token):
-            return found(self._states.take(token))
+        with background.reading():
+            if token is None:
+                return self._reader.read(fresh, found)
+            with self._states.reading(token):
+                return found(self._states.take(token))
 
     def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
         """Return a token of the table as it is now, by which it can be read again later.

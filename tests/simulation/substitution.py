@@ -25,13 +25,13 @@ import lance
 from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileWriter
 from tests.simulation import library, primitives, world
-from weir.format import shard_manifest, wal_entry
 
 import weir.base.key_index
 import weir.base.manifest
 import weir.base.publish
 import weir.base.published
 import weir.shard.holder
+from weir.format import shard_manifest, wal_entry
 
 __all__ = ["substituted"]
 

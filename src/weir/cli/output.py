@@ -300,7 +300,7 @@ class TextOutput(Output):
             self._console.print("no shard has been written yet")
             return
         shards = TextTable(box=None, pad_edge=False, header_style="bold")
-        for name in ("shard", "rows with", "state"):
+        for name in ("shard", "rows with", "state", "lease"):
             shards.add_column(name)
         for name in ("epoch", "WAL", "generation", "merged", "unmerged", "rows", "unflushed", "lag"):
             shards.add_column(name, justify="right")
@@ -309,6 +309,7 @@ class TextOutput(Output):
                 str(shard.shard_id)[:8],
                 Text(", ".join(f"{name}={value}" for name, value in shard.values.items())),
                 shard.state,
+                shard.lease,
                 str(shard.epoch),
                 str(shard.wal_position),
                 str(shard.current_generation),
