@@ -25,9 +25,9 @@ from weir.demo.run import DemoOptions, run_demo
 from weir.errors import OptionError
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.scan import Scan
+from weir.read.snapshot import STRONG, Consistency
 from weir.services.inspect import inspect as describe_object
 from weir.services.inspection.target import split_location
-from weir.read.snapshot import STRONG, Consistency
 from weir.services.merge import MergeReport
 from weir.storage.open import open_store
 from weir.table import Table

@@ -26,10 +26,10 @@ from weir.cli.facts_text import print_facts
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_column, json_lines
 from weir.cli.schema_text import format_schema
-from weir.services.inspect import Description
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.changes import ChangeBatch
 from weir.services.garbage_report import GarbageReport
+from weir.services.inspect import Description
 from weir.services.merge import MergeReport
 from weir.services.status import TableStatus
 from weir.services.verify import VerifyReport
