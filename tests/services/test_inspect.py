@@ -116,6 +116,11 @@ def test_a_generation_with_key_index_and_bloom_filter(stored: Stored) -> None:
     assert 0 < found.facts["bloom_filter"]["bits_set"] <= 32
     assert found.rows is not None
     assert found.rows.num_rows == 4
+    assert found.facts["catalog"]["columns"]["id"]["minimum"] == 2
+    assert (
+        stored.look(found.where.removeprefix(f"{stored.store.uri}/") + "/catalog.json").facts
+        == (found.facts["catalog"])
+    )
     assert "bloom_filter.bin" in found.facts["objects"]
     name = found.where.rsplit("/", 1)[-1]
     for inside in ("bloom_filter.bin", "_pk_index/page_data.lance", "_pk_index"):

@@ -30,6 +30,7 @@ from weir.cache import process_cache
 from weir.format import (
     feed_consumer,
     garbage_marks,
+    generation_catalog,
     keys,
     layout,
     lease,
@@ -39,6 +40,7 @@ from weir.format import (
     wal_entry,
 )
 from weir.format.garbage_marks import MARKS, Marks, ShardMarks, Step
+from weir.format.generation_catalog import GenerationCatalog
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import WalEntryHeader, wal_schema
@@ -167,6 +169,32 @@ def test_more_than_one_page_of_keys(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert(pa.table({"id": pa.array(range(20_000)), "name": pa.nulls(20_000, pa.string())}))
+    assert verify(table.uri).findings == ()
+
+
+def test_generations_with_indexes_and_catalogs(tmp_path: Path) -> None:
+    """Vectors and numbers, with nulls, infinities and a value that is no number."""
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("score", pa.float64()),
+            ("name", pa.string()),
+            ("vector", pa.list_(pa.float32(), 2)),
+        ]
+    )
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    for column in ("score", "name"):
+        table.create_index(column, "BTREE")
+    scores = [None, float("inf"), -0.0, 2.5]
+    with table.writer() as writer:
+        writer.upsert([{"id": n, "score": scores[n % 4], "name": "x" * n} for n in range(40)])
+        writer.delete([3])
+        writer.flush()
+        writer.upsert([{"id": 1, "score": float("nan"), "vector": [1.0, 2.0]}])
+    assert verify(table.uri).findings == ()
+    table.merge()
+    table.catch_up_indexes()
+    table.compact()
     assert verify(table.uri).findings == ()
 
 
@@ -621,6 +649,7 @@ def two_rows_of_one_key(patient: Patient) -> str:
 @damage("error", "generation.nulls")
 def key_that_is_null(patient: Patient) -> str:
     rows = patient.rows_of(2)
+    patient.store.delete([f"{patient.generation_path(2)}/{layout.CATALOG}"])
     ids = pa.array([None, *rows.column("id").to_pylist()[1:]], pa.int64())
     return patient.rewrite_rows(2, rows.set_column(0, "id", ids))
 
@@ -695,6 +724,43 @@ def no_bloom_filter(patient: Patient) -> str:
     path = layout.bloom_filter_path(patient.shard, patient.generation(2).path)
     patient.store.delete([path])
     return path
+
+
+def _catalog(patient: Patient, change: Callable[[GenerationCatalog], GenerationCatalog]) -> str:
+    path = f"{patient.generation_path(2)}/{layout.CATALOG}"
+    catalog = generation_catalog.decode(patient.store.get(path), where=path)
+    patient.store.put(path, generation_catalog.encode(change(catalog)))
+    return path
+
+
+@damage("error", "catalog.unreadable")
+def flipped_catalog(patient: Patient) -> str:
+    path = f"{patient.generation_path(2)}/{layout.CATALOG}"
+    patient.flip(path, 40)
+    return path
+
+
+@damage("error", "catalog.rows")
+def catalog_of_fewer_rows(patient: Patient) -> str:
+    return _catalog(patient, lambda catalog: replace(catalog, rows=9))
+
+
+@damage("error", "catalog.bounds")
+def catalog_with_bounds_that_are_too_narrow(patient: Patient) -> str:
+    def narrowed(catalog: GenerationCatalog) -> GenerationCatalog:
+        ids = replace(catalog.columns["id"], minimum=pa.scalar(7), maximum=pa.scalar(9))
+        return replace(catalog, columns={**catalog.columns, "id": ids})
+
+    return _catalog(patient, narrowed)
+
+
+@damage("error", "catalog.nulls")
+def catalog_with_nulls_that_are_none(patient: Patient) -> str:
+    def with_nulls(catalog: GenerationCatalog) -> GenerationCatalog:
+        name = replace(catalog.columns["name"], nulls=3)
+        return replace(catalog, columns={**catalog.columns, "name": name})
+
+    return _catalog(patient, with_nulls)
 
 
 @damage("warning", "shard.spec")
@@ -973,7 +1039,7 @@ def test_every_check_is_shown_by_a_damage() -> None:
     text += (source / "verify.py").read_text()
     named = set(
         re.findall(
-            r"""["']((?:manifest|wal|generation|key_index|bloom_filter|shard|lease|snapshot"""
+            r"""["']((?:manifest|wal|generation|key_index|bloom_filter|catalog|shard|lease|snapshot"""
             r"""|details|marks|pin|consumer|token|base)\.[a-z_]+)["']""",
             text,
         )
@@ -1082,9 +1148,9 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     counts = dict(store.counts)
     assert report.findings == ()
     manifests = patient.newest.version
-    # One look: every manifest, entry and bloom filter once; hint, lease, marks, the table's manifest, and a
-    # probe for a newer manifest. Snapshots, consumers and the shard are listed once each.
-    assert counts.pop("get") <= manifests + report.entries + report.generations + 5
+    # One look: every manifest, entry, bloom filter and catalog once; hint, lease, marks, the table's
+    # manifest, and a probe for a newer one. Snapshots, consumers and the shard are listed once each.
+    assert counts.pop("get") <= manifests + report.entries + 2 * report.generations + 5
     assert counts.pop("list") == 3
     assert counts.pop("list_directories") == 2
     assert counts.pop("head", 0) <= 1

@@ -20,6 +20,7 @@ from weir.errors import CorruptionError, InputError, ObjectNotFoundError, WeirEr
 from weir.format import (
     feed_consumer,
     garbage_marks,
+    generation_catalog,
     layout,
     lease,
     salvage,
@@ -267,12 +268,14 @@ _JSON_KINDS: Mapping[str, _Recognises] = {
         path.startswith(SNAPSHOTS) or {"token", "expires_at"} <= set(members)
     ),
     "consumer": lambda path, members: path.startswith(CONSUMERS) or "max_wal_entries" in members,
+    "generation catalog": lambda path, members: path.endswith(layout.CATALOG) or "bounds" in members,
     "garbage marks": lambda path, members: path == MARKS or {"shards", "write_id"} <= set(members),
 }
 _DECODERS: Mapping[str, Callable[..., object]] = {
     "lease": lease.decode,
     "snapshot pin": snapshot_pin.decode,
     "consumer": feed_consumer.decode,
+    "generation catalog": generation_catalog.decode,
     "garbage marks": garbage_marks.decode,
 }
 

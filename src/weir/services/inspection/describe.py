@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 from uuid import UUID
+
+import pyarrow as pa
 
 from weir.base.merge_guard import guard_id, without_guards
 from weir.format.index_details import IndexDetails, ShardSpec
@@ -33,6 +36,12 @@ def plain(value: object) -> Any:
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
+    if isinstance(value, pa.Scalar):
+        return plain(value.as_py())
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).hex()
     if isinstance(value, Mapping):

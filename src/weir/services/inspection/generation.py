@@ -12,7 +12,7 @@ from lance.file import LanceFileReader
 
 from weir.base.table import library_options
 from weir.errors import CorruptionError, StorageError
-from weir.format import layout
+from weir.format import generation_catalog, layout
 from weir.format.bloom_filter import BloomFilter
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.damage import reading
@@ -62,6 +62,7 @@ def inspect_generation(store: ObjectStore, path: str, *, rows: bool) -> Descript
     facts: dict[str, Any] = {"dataset": part(dataset)}
     facts["key_index"] = part(lambda: _key_index(store, path))
     facts["bloom_filter"] = part(lambda: _bloom_filter(store, f"{path}/{layout.BLOOM_FILTER}"))
+    facts["catalog"] = part(lambda: _catalog(store, f"{path}/{layout.CATALOG}"))
     facts["objects"] = {one.path.removeprefix(f"{path}/"): one.size for one in store.list(path)}
     where = f"{store.uri}/{path}"
     return Description("generation", where, facts, tuple(problems), kept[0] if kept else None)
@@ -83,6 +84,11 @@ def _key_index(store: ObjectStore, path: str) -> dict[str, Any]:
         "least": plain(values[0].as_py()) if len(values) else None,
         "greatest": plain(values[-1].as_py()) if len(values) else None,
     }
+
+
+def _catalog(store: ObjectStore, path: str) -> Any:
+    data = get_or_none(store, path)
+    return None if data is None else plain(generation_catalog.decode(data, where=f"{store.uri}/{path}"))
 
 
 def _bloom_filter(store: ObjectStore, path: str) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from weir.format.newest import newest_rows
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.damage import reading
+from weir.services.verification.catalog import CatalogCheck
 from weir.services.verification.facts import TableFacts
 from weir.services.verification.finding import Finding, Findings
 from weir.services.verification.objects import get_or_none
@@ -71,22 +72,26 @@ def check_generation(check: GenerationCheck) -> tuple[Finding, ...]:
     """Read all of a generation and return what is wrong with it."""
     findings = Findings(check.table.store.uri, check.manifest.shard_id)
     try:
-        rows = _read_rows(check)
+        catalog = CatalogCheck.open(check.table.store, f"{check.path}/{layout.CATALOG}", findings)
+        rows = _read_rows(check, catalog)
     except (CorruptionError, StorageError) as error:
         findings.error("generation.unreadable", check.path, error.message)
         return tuple(findings.found)
+    if catalog is not None:
+        catalog.report(findings)
     if _check_rows(check, rows, findings):
         _check_key_index(check, rows, findings)
         _check_bloom_filter(check, rows, findings)
     return tuple(findings.found)
 
 
-def _read_rows(check: GenerationCheck) -> _Rows:
+def _read_rows(check: GenerationCheck, catalog: CatalogCheck | None) -> _Rows:
     """Read every value of every row, and keep the columns that checks need."""
     table = check.table
     uri = f"{table.store.uri}/{check.path}"
     router = table.routers.get(check.manifest.shard_spec_id)
     kept = [*table.primary_key, TOMBSTONE]
+    batches: list[pa.RecordBatch] = []
     with reading(f"generation {check.flushed.generation}", uri):
         dataset = lance.dataset(uri, storage_options=library_options(table.store))
         dataset.validate()  # type: ignore[no-untyped-call]
@@ -96,7 +101,10 @@ def _read_rows(check: GenerationCheck) -> _Rows:
                 kept += [name for name in sorted(router.source_columns) if name not in kept]
         kept = [name for name in kept if name in dataset.schema.names]
         scanner = dataset.scanner(with_row_id=True, include_deleted_rows=True, scan_in_order=True)
-        batches = [batch.select([*kept, "_rowid"]) for batch in scanner.to_batches()]
+        for batch in scanner.to_batches():
+            if catalog is not None:
+                catalog.add(batch)
+            batches.append(batch.select([*kept, "_rowid"]))
         schema = pa.schema([*(dataset.schema.field(name) for name in kept), ("_rowid", pa.uint64())])
     columns = pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
     missing = [name for name in (*table.primary_key, TOMBSTONE) if name not in columns.schema.names]
