@@ -495,6 +495,14 @@ def missing_entry(patient: Patient) -> str:
     return path
 
 
+@damage("error", "wal.gap")
+def entry_at_the_end_of_all_positions(patient: Patient) -> str:
+    """What is missing before it is more than can be counted."""
+    epoch = patient.newest.writer_epoch
+    patient.store.put(patient.wal_path(2**64 - 1), patient.entry(epoch, people(3)))
+    return patient.wal_path(patient.tail[-2] + 1)
+
+
 @damage("error", "wal.lost")
 def missing_last_entry(patient: Patient) -> str:
     last = patient.tail[-1]
@@ -605,6 +613,11 @@ def generation_that_is_not_listed(patient: Patient) -> str:
     listed = patient.newest.flushed_generations
     shutil.rmtree(f"{patient.store.uri}/{patient.generation_path(2)}")
     return patient.publish(flushed_generations=(listed[0], listed[2]))
+
+
+@damage("error", "generation.lost")
+def more_generations_than_can_be(patient: Patient) -> str:
+    return patient.publish(current_generation=2**63)
 
 
 @damage("warning", "generation.orphan")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from uuid import UUID
 
 import pyarrow as pa
@@ -56,8 +57,7 @@ def _find_gaps(
 ) -> None:
     """Report positions that are missing before others; add to ``objects`` what the listing just missed."""
     last = max(objects.log, default=start - 1)
-    missing = [position for position in range(start, last) if position not in objects.log]
-    for position in missing[:_MAX_GAPS]:
+    for position in islice(_missing(objects.log, start), _MAX_GAPS):
         paths = [layout.wal_path(newest.shard_id, position, suffix) for suffix in layout.WAL_SUFFIXES]
         there = [path for path in paths if store.head(path) is not None]
         if there:
@@ -70,6 +70,14 @@ def _find_gaps(
                 f"there is no entry at position {position}, so that readers do not see those up to {last}",
             )
             return
+
+
+def _missing(positions: Iterable[int], start: int) -> Iterator[int]:
+    """Yield the positions from ``start`` on that are missing before others; there can be very many."""
+    expected = start
+    for position in sorted(position for position in positions if position >= start):
+        yield from range(expected, position)
+        expected = position + 1
 
 
 def _check_last_seen(

@@ -9,7 +9,7 @@ again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from uuid import UUID
 
 from weir.errors import CorruptionError, InputError, ShardingError
@@ -232,13 +232,15 @@ def _check_generations(
             f"generation {shard.merged} is recorded as merged, and none above "
             f"{newest.current_generation - 1} was flushed",
         )
-    missing = set(range(shard.merged + 1, newest.current_generation)) - set(numbers)
+    unmerged = {number for number in numbers if shard.merged < number < newest.current_generation}
+    missing = max(newest.current_generation - 1 - shard.merged, 0) - len(unmerged)
     if missing:
+        first = next(number for number in count(shard.merged + 1) if number not in unmerged)
         findings.error(
             "generation.lost",
             path,
-            f"generation {min(missing)} is neither merged nor listed"
-            + (f", nor are {len(missing) - 1} others" if len(missing) > 1 else ""),
+            f"generation {first} is neither merged nor listed"
+            + (f", nor are {missing - 1} others" if missing > 1 else ""),
         )
     listed = {one.path for one in newest.flushed_generations}
     for name, number in objects.directories.items():
