@@ -20,7 +20,7 @@ from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import ConflictError, CorruptionError
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
-from weir.format.shard_snapshot import INLINE_SHARDS, SNAPSHOT_DIRECTORY
+from weir.format.shard_snapshot import INLINE_SHARDS, recorded
 from weir.storage.counting import CountingStore
 
 
@@ -98,6 +98,25 @@ def test_a_broken_snapshot_is_named_and_replaced(tmp_path: Path) -> None:
     assert list(published_shards(publish_shards(broken, shards(1)))) == shards(1)
 
 
+@pytest.mark.parametrize("count", [3, INLINE_SHARDS + 1], ids=["inline", "file"])
+def test_every_flipped_bit_is_noticed(tmp_path: Path, count: int) -> None:
+    """By the checksum, before the library sees the bytes: it ends the process over some of them."""
+    base = publish_shards(new_table(tmp_path), shards(count))
+    data = base.details.inline_snapshots or next(iter(files(base).values()))
+    for at in range(0, len(data), max(len(data) // 50, 1)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << at % 8
+        process_cache().clear()
+        if count > INLINE_SHARDS:
+            base.store.put(next(iter(files(base))), bytes(damaged))
+            broken = base
+        else:
+            details = replace(base.details, inline_snapshots=bytes(damaged))
+            broken = BaseTable(base.store, base.dataset, details, base.primary_key, base.index_id)
+        with pytest.raises(CorruptionError, match="checksum"):
+            published_shards(broken)
+
+
 def test_a_lost_race_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = new_table(tmp_path)
     monkeypatch.setattr(weir.base.details_commit, "publish_details", lambda *_: None)
@@ -119,7 +138,9 @@ def test_the_file_is_found_after_commits_of_the_library_until_it_is_cleaned_up(t
     dataset.optimize.compact_files()
     base = base.latest()
     assert base.index_id != published_with
-    assert base.details.writer_config_defaults[SNAPSHOT_DIRECTORY] == str(published_with)
+    record = recorded(base.details, where="here")
+    assert record is not None
+    assert record.directory == published_with
     assert len(published_shards(base)) == INLINE_SHARDS + 1
     assert is_left_behind(base)
 

@@ -16,7 +16,7 @@ from weir.errors import CorruptionError
 from weir.format import arrow_scalar, shard_snapshot
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
-from weir.format.shard_snapshot import SNAPSHOT_DIRECTORY, from_table, snapshot_path, to_table
+from weir.format.shard_snapshot import SNAPSHOT_RECORD, from_table, prove, snapshot_path, to_table
 
 SHARD = ShardManifest(
     UUID("4b6f8b0e-30a0-4e0f-9a5e-2f1d0c9b8a77"),
@@ -145,8 +145,9 @@ def test_generations_cannot_lead_out_of_their_shard(path: str) -> None:
     ],
 )
 def test_the_file_of_a_snapshot_cannot_be_outside_the_table(directory: str) -> None:
-    details = IndexDetails(1, 200, writer_config_defaults={SNAPSHOT_DIRECTORY: directory})
-    with pytest.raises(CorruptionError, match=r"not a UUID.*\[here\]"):
+    record = f"1 {'0' * 16} {directory}"
+    details = IndexDetails(1, 200, writer_config_defaults={SNAPSHOT_RECORD: record})
+    with pytest.raises(CorruptionError, match=r"records its shard snapshot as.*\[here\]"):
         snapshot_path(details, UUID(int=5), where="here")
 
 
@@ -156,11 +157,22 @@ def test_a_snapshot_is_inline_in_the_file_recorded_or_with_its_index() -> None:
     assert snapshot_path(IndexDetails(1, 8, b"inline"), index, where="here") is None
     # Another implementation of the spec keeps no record: the file is with the index.
     assert snapshot_path(IndexDetails(1, 200), index, where="here") == f"_indices/{index}/index.lance"
-    external = shard_snapshot.with_external(IndexDetails(), 200, recorded, taken_at_millis=1)
+    external = shard_snapshot.published(IndexDetails(), 200, b"x", directory=recorded, taken_at_millis=1)
     assert snapshot_path(external, index, where="here") == f"_indices/{recorded}/index.lance"
-    inline = shard_snapshot.with_inline(external, 3, b"inline", taken_at_millis=2)
+    inline = shard_snapshot.published(external, 3, b"inline", directory=None, taken_at_millis=2)
     assert snapshot_path(inline, index, where="here") is None
-    assert inline.writer_config_defaults == {}
+    # Others who publish keep the record, which they do not know, and it is none of what they published.
+    theirs = replace(external, snapshot_ts_millis=7)
+    assert snapshot_path(theirs, index, where="here") == f"_indices/{index}/index.lance"
+    prove(b"anything", theirs, where="here")
+
+
+def test_bytes_that_are_not_those_published_never_reach_the_library() -> None:
+    details = shard_snapshot.published(IndexDetails(), 1, b"inline", directory=None, taken_at_millis=2)
+    prove(b"inline", details, where="here")
+    for damaged in (b"inlinf", b"inlin", b"", b"inline "):
+        with pytest.raises(CorruptionError, match=r"checksum.*\[here\]"):
+            prove(damaged, details, where="here")
 
 
 def test_null_numbers_and_doubled_shards_are_corrupt() -> None:

@@ -844,7 +844,7 @@ def snapshot_without_its_file(patient: Patient) -> str:
             inline_snapshots=None,
             writer_config_defaults={
                 **details.writer_config_defaults,
-                "weir.shard_snapshots": str(directory),
+                "weir.shard_snapshot": f"{details.snapshot_ts_millis} {'0' * 16} {directory}",
             },
         )
     )

@@ -24,7 +24,7 @@ from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import shard_snapshot
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
-from weir.format.shard_snapshot import INLINE_SHARDS, SNAPSHOT_DIRECTORY
+from weir.format.shard_snapshot import INLINE_SHARDS
 from weir.storage.interface import Bytes, ObjectStore
 
 __all__ = ["decode_snapshot", "is_left_behind", "publish_shards", "published_shards", "read_published"]
@@ -77,7 +77,9 @@ def read_published(
         If what is published is not a shard snapshot.
     """
     if details.inline_snapshots:
-        return decode_snapshot(details.inline_snapshots, f"{where}, inline_snapshots")
+        inside = f"{where}, inline_snapshots"
+        shard_snapshot.prove(details.inline_snapshots, details, where=inside)
+        return decode_snapshot(details.inline_snapshots, inside)
     path = shard_snapshot.snapshot_path(details, index_id, where=where)
     if path is None:
         return ()
@@ -85,6 +87,7 @@ def read_published(
         data = store.get(path)
     except ObjectNotFoundError:
         return ()
+    shard_snapshot.prove(data, details, where=f"{store.uri}/{path}")
     return decode_snapshot(data, f"{store.uri}/{path}")
 
 
@@ -93,8 +96,11 @@ def is_left_behind(base: BaseTable) -> bool:
 
     Lance's cleanup will remove it with that version. Publishing anew gives it to the newest one.
     """
-    recorded = base.details.writer_config_defaults.get(SNAPSHOT_DIRECTORY)
-    return recorded is not None and recorded != str(base.index_id)
+    try:
+        record = shard_snapshot.recorded(base.details, where=base.uri)
+    except CorruptionError:
+        return True  # to be replaced
+    return record is not None and record.directory not in (None, base.index_id)
 
 
 def publish_shards(
@@ -130,11 +136,11 @@ def publish_shards(
         shards = _newest_of_each([*_published_before(base.store, details), *manifests])
         data = _to_lance_bytes(shard_snapshot.to_table(shards, value_types))
         now = int(time.time() * 1000)
-        if len(shards) <= INLINE_SHARDS:
-            return shard_snapshot.with_inline(details, len(shards), data, taken_at_millis=now)
-        base.store.put(path, data)
-        written = True
-        return shard_snapshot.with_external(details, len(shards), directory, taken_at_millis=now)
+        if len(shards) > INLINE_SHARDS:
+            base.store.put(path, data)
+            written = True
+        place = directory if len(shards) > INLINE_SHARDS else None
+        return shard_snapshot.published(details, len(shards), data, directory=place, taken_at_millis=now)
 
     try:
         return update_details(base, published, index_id=directory)

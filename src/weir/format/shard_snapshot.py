@@ -5,39 +5,68 @@ column per manifest field, and one of its own type per shard field. Few shards a
 details of the MemWAL index, many in a file of their own; both are the bytes of a Lance file.
 
 The index that a snapshot was published with gets a new id from every merge and index build of the
-released library, and the file stays where it is. So the details also record the id of the directory that
-holds the file, in a place that the library keeps and does not read.
+released library, and the file stays where it is. So the details also record the directory that holds the
+file, and a checksum, in a place that the library keeps and does not read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import pyarrow as pa
+import xxhash
 
 from weir.errors import CorruptionError
 from weir.format import arrow_scalar, layout
+from weir.format.buffers import Bytes
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 
 __all__ = [
     "INLINE_SHARDS",
-    "SNAPSHOT_DIRECTORY",
+    "SNAPSHOT_RECORD",
+    "SnapshotRecord",
     "external_path",
     "from_table",
+    "prove",
+    "published",
+    "recorded",
     "snapshot_path",
     "to_table",
-    "with_external",
-    "with_inline",
 ]
 
 INLINE_SHARDS = 100
 """Snapshots of up to this many shards are stored inline."""
 
-SNAPSHOT_DIRECTORY = "weir.shard_snapshots"
-"""Key among the writer defaults of the MemWAL index: the id of the directory with the snapshot's file."""
+SNAPSHOT_RECORD = "weir.shard_snapshot"
+"""Key among the writer defaults of the MemWAL index: when the snapshot was taken, its checksum (XXH64, seed
+0, 16 hex digits), and ``inline`` or the id of the directory with its file, with a blank in between."""
+
+_INLINE = "inline"
+_RECORD = re.compile(
+    r"([0-9]{1,18}) ([0-9a-f]{16}) (inline|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """What Weir records of a snapshot it publishes.
+
+    Parameters
+    ----------
+    checksum : str
+        XXH64 of its bytes, seed 0, 16 hex digits.
+    directory : UUID or None
+        The directory with its file; None if it is inline.
+    """
+
+    checksum: str
+    directory: UUID | None
+
 
 _FIELD_PREFIX = "region_field_"
 _GENERATIONS = pa.list_(pa.struct([("generation", pa.uint64()), ("path", pa.string())]))
@@ -156,48 +185,80 @@ def snapshot_path(details: IndexDetails, index_id: UUID, *, where: str) -> str |
     """
     if details.inline_snapshots:
         return None
-    recorded = details.writer_config_defaults.get(SNAPSHOT_DIRECTORY)
-    if recorded is not None:
-        try:
-            directory = UUID(recorded)
-        except ValueError:
-            directory = None
-        if directory is None or str(directory) != recorded:
-            raise CorruptionError(
-                f"the MemWAL index has its shard snapshot in {recorded[:80]!r}, which is not a UUID",
-                where=where,
-                hint="Publish it again: merge",
-            )
-        return external_path(directory)
+    record = recorded(details, where=where)
+    if record is not None and record.directory is not None:
+        return external_path(record.directory)
     # The library records in num_shards how many shards a new table is to have, and takes no snapshot.
     taken = details.snapshot_ts_millis > 0 and details.num_shards > 0
     return external_path(index_id) if taken else None
 
 
-def with_inline(details: IndexDetails, shards: int, snapshot: bytes, *, taken_at_millis: int) -> IndexDetails:
-    """Return details that publish a snapshot inline."""
-    return _published(details, shards, snapshot, None, taken_at_millis)
+def recorded(details: IndexDetails, *, where: str) -> SnapshotRecord | None:
+    """Return what Weir has recorded of the published snapshot; None if it was not Weir that published it.
+
+    Raises
+    ------
+    CorruptionError
+        The record is none.
+    """
+    text = details.writer_config_defaults.get(SNAPSHOT_RECORD)
+    if text is None:
+        return None
+    found = _RECORD.fullmatch(text)
+    if found is None:
+        raise CorruptionError(
+            f"the MemWAL index records its shard snapshot as {text[:120]!r}",
+            where=where,
+            hint="Publish it again: merge",
+        )
+    if int(found[1]) != details.snapshot_ts_millis:
+        return None  # others have published since, and kept what they do not know
+    return SnapshotRecord(found[2], None if found[3] == _INLINE else UUID(found[3]))
 
 
-def with_external(
-    details: IndexDetails, shards: int, directory: UUID, *, taken_at_millis: int
+def prove(data: Bytes, details: IndexDetails, *, where: str) -> None:
+    """Make sure that the bytes of a snapshot are those that Weir has published.
+
+    Without it damaged bytes would reach the library, which ends the process over some of them.
+
+    Raises
+    ------
+    CorruptionError
+        They are not.
+    """
+    record = recorded(details, where=where)
+    if record is not None and xxhash.xxh64_hexdigest(data) != record.checksum:
+        raise CorruptionError(
+            "the shard snapshot does not match its checksum", where=where, hint="Publish it again: merge"
+        )
+
+
+def published(
+    details: IndexDetails, shards: int, data: bytes, *, directory: UUID | None, taken_at_millis: int
 ) -> IndexDetails:
-    """Return details that publish the snapshot in the file of a directory."""
-    return _published(details, shards, None, directory, taken_at_millis)
+    """Return details that publish a snapshot.
 
-
-def _published(
-    details: IndexDetails, shards: int, inline: bytes | None, directory: UUID | None, taken_at_millis: int
-) -> IndexDetails:
-    defaults = {k: v for k, v in details.writer_config_defaults.items() if k != SNAPSHOT_DIRECTORY}
-    if directory is not None:
-        defaults[SNAPSHOT_DIRECTORY] = str(directory)
+    Parameters
+    ----------
+    details : IndexDetails
+        Details of the MemWAL index.
+    shards : int
+        How many shards it has.
+    data : bytes
+        The bytes of its Lance file.
+    directory : UUID or None
+        Where they are stored; None to store them inline.
+    taken_at_millis : int
+        When it was taken, in milliseconds since 1970.
+    """
+    place = _INLINE if directory is None else str(directory)
+    record = f"{taken_at_millis} {xxhash.xxh64_hexdigest(data)} {place}"
     return replace(
         details,
         snapshot_ts_millis=taken_at_millis,
         num_shards=shards,
-        inline_snapshots=inline,
-        writer_config_defaults=defaults,
+        inline_snapshots=data if directory is None else None,
+        writer_config_defaults={**details.writer_config_defaults, SNAPSHOT_RECORD: record},
     )
 
 

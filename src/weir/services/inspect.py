@@ -338,6 +338,7 @@ class _Reader:
 
     def snapshot(self) -> Description:
         try:
+            self._prove_snapshot()
             shards: Sequence[ShardManifest] = decode_snapshot(self.data, self.where)
         except CorruptionError as error:
             size = {"nbytes": memoryview(self.data).nbytes}
@@ -345,6 +346,15 @@ class _Reader:
         specs = _specs(self.store)
         lines = [_snapshot_line(one, specs) for one in shards]
         return Description("shard snapshot", self.where, {"form": "file", "shards": lines})
+
+    def _prove_snapshot(self) -> None:
+        """Compare the file with what the newest version records of it, if it is the file of that."""
+        try:
+            base = BaseTable.open(self.store)
+        except WeirError:
+            return  # a copy somewhere else
+        if shard_snapshot.snapshot_path(base.details, base.index_id, where=self.where) == self.path:
+            shard_snapshot.prove(self.data, base.details, where=self.where)
 
     def hint(self) -> Description:
         version = version_hint.decode(self.data)
