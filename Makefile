@@ -13,6 +13,8 @@ PROTO := $(wildcard src/weir/format/proto/*.proto)
 WORKERS ?= 2
 # Histories that `make simulate` runs.
 SEEDS ?= 2000
+# Rounds of killing that `make faults` plays.
+ROUNDS ?= 200
 
 # The stamps name the directory they were written in: a checkout that was copied or moved carries an
 # environment that still points at the old place, and is set up again.
@@ -53,6 +55,10 @@ test: lint types contracts ## Run every check: lint, types, import contracts, do
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one
 	@$(PY) -m tests.simulation --workers $(WORKERS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+.PHONY: faults
+faults: setup ## Kill writers, mergers, collectors and readers for ROUNDS rounds, and check every row
+	@$(PY) -m tests.faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: lint
 lint: setup ## Check style and formatting

@@ -22,6 +22,7 @@ from hypothesis import given, settings
 
 import weir
 from tests.read.stores import LossyStore
+from weir import failpoint
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import (
@@ -404,6 +405,20 @@ def test_keys_and_columns_of_every_kind(tmp_path: Path) -> None:
     change.rows.validate(full=True)
     assert change.rows["_before"].to_pylist() == [{**row, "large": "more"}, empty, None]
     assert table.scan(at=token).count() == 2
+
+
+def test_the_rows_before_are_those_before_a_merge_that_has_only_deleted(tmp_path: Path) -> None:
+    base = pa.Table.from_pylist(rows((1, "base"), (2, "base")), schema=SCHEMA)
+    lance.write_dataset(base, str(tmp_path / "adopted"))
+    table = weir.adopt(tmp_path / "adopted", primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.delete([1])
+        writer.upsert(rows((2, "new")))
+    with failpoint.armed("merge.before_commit", "raise"), pytest.raises(failpoint.FailpointError):
+        table.merge()
+    assert BaseTable.open(open_store(table.uri, fsync=False)).dataset.count_rows() == 1
+    (change,) = table.changes(before=True)
+    assert [one["name"] for one in change.rows["_before"].to_pylist()] == ["base", "base"]
 
 
 # --- Where it can begin ------------------------------------------------------------------------

@@ -307,6 +307,10 @@ def test_what_a_failed_flush_left_is_collected_once_its_number_is_spent(
     (orphan,) = stored(store, shard)[2]
     # What Lance leaves behind when it is killed while it writes.
     store.put(f"{layout.generation_path(shard, orphan)}/data/.tmpX1", b"half a file")
+    # What Lance leaves when it is killed while it publishes a manifest. No store would write such a name.
+    versions = Path(table.uri) / layout.generation_path(shard, orphan) / "_versions"
+    versions.mkdir(exist_ok=True)
+    (versions / "18446744073709551614.manifest#1").touch()
     report = collect_fully(table, clock)
     assert stored(store, shard)[2] == [orphan]
     assert [one.reason for one in report.kept] == ["a flush may still publish it"]

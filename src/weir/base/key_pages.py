@@ -215,6 +215,11 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         data = LanceFileReader(f"{place}/page_data.lance", storage_options=options)
     except LIBRARY_ERRORS:
         return None
+    if not {"min", "max", "null_count", "page_idx"} <= set(lookup.metadata().schema.names) or not {
+        "values",
+        "ids",
+    } <= set(data.metadata().schema.names):
+        return None
     metadata = lookup.metadata().schema.metadata or {}
     pages = lookup.read_all(batch_size=max(lookup.metadata().num_rows, 1)).to_table()
     page_rows = int(metadata.get(b"batch_size", b"0"))
@@ -252,10 +257,11 @@ def _matches(segment: _Segment, keys: pa.Array) -> tuple[Offsets, RowAddresses] 
     if not which.size:
         return None
     rows = low[which]
-    counts = high[which] - rows
+    # Signed, as NumPy wants the numbers of repetitions.
+    counts = (high[which] - rows).astype(np.int64)
     if counts.max() > 1:
         ends = np.cumsum(counts)
-        rows = np.repeat(rows - (ends - counts), counts) + np.arange(ends[-1], dtype=np.uint64)
+        rows = np.repeat(rows.astype(np.int64) - (ends - counts), counts) + np.arange(ends[-1])
         which = np.repeat(which, counts)
     if len(pages) == 1:
         addresses = pages[0].addresses[rows]

@@ -7,10 +7,8 @@ is never published, nothing refers to it, and Lance's cleanup removes it with ot
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -18,6 +16,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from weir.base.details_commit import update_details
 from weir.base.library_errors import is_panic, library_message
+from weir.base.scratch import scratch_directory
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
@@ -179,16 +178,16 @@ def decode_snapshot(data: Bytes, where: str) -> tuple[ShardManifest, ...]:
 
 
 def _to_lance_bytes(table: pa.Table) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="weir-") as directory:
-        path = Path(directory) / "snapshot.lance"
+    with scratch_directory() as directory:
+        path = directory / "snapshot.lance"
         with LanceFileWriter(str(path), table.schema) as writer:
             writer.write_batch(table)
         return path.read_bytes()
 
 
 def _from_lance_bytes(data: bytes, where: str) -> pa.Table:
-    with tempfile.TemporaryDirectory(prefix="weir-") as directory:
-        path = Path(directory) / "snapshot.lance"
+    with scratch_directory() as directory:
+        path = directory / "snapshot.lance"
         path.write_bytes(data)
         try:
             return LanceFileReader(str(path)).read_all().to_table()

@@ -28,6 +28,7 @@ from weir.indexing.generation import GenerationIndex, build_generation_indexes, 
 from weir.shard.generation_rows import GenerationRows
 from weir.shard.generation_summary import summarize
 from weir.storage.interface import ObjectStore
+from weir.storage.local_errors import hint_for
 from weir.throttle import background
 
 __all__ = ["write_generation"]
@@ -122,10 +123,11 @@ def _library_failures(place: _Place) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
+        hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
         raise StorageError(
             f"a generation could not be written: {error}",
             where=place.uri,
-            hint="Its rows are safe in the WAL; the flush can be repeated",
+            hint=". ".join(hint for hint in hints if hint),
         ) from error
 
 
