@@ -18,7 +18,11 @@ LEASE = Lease(
     shard_id=UUID("11111111-2222-4333-8444-555555555555"),
     epoch=7,
     holder=LeaseHolder(
-        host="höst-1", process_id=42, process_started=123456, system="boot pid:[1] time:[2]", holder_id="ab" * 16
+        host="höst-1",
+        process_id=42,
+        process_started=123456,
+        system="boot pid:[1] time:[2]",
+        holder_id="ab" * 16,
     ),
     acquired_at=datetime(2026, 1, 15, 10, 0, 0, 250, tzinfo=UTC),
     renewed_at=datetime(2026, 1, 15, 10, 3, tzinfo=UTC),
@@ -112,7 +116,9 @@ def test_nonsense_with_a_right_checksum_is_corrupt(name: str, value: object) -> 
         lease.decode(checked_json.encode(members), where="here")
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"checksum": 1, "a": NaN}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"checksum": 1, "a": NaN}']
+)
 def test_other_json_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptionError, match="here"):
         checked_json.decode(data, where="here")
