@@ -231,18 +231,20 @@ def close_quietly(writer: ShardWriter) -> None:
         writer.close()
 
 
-@pytest.mark.parametrize("sharded", [False, True], ids=["unsharded", "two buckets"])
-@pytest.mark.parametrize("name", ["int64", "string-int32"])
+# A history takes seconds: a few in CI, many with the profile "thorough", and none to shorten a failing one.
+HISTORIES = max(3, settings.default.max_examples // 12)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("name", "sharded"), [("int64", True), ("string-int32", False)])
 def test_writers_take_turns(name: str, sharded: bool) -> None:
-    machine = type("Writers_" + name, (Writers,), {"kind": KINDS[name], "sharded": sharded})
+    machine = type(f"Writers_{name}", (Writers,), {"kind": KINDS[name], "sharded": sharded})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=5,
+            max_examples=HISTORIES,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
-            # A history takes a second: making a failing one shorter would take minutes.
             phases=(Phase.explicit, Phase.generate),
         ),
     )

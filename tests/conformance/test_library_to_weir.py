@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 from tests.conformance import library
 from tests.conformance.tables import KINDS, Model
@@ -65,3 +66,53 @@ def test_weir_reads_and_takes_over_what_the_library_writes(name: str, tmp_path: 
     check_reads()
     model.check(lance.dataset(str(place)).to_table())
     assert table.merge().generations == 0
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["log", "generation"])
+def test_a_shard_of_deletes_alone_is_not_made_a_second_time(flushed: bool, tmp_path: Path) -> None:
+    """The library records no shard values. Were a second shard made, the delete could come after."""
+    kind = KINDS["int64"]
+    model, place, shard = Model(kind), tmp_path / "t", uuid.uuid4()
+    key = kind.keys[5]
+    library.make_table(place, kind, model.upsert([key]), bucket_column="key0", num_buckets=4)
+    theirs = library.open_writer(place, shard)
+    theirs.delete(model.delete([key]))
+    if flushed:
+        theirs.close()
+    table = weir.open(place, fsync=False)
+    with table.writer() as writer:
+        writer.upsert(model.upsert([key]))
+        assert list(writer.epochs) == [shard]
+    assert table.get(kind.key_table([key])).num_rows == 1
+    model.check(table.scan().to_table())
+
+
+def test_what_the_library_says_of_a_weir_table(tmp_path: Path) -> None:
+    """Its own reading of the index details names the same shard specs and settings."""
+    for number, rule in enumerate([weir.bucket("id", 8), weir.identity("id"), weir.unsharded()]):
+        table = weir.create(
+            tmp_path / str(number), pa.schema([("id", pa.int64())]), primary_key="id", shard_by=rule
+        )
+        ours = library.details_of(tmp_path / str(number))
+        theirs = lance.dataset(table.uri).mem_wal_index_details()
+        assert theirs is not None
+        assert theirs["num_shards"] == ours.num_shards
+        assert theirs["maintained_indexes"] == list(ours.maintained_indexes)
+        assert theirs["writer_config_defaults"] == dict(ours.writer_config_defaults)
+        (spec,) = ours.shard_specs
+        (field,) = spec.fields
+        assert theirs["sharding_specs"] == [
+            {
+                "spec_id": spec.spec_id,
+                "fields": [
+                    {
+                        "field_id": field.field_id,
+                        "source_ids": list(field.source_ids),
+                        "transform": field.transform,
+                        "expression": field.expression,
+                        "result_type": field.result_type,
+                        "parameters": dict(field.parameters),
+                    }
+                ],
+            }
+        ]
