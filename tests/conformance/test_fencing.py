@@ -18,6 +18,7 @@ from tests.conformance.tables import KINDS, Model
 
 import weir
 from weir.errors import FencedError, LeaseHeldError
+from weir.writer import TableWriter
 
 KIND = KINDS["int64"]
 SCHEMA = KIND.plain_schema
@@ -66,7 +67,7 @@ def test_writers_fence_each_other_in_mid_stream(place: Path) -> None:
     streams: list[Stream] = []
     table = weir.open(place, fsync=False)
 
-    def by_weir(writer: weir.TableWriter) -> Callable[[int], object]:
+    def by_weir(writer: TableWriter) -> Callable[[int], object]:
         return lambda number: writer.upsert(KIND.rows([(number,)], number))
 
     def by_library(writer: ShardWriter) -> Callable[[int], object]:
