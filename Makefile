@@ -13,6 +13,8 @@ PROTO := src/weir/format/proto/memwal.proto
 WORKERS ?= 2
 # Histories that `make simulate` runs.
 SEEDS ?= 2000
+# Values of each type that `make conformance` draws.
+VALUES ?= 2000000
 
 # The stamps name the directory they were written in: a checkout that was copied or moved carries an
 # environment that still points at the old place, and is set up again.
@@ -53,6 +55,10 @@ test: lint types contracts ## Run every check: lint, types, import contracts, do
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one
 	@$(PY) -m tests.simulation --workers $(WORKERS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+.PHONY: conformance
+conformance: setup ## Compare shard values with the library's over VALUES values of every type
+	@CONFORMANCE_VALUES=$(VALUES) $(PY) -m pytest -n $(WORKERS) tests/conformance/test_sharding.py $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check style and formatting
