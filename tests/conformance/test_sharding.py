@@ -10,9 +10,11 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -64,7 +66,7 @@ def draw(type: pa.DataType, count: int, random: np.random.Generator) -> pa.Array
     return pc.if_else(pa.array(nulls), pa.scalar(None, type), values)
 
 
-def integers(dtype: np.dtype[np.integer], count: int, random: np.random.Generator) -> np.ndarray:
+def integers(dtype: np.dtype[Any], count: int, random: np.random.Generator) -> npt.NDArray[Any]:
     limits = np.iinfo(dtype)
     drawn = random.integers(limits.min, limits.max, count, dtype, endpoint=True)
     # Half of them small, as keys are.
@@ -74,7 +76,7 @@ def integers(dtype: np.dtype[np.integer], count: int, random: np.random.Generato
     return drawn
 
 
-def floats(dtype: np.dtype[np.floating], count: int, random: np.random.Generator) -> np.ndarray:
+def floats(dtype: np.dtype[Any], count: int, random: np.random.Generator) -> npt.NDArray[Any]:
     """Any bits at all: subnormal numbers and NaN of every payload and sign are among them."""
     drawn = random.integers(0, 256, count * dtype.itemsize, np.uint8).view(dtype).copy()
     limits = np.finfo(dtype)
