@@ -344,6 +344,15 @@ def test_json_with_the_right_checksum(name: str, data: st.DataObject) -> None:
     must_be_named(decode, stored)
 
 
+@pytest.mark.parametrize("name", ["lease", "consumer"])
+def test_a_number_beyond_all_numbers(name: str) -> None:
+    decode, valid = JSON_DECODERS[name]
+    members = checked_json.decode(valid, where=WHERE)
+    members["ttl" if name == "lease" else "max_age_seconds"] = 10**400
+    with pytest.raises(CorruptionError):
+        decode(checked_json.encode(members))
+
+
 @pytest.mark.parametrize("name", [*JSON_DECODERS, "version hint"])
 @pytest.mark.parametrize(
     "text",

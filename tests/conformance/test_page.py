@@ -6,16 +6,10 @@ import importlib.util
 import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from lance.file import LanceFileWriter
-
-from weir.base.published import decode_published
-from weir.format import shard_snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/conformance.md"
@@ -85,12 +79,3 @@ def test_every_field_of_the_messages_has_a_row(message: str) -> None:
     ]
     assert len(fields) > 4
     assert missing == []
-
-
-def test_an_empty_snapshot_is_read() -> None:
-    schema = shard_snapshot.to_table([]).schema
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "empty.lance"
-        with LanceFileWriter(str(path), schema) as writer:
-            writer.write_batch(pa.Table.from_batches([], schema))
-        assert decode_published(path.read_bytes(), "here") == ()
