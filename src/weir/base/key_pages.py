@@ -42,6 +42,8 @@ RowAddresses = npt.NDArray[np.uint64]
 _READ_TOGETHER_FROM = 8
 _SORT_FROM = 1_000
 _NOMINAL_BYTES = 4096
+_LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
+_PAGE_COLUMNS = ["values", "ids"]
 _NOT_LANCE = "does not appear to be a Lance file"
 _REUSE_INDEX = "__lance_frag_reuse"
 _FRAGMENT_SHIFT = np.uint64(32)
@@ -112,7 +114,7 @@ class _Segment:
         start = first * self.page_rows
         count = min(end * self.page_rows, self.rows) - start
         with _damage_is_named(self.place):
-            table = self.reader.read_range(start, count, batch_size=count).to_table()
+            table = self.reader.read_range(start, count, batch_size=count).to_table().select(_PAGE_COLUMNS)
         values = table.column("values").combine_chunks()
         addresses = table.column("ids").combine_chunks().to_numpy()
         pages = {}
@@ -233,7 +235,8 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         metadata.get(b"range_partitioned") != b"false"
         or page_rows < 1
         or pages.num_rows != -(-rows // page_rows)
-        or data.metadata().schema.field("values").type != kind
+        or [data.metadata().schema.field(name).type for name in _PAGE_COLUMNS] != [kind, pa.uint64()]
+        or pages.schema.types != [kind, kind, pa.uint32(), pa.uint32()]
         or np.any(pages.column("null_count").to_numpy())
         or not np.array_equal(pages.column("page_idx").to_numpy(), np.arange(pages.num_rows))
     ):
@@ -260,8 +263,9 @@ def _read_lookup(
             lookup = LanceFileReader(f"{place}/page_lookup.lance", storage_options=options)
             data = LanceFileReader(f"{place}/page_data.lance", storage_options=options)
             described = lookup.metadata()
-            pages = lookup.read_all(batch_size=max(described.num_rows, 1)).to_table()
-            data.metadata().schema.field("values")
+            pages = lookup.read_all(batch_size=max(described.num_rows, 1)).to_table().select(_LOOKUP_COLUMNS)
+            for name in _PAGE_COLUMNS:
+                data.metadata().schema.field(name)
     except LIBRARY_ERRORS as error:
         if classify(error) is not LibraryFailure.ABSENT:
             raise
