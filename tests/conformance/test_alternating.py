@@ -232,7 +232,7 @@ def close_quietly(writer: ShardWriter) -> None:
 
 
 # A history takes seconds: a few in CI, many with the profile "thorough", and none to shorten a failing one.
-HISTORIES = max(3, settings.default.max_examples // 12)  # type: ignore[union-attr]
+HISTORIES = max(3, settings.default.max_examples // 16)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("name", "sharded"), [("int64", True), ("string-int32", False)])
@@ -242,7 +242,7 @@ def test_writers_take_turns(name: str, sharded: bool) -> None:
         machine,
         settings=settings(
             max_examples=HISTORIES,
-            stateful_step_count=30,
+            stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=(Phase.explicit, Phase.generate),
