@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lance.file import LanceFileWriter
+from lance.file import LanceFileReader, LanceFileWriter
 from tests.conformance import library
 
 import weir
@@ -84,3 +84,29 @@ class _WithDetails:
 
     def __init__(self, base: BaseTable, details: IndexDetails) -> None:
         self.dataset, self.details = base.dataset, details
+
+
+def test_a_merge_publishes_snapshots_with_the_columns_of_the_spec(table: weir.Table, tmp_path: Path) -> None:
+    table.merge()
+    details = library.details_of(Path(table.uri))
+    (shard,) = library.shards_of(Path(table.uri))
+    manifest = library.manifest_of(Path(table.uri), shard)
+    assert details.num_shards == 1
+    assert details.snapshot_ts_millis > 0
+    path = tmp_path / "snapshots.lance"
+    path.write_bytes(details.inline_snapshots or b"")
+    stored = LanceFileReader(str(path)).read_all().to_table()
+    numbers = ["version", "writer_epoch", "replay_after_wal_entry_position"]
+    numbers += ["wal_entry_position_last_seen", "current_generation"]
+    for name in numbers:
+        assert stored.schema.field(name).type == pa.uint64()
+    assert stored.schema.field("shard_id").type == pa.binary(16)
+    assert stored.schema.field("shard_spec_id").type == pa.uint32()
+    listed = stored.schema.field("flushed_generations").type.value_type
+    assert {field.name: field.type for field in listed} == {"generation": pa.uint64(), "path": pa.string()}
+    (row,) = stored.to_pylist()
+    assert row["shard_id"] == shard.bytes
+    assert {name: row[name] for name in numbers} == {name: getattr(manifest, name) for name in numbers}
+    assert row["flushed_generations"] == [
+        {"generation": one.generation, "path": one.path} for one in manifest.flushed_generations
+    ]
