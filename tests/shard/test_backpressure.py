@@ -125,9 +125,7 @@ def test_at_the_limit_writes_wait_their_turn_and_then_give_up() -> None:
     shard.flush_error = StorageError("no route to the store")
     counts.add(shard, replayed=0)
     counts.admit(900)
-    with pytest.raises(
-        BackpressureError, match=r"900 bytes .* 0.05 s; max_unflushed_bytes is 1,000"
-    ) as caught:
+    with pytest.raises(BackpressureError, match=r"900 bytes .* 0.05 s; max_unflushed_bytes is 1,000") as caught:
         counts.admit(200)
     assert "no route to the store" in str(caught.value)
     assert caught.value.__cause__ is shard.flush_error
@@ -312,9 +310,7 @@ def manifest(generations: int, shard_id: UUID = SHARD) -> ShardManifest:
     return ShardManifest(
         shard_id,
         version=1,
-        flushed_generations=tuple(
-            FlushedGeneration(n, f"0000000{n % 10}_gen_{n}") for n in range(1, generations + 1)
-        ),
+        flushed_generations=tuple(FlushedGeneration(n, f"0000000{n % 10}_gen_{n}") for n in range(1, generations + 1)),
     )
 
 
@@ -361,9 +357,7 @@ def test_at_the_limit_writes_give_up_unless_something_is_merged() -> None:
     merges = Merges()
     backlog = MergeBacklog(10, timeout=0.05, where="here", merge_progress=merges)
     backlog.listed(manifest(10))
-    with pytest.raises(
-        BackpressureError, match=rf"10 generations of shard {SHARD} .*is 10 .*table.merge\(\)"
-    ):
+    with pytest.raises(BackpressureError, match=rf"10 generations of shard {SHARD} .*is 10 .*table.merge\(\)"):
         backlog.admit(SHARD)
     # The last look is always a fresh one.
     merges.merged = 8

@@ -122,7 +122,7 @@ def test_failed_flush_leaves_an_orphan_and_can_be_repeated(
     assert [(generation, table.num_rows) for generation, table in listed(store)] == [(1, 2), (2, 1)]
 
 
-class PanicException(BaseException):  # noqa: N818
+class PanicException(BaseException):
     """What the library raises when it stops at a defect of its own: no Exception, and of this name."""
 
 
