@@ -8,13 +8,15 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.setup-complete
 SPARK_STAMP := $(VENV)/.setup-spark-complete
-PROTO := src/weir/format/proto/memwal.proto
+PROTO := $(wildcard src/weir/format/proto/*.proto)
 # Processes that pytest spreads the tests over.
 WORKERS ?= 2
 # Histories that `make simulate` runs.
 SEEDS ?= 2000
 # Values of each type that `make conformance` draws.
 VALUES ?= 2000000
+# Rounds of killing that `make faults` plays.
+ROUNDS ?= 200
 
 # The stamps name the directory they were written in: a checkout that was copied or moved carries an
 # environment that still points at the old place, and is set up again.
@@ -59,6 +61,10 @@ simulate: setup ## Run SEEDS simulated histories of a table and check every inva
 .PHONY: conformance
 conformance: setup ## Compare shard values with the library's over VALUES values of every type
 	@CONFORMANCE_VALUES=$(VALUES) $(PY) -m pytest -n $(WORKERS) tests/conformance/test_sharding.py $(ARGS)
+
+.PHONY: faults
+faults: setup ## Kill writers, mergers, collectors and readers for ROUNDS rounds, and check every row
+	@$(PY) -m tests.faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: lint
 lint: setup ## Check style and formatting

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import get, ingest, scan
+from benchmarks import changes, concurrent_puts, following, get, ingest, recovery, scan
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -16,7 +16,15 @@ from benchmarks.report import print_environment, print_result, write_json, write
 
 __all__ = ["main"]
 
-_SUBJECTS: dict[str, Subject] = {"ingest": ingest.run, "get": get.run, "scan": scan.run}
+_SUBJECTS: dict[str, Subject] = {
+    "ingest": ingest.run,
+    "concurrent": concurrent_puts.run,
+    "recovery": recovery.run,
+    "get": get.run,
+    "scan": scan.run,
+    "following": following.run,
+    "changes": changes.run,
+}
 
 
 def main() -> None:

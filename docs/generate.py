@@ -21,9 +21,12 @@ from weir import errors
 from weir.cli.commands import app
 from weir.config import WriterOptions
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.read.change_plan import ChangePlan
+from weir.read.change_range import ChangeRange, ShardChanges
 from weir.read.changes import ChangeBatch, ChangeFeed
 from weir.read.scan import Scan
 from weir.read.snapshot import Consistency
+from weir.services.garbage_report import GarbageItem, GarbageReport, KeptItem
 from weir.services.merge import MergeReport
 from weir.services.status import ShardReport, TableStatus
 from weir.writer import TableWriter, WriteReceipt
@@ -180,12 +183,12 @@ def _functions() -> str:
 
 
 def _results() -> str:
-    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport)
+    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport, GarbageReport, GarbageItem, KeptItem)
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
 
 def _changes() -> str:
-    kinds = (ChangeFeed, ChangeBatch, SnapshotToken, ShardCut)
+    kinds = (ChangeFeed, ChangeBatch, ChangePlan, ChangeRange, ShardChanges, SnapshotToken, ShardCut)
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
 

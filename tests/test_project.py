@@ -26,6 +26,8 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 PROJECT: dict[str, Any] = PYPROJECT["project"]
 
 PUBLIC_NAMES = [
+    "IndexDefinition",
+    "IndexPolicy",
     "SnapshotToken",
     "Table",
     "__version__",

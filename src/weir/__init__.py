@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from weir import errors
 from weir.format.snapshot_token import SnapshotToken
+from weir.indexing.definition import IndexDefinition
+from weir.indexing.policy import IndexPolicy
 from weir.read.snapshot import bounded
 from weir.sharding.shard_by import (
     bucket,
@@ -26,6 +28,8 @@ from weir.table import Table, adopt, create, open
 __version__ = "0.1.0"
 
 __all__ = [
+    "IndexDefinition",
+    "IndexPolicy",
     "SnapshotToken",
     "Table",
     "__version__",

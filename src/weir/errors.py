@@ -7,12 +7,16 @@
     │   ├── SchemaError                   a column is missing, unknown, doubled, or of the wrong type
     │   ├── KeyValueError                 a primary key is missing or null
     │   ├── FilterError                   a filter does not parse or does not fit the schema
+    │   ├── QueryError                    a search query cannot be used on the table
     │   ├── ShardingError                 a shard spec or transform is invalid
+    │   ├── IndexDefinitionError          an index cannot be made on that column with those parameters
     │   ├── OptionError                   an option is unknown or out of range
     │   └── UriError                      a location cannot be understood
     ├── TableError
     │   ├── TableNotFoundError (FileNotFoundError)
-    │   └── TableExistsError (FileExistsError)
+    │   ├── TableExistsError (FileExistsError)
+    │   ├── IndexNotFoundError            the table has no index of that name
+    │   └── IndexExistsError              the table has an index of that name already
     ├── WriterError
     │   ├── FencedError                   another writer has claimed the shard
     │   ├── LeaseHeldError                another writer holds a live lease on the shard
@@ -40,6 +44,9 @@ __all__ = [
     "CorruptionError",
     "FencedError",
     "FilterError",
+    "IndexDefinitionError",
+    "IndexExistsError",
+    "IndexNotFoundError",
     "InputError",
     "KeyValueError",
     "LeaseHeldError",
@@ -48,6 +55,7 @@ __all__ = [
     "ObjectNotFoundError",
     "OptionError",
     "PreconditionError",
+    "QueryError",
     "SchemaError",
     "ShardSealedError",
     "ShardingError",
@@ -118,8 +126,16 @@ class FilterError(InputError):
     """A filter does not parse, or names columns or types the table does not have."""
 
 
+class QueryError(InputError):
+    """A search query does not parse, or does not fit the table, its columns or its indexes."""
+
+
 class ShardingError(InputError):
     """A shard spec or transform is invalid for the table."""
+
+
+class IndexDefinitionError(InputError):
+    """An index cannot be made on that column, or not with those parameters."""
 
 
 class OptionError(InputError):
@@ -140,6 +156,14 @@ class TableNotFoundError(TableError, FileNotFoundError):
 
 class TableExistsError(TableError, FileExistsError):
     """A table exists already at the location."""
+
+
+class IndexNotFoundError(TableError):
+    """The table has no index of that name."""
+
+
+class IndexExistsError(TableError):
+    """The table has an index of that name already."""
 
 
 class WriterError(WeirError):

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from weir.base.create import adopt_base_table, create_base_table
+from weir.base.generation_indexes import generation_indexes
+from weir.base.index_changes import base_indexes, create_index, drop_index, free_index_name
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.config import WriterOptions
@@ -21,11 +23,17 @@ from weir.format.index_details import ShardSpec
 from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
 from weir.format.wal_entry import wal_schema
+from weir.indexing.definition import IndexDefinition
+from weir.indexing.describe import ExistingIndex
+from weir.indexing.kinds import IndexKind, as_kind
+from weir.indexing.policy import IndexPolicy
 from weir.logs import get_logger
 from weir.read.as_of import TokenReader
+from weir.read.change_range import ChangeSource
 from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
 from weir.read.consumers import drop_consumer
 from weir.read.cut import CutTaker
+from weir.read.feed_options import FeedOptions
 from weir.read.filters import check_filter
 from weir.read.keys import KeySet
 from weir.read.lookup import get_rows
@@ -34,9 +42,15 @@ from weir.read.planner import ScanPlanner, check_columns
 from weir.read.scan import Scan
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
+from weir.read.sql import SqlQuery
+from weir.read.sql_query import Needed
 from weir.read.tokens import as_token, release_token, take_token
 from weir.rows import RowInput, as_key_table
-from weir.services.garbage import DEFAULT_HORIZON, GarbageReport, collect_garbage
+from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD, CatchUpReport, catch_up_indexes
+from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT, CompactReport, compact
+from weir.services.garbage import DEFAULT_HORIZON, collect_garbage
+from weir.services.garbage_report import GarbageReport
+from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
@@ -54,6 +68,7 @@ from weir.writer import SharedByShards, TableWriter
 
 _log = get_logger(__name__)
 _MAX_LIMIT = 2**63 - 1
+_SAMPLE_ROWS = 4096
 
 __all__ = ["Table", "create", "open"]
 
@@ -295,6 +310,7 @@ class Table:
                 heartbeat=shared.heartbeat,
                 unflushed=shared.unflushed,
                 backlog=shared.backlog,
+                indexes=lambda: generation_indexes(self._base),
                 shard_spec_id=self._sharding.spec.spec_id,
                 shard_fields=values.to_manifest(),
             )
@@ -378,7 +394,6 @@ class Table:
             )
 
         def plan(count_only: bool) -> ScanPlan:
-            background.foreground()
             if token is not None:
                 return planned(self._states.take(token), count_only)
             return self._reader.read(fresh, lambda snapshot: planned(snapshot, count_only))
@@ -386,15 +401,22 @@ class Table:
         @contextmanager
         def reading() -> Iterator[None]:
             try:
-                yield
+                with background.reading():
+                    yield
             except CorruptionError:
                 if read is None:
                     raise
                 with self._reader.reading(read):
                     raise
 
+        @contextmanager
+        def reading_token() -> Iterator[None]:
+            assert token is not None
+            with background.reading(), self._states.reading(token):
+                yield
+
         if token is not None:
-            return Scan(plan, lambda: self._states.reading(token))
+            return Scan(plan, reading_token)
         return Scan(plan, reading, attempts=MAX_SNAPSHOTS)
 
     def get(
@@ -435,7 +457,6 @@ class Table:
             columns = list(columns)
         if token is None:
             _check_asked(self.schema, columns, None)
-        background.foreground()
         table = as_key_table(keys, self.schema, self.primary_key)
         wanted = KeySet(_distinct(table).columns)
 
@@ -445,10 +466,11 @@ class Table:
             names = snapshot.base.schema.names if columns is None else list(columns)
             return get_rows(self._store, snapshot, wanted, names, self._route_keys)
 
-        if token is None:
-            return self._reader.read(fresh, found)
-        with self._states.reading(token):
-            return found(self._states.take(token))
+        with background.reading():
+            if token is None:
+                return self._reader.read(fresh, found)
+            with self._states.reading(token):
+                return found(self._states.take(token))
 
     def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
         """Return a token of the table as it is now, by which it can be read again later.
@@ -507,6 +529,10 @@ class Table:
         until: SnapshotToken | str | None = None,
         before: bool = False,
         consumer: str | None = None,
+        follow: bool = False,
+        poll: timedelta = timedelta(seconds=1),
+        timeout: timedelta | None = None,
+        max_rows: int | None = None,
         batch_rows: int = 65_536,
         max_age: timedelta | None = None,
         max_wal_entries: int | None = None,
@@ -529,12 +555,23 @@ class Table:
             A name under which storage keeps how far the feed has been acknowledged with
             :meth:`~weir.read.changes.ChangeFeed.commit`, and keeps what comes after it from being
             collected. It is made when it does not exist; :meth:`drop_consumer` forgets it.
+        follow : bool
+            Whether an iteration that has caught up waits for more, instead of ending. Default False.
+        poll : timedelta
+            How long a feed that follows waits before it looks again: one listing, and a probe per
+            shard. Default 1 second.
+        timeout : timedelta, optional
+            How long a feed that follows waits for a change before its iteration ends. Default: for ever.
+        max_rows : int, optional
+            The most rows of an iteration; the next one goes on. The shards take turns, and a log entry
+            is never split, so that a single entry may have more. A feed that follows takes so many at a
+            time, and no shard waits behind a busy one. Default: no limit, shard after shard.
         batch_rows : int
-            Rows after which a batch ends. The rows of one log entry are never split, so a batch may
-            have more. Default 65,536.
+            Rows after which a batch ends, as it does after 64 MiB. The rows of one log entry are never
+            split, so a batch may have more. Default 65,536.
         max_age : timedelta, optional
-            How long the consumer may go without acknowledging anything before nothing is kept for
-            it any more. Default: as before, at first 7 days.
+            How long the consumer may go without acknowledging what it was given before nothing is
+            kept for it any more. Default: as before, at first 7 days.
         max_wal_entries : int, optional
             How many log entries may be kept for the consumer before nothing is. Default: as before,
             at first 1,000,000.
@@ -572,16 +609,14 @@ class Table:
         [{'id': 1, 'name': 'Ada', '_op': 'upsert', '_position': 2, '_before': None},
          {'id': 1, 'name': None, '_op': 'delete', '_position': 3, '_before': {'id': 1, 'name': 'Ada'}}]
         """
+        table = ChangeSource(self._store, self._base.identity, self.schema, self.primary_key)
         return open_feed(
-            FeedSource(
-                self._store, self._cuts, self._states, self._base.identity, self.schema, self.primary_key
-            ),
+            FeedSource(table, self._cuts, self._states),
             since,
             until,
-            before=before,
+            FeedOptions(before, batch_rows, max_rows, follow, poll, timeout),
             consumer=consumer,
             terms=ConsumerTerms(max_age, max_wal_entries),
-            batch_rows=batch_rows,
         )
 
     def drop_consumer(self, name: str) -> None:
@@ -634,9 +669,10 @@ class Table:
     ) -> GarbageReport:
         """Delete what nobody needs any more: merged generations, covered log entries, old manifests.
 
-        A call marks what is garbage, and deletes what an earlier call has marked at least a horizon
-        before and is garbage still. So it takes two calls to delete something; run it from a timer.
-        Safe to run beside everything else, twice at once, and again after it was killed.
+        Lance MemWAL spec, "Garbage Collector". A call marks what is garbage, and deletes what an earlier
+        call has marked at least a horizon before and is garbage still (invariant I9). So it takes two
+        calls to delete something; run it from a timer. Safe to run beside everything else, twice at once,
+        and again after it was killed.
 
         Parameters
         ----------
@@ -668,7 +704,27 @@ class Table:
         ConflictError
             If other collections or flushes got in the way of every attempt.
         CorruptionError
-            If something that says what is needed cannot be read.
+            If something that says what is needed cannot be read. Nothing was deleted.
+        StorageError
+            If the store failed. What has been deleted was garbage; call it again.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> from datetime import timedelta
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+        >>> table = weir.create(tempfile.mkdtemp() + "/t", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     for n in range(3):
+        ...         _ = writer.upsert([{"id": n}])
+        >>> _ = table.merge()
+        >>> for item in table.collect_garbage(dry_run=True).items:
+        ...     print(item.objects, item.kind, "-", item.reason)
+        7 generation - merged, and no manifest lists it
+        3 log entries - covered by generations that are merged, up to position 4
+        >>> marked = table.collect_garbage(timedelta(0))
+        >>> table.collect_garbage(timedelta(0)).deleted_objects >= marked.waiting_objects
+        True
         """
         return collect_garbage(
             self._base,
@@ -678,6 +734,281 @@ class Table:
             dry_run=dry_run,
             on_progress=on_progress,
             fields_to_record=self._sharding.catalog.fields_to_record,
+        )
+
+    def sql(
+        self,
+        query: str,
+        *,
+        name: str = "t",
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> SqlQuery:
+        """Query the merged view with SQL, by DataFusion.
+
+        Only the columns that the query needs are read, and only rows that meet its conditions: they
+        use the indexes and catalogs that :meth:`scan` uses. What is read is held in memory.
+
+        Parameters
+        ----------
+        query : str
+            One query, such as ``"SELECT carrier, avg(delay) FROM t GROUP BY carrier"``. Names of columns
+            are taken as they are written, capitals included.
+        name : str
+            What the query calls the table. Default ``"t"``.
+        consistency, at
+            As for :meth:`scan`. A query sees one snapshot, however often it names the table.
+
+        Returns
+        -------
+        SqlQuery
+            Runs on ``.to_table()``, ``.to_batches()`` and ``.to_pandas()``; ``.explain()`` shows what it
+            would read.
+
+        Raises
+        ------
+        QueryError
+            If the query does not parse, is no query, or names what there is not.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("carrier", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/flights", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "carrier": "AA"}, {"id": 2, "carrier": "AA"}])
+        >>> table.sql("SELECT carrier, count(*) AS flights FROM t GROUP BY carrier").to_table().to_pylist()
+        [{'carrier': 'AA', 'flights': 2}]
+        """
+
+        def scan(needed: Needed) -> Scan:
+            columns = needed.columns or None
+            return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=at)
+
+        return SqlQuery(query, self.schema, name, scan)
+
+    def create_index(
+        self,
+        column: str,
+        kind: str | IndexKind | None = None,
+        *,
+        name: str | None = None,
+        replace: bool = False,
+        **parameters: Any,
+    ) -> IndexDefinition:
+        """Build an index on a column, and maintain it from then on.
+
+        It covers the base table when the call returns. Generations get the same index when they are
+        flushed, if they have rows enough to gain from it, and :meth:`catch_up_indexes` brings the base
+        table's up to what has been merged. On a table without rows it is empty until then.
+
+        Parameters
+        ----------
+        column : str
+            The column.
+        kind : str, optional
+            ``"BTREE"``, ``"BITMAP"``, ``"ZONEMAP"``, ``"BLOOMFILTER"``, ``"NGRAM"``,
+            ``"LABEL_LIST"``, ``"INVERTED"`` (full text), ``"IVF_FLAT"``, ``"IVF_PQ"`` or
+            ``"IVF_HNSW_SQ"``. Default: what :class:`weir.IndexPolicy` says for the column.
+        name : str, optional
+            Its name. Default: the column's name and ``_idx``.
+        replace : bool, default False
+            Whether an index of that name is built anew.
+        **parameters
+            Lance's, by kind: ``num_partitions``, ``num_sub_vectors``, ``num_bits``, ``metric``, ``m``,
+            ``ef_construction``, ``rows_per_zone``, ``number_of_items``, ``probability``, and the
+            tokenizer's, such as ``with_position`` and ``language``.
+
+        Returns
+        -------
+        IndexDefinition
+            The index as it was built.
+
+        Raises
+        ------
+        IndexDefinitionError
+            If the column cannot have it, or a parameter is not one of the kind's.
+        IndexExistsError
+            If there is an index of that name, or of that kind on the column and no name was given.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("carrier", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/flights", schema, primary_key="id")
+        >>> table.create_index("carrier", "BITMAP").name
+        'carrier_idx'
+        >>> [index.name for index in table.indexes()]
+        ['carrier_idx']
+        """
+        base = self._base.latest()
+        if kind is None:
+            definition = IndexPolicy().definition(base.schema, column, self._sample())
+        else:
+            definition = IndexDefinition(column, column, as_kind(kind))
+        definition.check_column(base.schema)
+        definition = IndexDefinition(
+            name or free_index_name(base, column, definition.kind),
+            column,
+            definition.kind,
+            {**definition.parameters, **parameters},
+        )
+        after = create_index(base, definition, replace=replace)
+        return next(
+            index.definition
+            for index in base_indexes(after)
+            if index.name == definition.name and index.definition is not None
+        )
+
+    def create_indexes(self, policy: IndexPolicy | None = None) -> tuple[IndexDefinition, ...]:
+        """Build every index that a policy says and the table does not have.
+
+        Parameters
+        ----------
+        policy : IndexPolicy, optional
+            Decides which columns get which kinds. Default: by type and a sample of the rows.
+
+        Returns
+        -------
+        tuple of IndexDefinition
+            The indexes that were built.
+
+        Raises
+        ------
+        IndexDefinitionError
+            If a column that the policy declares does not exist, or cannot have the kind.
+        """
+        base = self._base.latest()
+        have = {
+            (index.column, index.definition.kind)
+            for index in base_indexes(base)
+            if index.definition is not None
+        }
+        planned = (policy or IndexPolicy()).plan(base.schema, base.primary_key, self._sample())
+        return tuple(
+            self.create_index(one.column, one.kind, **one.parameters)
+            for one in planned
+            if (one.column, one.kind) not in have
+        )
+
+    def _sample(self) -> pa.Table:
+        return self.scan(limit=_SAMPLE_ROWS).to_table()
+
+    def drop_index(self, name: str) -> None:
+        """Drop an index. Generations that have it keep it until they are merged.
+
+        Raises
+        ------
+        IndexNotFoundError
+            If there is none of that name.
+        IndexDefinitionError
+            If it is the index of the primary key.
+        """
+        drop_index(self._base, name)
+
+    def indexes(self) -> tuple[ExistingIndex, ...]:
+        """Return the indexes of the base table, by name."""
+        return base_indexes(self._base.latest())
+
+    def catch_up_indexes(
+        self,
+        *,
+        names: Sequence[str] | None = None,
+        runner: Runner | None = None,
+        retrain_imbalance_threshold: float = RETRAIN_IMBALANCE_THRESHOLD,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> CatchUpReport:
+        """Bring the base table's indexes up to the rows that were merged into it.
+
+        Until then searches read what an index lacks, which is right and slower. May run beside
+        everything else, and twice at once.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            The indexes. Default: all that are maintained.
+        runner : Runner, optional
+            Builds the pieces. Default: threads of this process.
+        retrain_imbalance_threshold : float
+            A vector index is trained again when its largest partition is more than so many times
+            larger than its smallest that is not empty. Default 5.0.
+        on_progress : callable, optional
+            Called with (steps done, steps in all).
+
+        Raises
+        ------
+        IndexNotFoundError
+            If there is no index of that name.
+        ConflictError
+            If concurrent commits got in the way of every attempt.
+        """
+        return catch_up_indexes(
+            self._base,
+            runner or ThreadRunner(),
+            names=names,
+            retrain_imbalance_threshold=retrain_imbalance_threshold,
+            on_progress=on_progress,
+        )
+
+    def compact(
+        self,
+        *,
+        rows_per_fragment: int = DEFAULT_ROWS_PER_FRAGMENT,
+        max_deleted: float = 0.1,
+        runner: Runner | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> CompactReport:
+        """Rewrite the base table's small fragments, and those with many deleted rows, into large ones.
+
+        May run beside everything else. What a merge changes meanwhile is left for the next time.
+
+        Parameters
+        ----------
+        rows_per_fragment : int
+            Rows to make fragments of. Default 1,048,576.
+        max_deleted : float
+            Share of a fragment's rows that may be deleted before it is rewritten. Default 0.1.
+        runner : Runner, optional
+            Writes the new fragments. Default: threads of this process.
+        on_progress : callable, optional
+            Called with (rewrites done, rewrites in all).
+
+        Raises
+        ------
+        OptionError
+            If an option is out of range.
+        """
+        return compact(
+            self._base,
+            runner or ThreadRunner(),
+            rows_per_fragment=rows_per_fragment,
+            max_deleted=max_deleted,
+            on_progress=on_progress,
+        )
+
+    def maintain(
+        self, *, horizon: timedelta = DEFAULT_HORIZON, runner: Runner | None = None
+    ) -> MaintenanceReport:
+        """Merge, compact, let the indexes catch up, and collect garbage: one round of each.
+
+        Parameters
+        ----------
+        horizon : timedelta
+            How long what is not needed any more stays after it was marked. Default 15 minutes.
+        runner : Runner, optional
+            Executes the tasks. Default: threads of this process.
+
+        Returns
+        -------
+        MaintenanceReport
+            What each of them did.
+        """
+        runner = runner or ThreadRunner()
+        return MaintenanceReport(
+            merge=self.merge(runner=runner),
+            compact=self.compact(runner=runner),
+            indexes=self.catch_up_indexes(runner=runner),
+            garbage=self.collect_garbage(horizon=horizon, runner=runner),
         )
 
     def status(self) -> TableStatus:

@@ -1,15 +1,17 @@
 """Letting background work give way to reads and writes.
 
-Flushes and merges work in pieces. After each piece they rest, if a read or write has begun a moment ago,
-as long as the piece took: so they take about half of what they would take otherwise, and there are gaps
-for whoever waits for an answer. Where nobody reads or writes they do not rest, nor where writes would
-soon have to wait for them.
+Flushes and merges work in pieces. After each piece they rest, if a read is going on or a write has begun a
+moment ago, as long as the piece took: so they take about half of what they would take otherwise, and there
+are gaps for whoever waits for an answer. Where nobody reads or writes they do not rest, nor where writes
+would soon have to wait for them.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 __all__ = ["Throttle", "background"]
@@ -25,11 +27,25 @@ class Throttle:
 
     def __init__(self) -> None:
         self._last_foreground = float("-inf")
+        self._going_on = 0
+        self._counting = threading.Lock()
         self.rested = 0.0
 
     def foreground(self) -> None:
-        """Note that a read or write begins."""
+        """Note that a write begins. How long it takes does not count: it may be waiting for us."""
         self._last_foreground = time.monotonic()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Note that a read goes on, for the length of a ``with`` block."""
+        with self._counting:
+            self._going_on += 1
+        try:
+            yield
+        finally:
+            self._last_foreground = time.monotonic()
+            with self._counting:
+                self._going_on -= 1
 
     def rest(self, worked: float, urgency: float = 0.0) -> None:
         """Rest after a piece of background work.
@@ -42,7 +58,7 @@ class Throttle:
             From 0, which rests as long as it worked, to 1, which does not rest. No rest is longer
             than a quarter of a second.
         """
-        if not 0 <= time.monotonic() - self._last_foreground <= _RECENT_SECONDS:
+        if not self._going_on and not 0 <= time.monotonic() - self._last_foreground <= _RECENT_SECONDS:
             return
         seconds = min(worked, _MAX_REST_SECONDS) * (1.0 - urgency)
         if seconds > 0:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.base.table_kit import SCHEMA, new_table, write_generation
 
-from weir.base import key_index
+from weir.base import key_index, library_commit
 from weir.base.details_commit import update_details
 from weir.base.key_index import extend_key_index, key_index_names
 from weir.base.merge import merge_run
@@ -118,6 +118,6 @@ def test_a_conflict_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pyte
         raise OSError("Retryable commit conflict for version 3: preempted")
 
     monkeypatch.setattr(key_index, "_extend", conflict)
-    monkeypatch.setattr(key_index, "_MAX_ATTEMPTS", 3)
+    monkeypatch.setattr(library_commit, "_MAX_ATTEMPTS", 3)
     with pytest.raises(ConflictError, match="3 attempts"):
         extend_key_index(base)

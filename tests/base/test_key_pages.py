@@ -100,6 +100,19 @@ def test_fragments_that_are_gone_do_not_count(tmp_path: Path) -> None:
     _check(extend_key_index(base.latest()), pa.array(np.arange(50, 150)))
 
 
+def test_a_key_that_a_segment_lists_more_than_once(tmp_path: Path) -> None:
+    """As it does when segments are merged: the rows that were replaced stay in the index."""
+    base = _made(tmp_path / "t", pa.int64(), np.arange(100))
+    for value in range(1, 4):
+        base = extend_key_index(_replace(base, _rows(pa.int64(), np.array([5, 50]), value)))
+        (name,) = {index.name for index in base.dataset.describe_indices() if index.segments[0].fragment_ids}
+        dataset = copy.copy(base.dataset)
+        dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=10)
+        base = base.latest()
+        _check(base, pa.array([5]))
+        _check(base, pa.array([4, 5, 6, 50, 99, 100]))
+
+
 def test_empty_table_and_composite_key(tmp_path: Path) -> None:
     base = _made(tmp_path / "empty", pa.int64(), np.arange(0))
     pages = key_pages(base)

@@ -78,3 +78,9 @@ def test_anything_else(tmp_path: Path) -> None:
     assert caught(lambda: base.dataset.to_table(filter="no such thing(")) is LibraryFailure.OTHER
     error = storage_failure(OSError("disk on fire"), "reading", where="there")
     assert (error.message, error.where) == ("reading failed: disk on fire", "there")
+
+
+def test_failures_of_the_system_come_with_advice() -> None:
+    full = OSError("LanceError(IO): No space left on device (os error 28), /a/b.rs:254:9")
+    assert "Free some space" in str(storage_failure(full, "merging", where="/table"))
+    assert storage_failure(ValueError("something else"), "merging", where="/table").hint is None

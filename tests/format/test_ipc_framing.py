@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from pyarrow import ipc
 
 from weir.errors import CorruptionError
-from weir.format.ipc_framing import END_OF_STREAM, Frame, FrameKind, read_frames, read_key_values
+from weir.format.ipc_framing import (
+    END_OF_STREAM,
+    Frame,
+    FrameKind,
+    count_rows,
+    read_frames,
+    read_key_values,
+)
 
 WHERE = "_mem_wal/x/wal/y.arrow"
 KINDS = {
@@ -134,3 +141,27 @@ def test_damage_is_corruption_or_another_stream(data: st.DataObject) -> None:
         assert error.where == WHERE
     else:
         assert all(frame.end <= len(damaged) for frame in frames)
+
+
+@given(st.lists(st.integers(0, 9_000), max_size=5))
+def test_rows_are_counted_without_reading_them(sizes: list[int]) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    sink = io.BytesIO()
+    with ipc.new_stream(sink, schema) as writer:
+        for size in sizes:
+            writer.write_batch(pa.record_batch([pa.array(range(size), pa.int64())], schema=schema))
+    data, read = sink.getvalue(), []
+
+    def some(start: int, length: int) -> bytes:
+        read.append(length)
+        return data[start : start + length]
+
+    assert count_rows(some, where=WHERE) == sum(sizes)
+    assert len(read) <= (1 if len(data) <= 16 * 1024 else 1 + len(sizes))
+    assert all(length <= 16 * 1024 for length in read)
+    whole = data
+    for end in range(0, len(whole) - 1, max(len(whole) // 7, 1)):
+        data = whole[:end]
+        with pytest.raises(CorruptionError) as caught:
+            count_rows(some, where=WHERE)
+        assert caught.value.where == WHERE

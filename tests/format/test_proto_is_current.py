@@ -14,9 +14,11 @@ SOURCE = Path(proto.__path__[0])
 ROOT = SOURCE.parents[2]
 
 
-@pytest.mark.parametrize("name", ["memwal_pb2.py", "memwal_pb2.pyi"])
-def test_generated_code_is_current(tmp_path: Path, name: str) -> None:
-    definition = SOURCE.relative_to(ROOT) / "memwal.proto"
+@pytest.mark.parametrize("suffix", ["_pb2.py", "_pb2.pyi"])
+@pytest.mark.parametrize("definition", sorted(SOURCE.glob("*.proto")), ids=lambda path: path.stem)
+def test_generated_code_is_current(tmp_path: Path, definition: Path, suffix: str) -> None:
+    name = definition.stem + suffix
+    definition = definition.relative_to(ROOT)
     command = [
         sys.executable,
         "-m",
@@ -27,6 +29,4 @@ def test_generated_code_is_current(tmp_path: Path, name: str) -> None:
     ]
     subprocess.run([*command, str(definition)], check=True)
     generated = (tmp_path / definition).with_name(name)
-    assert generated.read_text() == (SOURCE / name).read_text(), (
-        "python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/weir/format/proto/memwal.proto"
-    )
+    assert generated.read_text() == (SOURCE / name).read_text(), "make proto"

@@ -422,3 +422,25 @@ def test_headers_can_be_changed_like_any_dataclass() -> None:
     header = WalEntryHeader(1, 2, wal_entry.new_write_id())
     assert dataclasses.replace(header, generation=3).generation == 3
     assert uuid.UUID(hex=header.write_id or "").hex == header.write_id
+
+
+@given(st.data())
+def test_what_was_read_from_one_opening_is_not_taken_for_anothers(data: st.DataObject) -> None:
+    """Entries of many writers and schemas in any order, each as it is when it is the first to be read."""
+    entries = []
+    for number in range(data.draw(st.integers(1, 12))):
+        schema = wal_schema(pa.schema([(f"c{number % 10}", pa.int64())], metadata={"m": str(number % 3)}))
+        batch = pa.record_batch([pa.array([number]), pa.array([False])], schema=schema)
+        header = data.draw(HEADERS)
+        entries.append(b"".join(wal_entry.encode(header, schema, [batch] * data.draw(st.integers(0, 2)))))
+        again = dataclasses.replace(header, write_id=None if header.write_id is None else "f" * 32)
+        entries.append(b"".join(wal_entry.encode(again, schema, [batch])))
+    first = []
+    for entry in entries:
+        wal_entry._openings = ()
+        first.append(wal_entry.decode(entry, where=WHERE))
+    for at in data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=30)):
+        found = wal_entry.decode(entries[at], where=WHERE)
+        assert found == first[at]
+        assert found.schema.equals(first[at].schema, check_metadata=True)
+        assert all(batch.schema.equals(found.schema, check_metadata=True) for batch in found.batches)

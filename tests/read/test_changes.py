@@ -22,6 +22,7 @@ from hypothesis import given, settings
 
 import weir
 from tests.read.stores import LossyStore
+from weir import failpoint
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import (
@@ -406,6 +407,20 @@ def test_keys_and_columns_of_every_kind(tmp_path: Path) -> None:
     assert table.scan(at=token).count() == 2
 
 
+def test_the_rows_before_are_those_before_a_merge_that_has_only_deleted(tmp_path: Path) -> None:
+    base = pa.Table.from_pylist(rows((1, "base"), (2, "base")), schema=SCHEMA)
+    lance.write_dataset(base, str(tmp_path / "adopted"))
+    table = weir.adopt(tmp_path / "adopted", primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.delete([1])
+        writer.upsert(rows((2, "new")))
+    with failpoint.armed("merge.before_commit", "raise"), pytest.raises(failpoint.FailpointError):
+        table.merge()
+    assert BaseTable.open(open_store(table.uri, fsync=False)).dataset.count_rows() == 1
+    (change,) = table.changes(before=True)
+    assert [one["name"] for one in change.rows["_before"].to_pylist()] == ["base", "base"]
+
+
 # --- Where it can begin ------------------------------------------------------------------------
 
 
@@ -714,6 +729,32 @@ def test_two_that_make_one_consumer_at_once(table: weir.Table, monkeypatch: pyte
     with pytest.raises(ConflictError, match="made by somebody else"):
         table.changes(consumer="one")
     assert list(table.changes(consumer="one")) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../snapshots/a", "..", "/tmp/a", "a/../../b", "a\0", "a\n", "%2e%2e", "a" * 101]
+)
+def test_no_name_leads_out_of_the_directory_of_consumers(table: weir.Table, name: str) -> None:
+    token = table.snapshot()
+    for use in (lambda: table.changes(consumer=name), lambda: table.drop_consumer(name)):
+        with pytest.raises(OptionError, match="is not the name of a consumer"):
+            use()
+    stored = [meta.path for meta in open_store(table.uri, fsync=False).list("_weir")]
+    assert stored == [f"_weir/snapshots/{token.pin}.json"]
+
+
+def test_rows_that_the_library_appended_are_in_reads_and_not_in_the_feed(table: weir.Table) -> None:
+    token = table.snapshot()
+    write(table, (1, "weir"))
+    table.merge()
+    lance.write_dataset(pa.Table.from_pylist(rows((2, "lance")), table.schema), table.uri, mode="append")
+    later = table.snapshot()
+    write(table, (2, "replaced"))
+    assert table.scan(at=later).count() == table.scan().count() == 2
+    assert read(table.changes(token)) == [(1, "weir"), (2, "replaced")]
+    # Where it was there before a change, it is the row before.
+    (change,) = table.changes(later, before=True)
+    assert [one["name"] for one in change.rows["_before"].to_pylist()] == ["lance"]
 
 
 def test_what_else_lies_among_the_consumers_is_left_alone(table: weir.Table) -> None:

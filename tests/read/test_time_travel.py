@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 import weir
 from weir.cache import process_cache
 from weir.errors import FencedError, LeaseHeldError, SnapshotExpiredError
+from weir.format.snapshot_token import SnapshotToken
 from weir.read import row_before
 from weir.read.changes import ChangeBatch
 from weir.writer import TableWriter
@@ -245,19 +246,28 @@ class TimeTravelMachine(RuleBasedStateMachine):
                         current[key] = after
         assert found == expected
 
-    @rule(data=st.data(), before=st.booleans(), batch_rows=st.sampled_from([1, 3, 1000]))
-    def changes(self, data: st.DataObject, before: bool, batch_rows: int) -> None:
+    @rule(
+        data=st.data(),
+        before=st.booleans(),
+        batch_rows=st.sampled_from([1, 3, 1000]),
+        max_rows=st.sampled_from([None, 1, 7]),
+        by_plan=st.booleans(),
+    )
+    def changes(
+        self, data: st.DataObject, before: bool, batch_rows: int, max_rows: int | None, by_plan: bool
+    ) -> None:
         start = data.draw(st.sampled_from([None, *self.tokens]))
         later = [one for one in self.tokens if start is None or one.written >= start.written]
         end = data.draw(st.sampled_from([None, *later]))
         try:
-            feed = self.table.changes(
+            found, place = self.read_all(
                 None if start is None else start.text,
+                by_plan,
                 until=None if end is None else end.text,
                 before=before,
                 batch_rows=batch_rows,
+                max_rows=max_rows,
             )
-            found = list(feed)
         except SnapshotExpiredError:
             assert self.collected
             assert start is None or not start.pinned
@@ -268,9 +278,30 @@ class TimeTravelMachine(RuleBasedStateMachine):
         self.check(found, self.written[first:last], rows if before else None)
         # The place it has come to is a state of the table, where its state is stored.
         with suppress(SnapshotExpiredError):
-            if feed.token.base_version:
-                there = self.as_dict(self.table.scan(at=feed.token).to_table())
+            if place.base_version:
+                there = self.as_dict(self.table.scan(at=place).to_table())
                 assert there == (self.rows if end is None else end.rows)
+
+    def read_all(
+        self, since: str | None, by_plan: bool, **options: Any
+    ) -> tuple[list[ChangeBatch], SnapshotToken]:
+        """Read until there is no more, by iterating or by plans that are read in pieces; return the place."""
+        feed = self.table.changes(since, **options)
+        found: list[ChangeBatch] = []
+        while True:
+            if by_plan:
+                plan = feed.plan(range_entries=2)
+                some = [
+                    ChangeBatch(one.shard_id, part.position, part.epoch, part.rows, plan.until)
+                    for one in plan.ranges
+                    for part in one.batches()
+                ]
+                feed = self.table.changes(plan.until, **options)
+            else:
+                some = list(feed)
+            if not some:
+                return found, feed.token
+            found += some
 
     @rule(before=st.booleans())
     @precondition(lambda self: self.acknowledged is None)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -234,6 +235,32 @@ def test_pins_hold_collection_back_until_they_are_released(table: weir.Table) ->
         with pytest.raises(SnapshotExpiredError, match="is gone"):
             table.scan(at=token).to_table()
     assert table.scan().count() == 7
+
+
+def test_a_pin_lasts_as_long_as_was_said(table: weir.Table) -> None:
+    """The hint says what to do when it has not lasted long enough."""
+    token = table.snapshot(retain=timedelta(milliseconds=300))
+    expires = time.monotonic() + 0.3
+    change_everything(table)
+    table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    if time.monotonic() < expires:
+        assert names(table.scan(at=token).to_table()) == THEN
+    time.sleep(max(expires - time.monotonic(), 0) + 0.01)
+    for _ in range(2):
+        table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    process_cache().clear()
+    with pytest.raises(SnapshotExpiredError, match="is gone") as caught:
+        weir.open(table.uri, fsync=False).scan(at=token).to_table()
+    assert "retain=" in str(caught.value.hint)
+    assert list(open_store(table.uri, fsync=False).list(SNAPSHOTS)) == []
+
+
+@pytest.mark.parametrize("pin", ["../../secret", "/etc/passwd", "..", "0" * 31 + "/", "%2e%2e", "A" * 32])
+def test_no_token_names_another_file_than_a_pin(table: weir.Table, pin: str) -> None:
+    token = table.snapshot()
+    with pytest.raises(InputError, match="id of a pin"):
+        replace(token, pin=pin)
+    assert Path(table.uri, pin_path(str(token.pin))).exists()
 
 
 def test_roots_are_what_is_pinned_and_has_not_expired(table: weir.Table) -> None:
@@ -478,6 +505,11 @@ def test_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
         **dict.fromkeys(range(5), ("second", "upsert", "first")),
         8: (None, "delete", "first"),
     }
+    plan = elsewhere.changes(token, max_rows=2).plan()
+    assert plan.rows is not None
+    assert 0 < plan.rows == sum(one.to_table().num_rows for one in plan.ranges) <= 3
+    rest = elsewhere.changes(plan.until, follow=True, timeout=timedelta(0))
+    assert sum(change.rows.num_rows for change in rest) == 6 - plan.rows
     feed = elsewhere.changes(consumer="one", before=True)
     assert sum(change.rows.num_rows for change in feed) == 6
     feed.commit()

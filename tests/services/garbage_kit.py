@@ -12,7 +12,8 @@ import pyarrow as pa
 import weir
 from weir.errors import InputError
 from weir.format import layout
-from weir.services.garbage import DEFAULT_FENCE_HORIZON, GarbageReport, collect_garbage
+from weir.services.garbage import DEFAULT_FENCE_HORIZON, collect_garbage
+from weir.services.garbage_report import GarbageReport
 from weir.services.runner import Runner, ThreadRunner
 from weir.storage.interface import ObjectStore
 

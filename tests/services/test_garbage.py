@@ -15,6 +15,8 @@ from weir import failpoint
 from weir.base.details_commit import update_details
 from weir.base.published import publish_shards
 from weir.base.table import BaseTable
+from weir.base.versions import list_versions
+from weir.cache import process_cache
 from weir.errors import CorruptionError, OptionError, SnapshotExpiredError
 from weir.format import layout, snapshot_pin
 from weir.format.garbage_marks import MARKS
@@ -305,6 +307,10 @@ def test_what_a_failed_flush_left_is_collected_once_its_number_is_spent(
     (orphan,) = stored(store, shard)[2]
     # What Lance leaves behind when it is killed while it writes.
     store.put(f"{layout.generation_path(shard, orphan)}/data/.tmpX1", b"half a file")
+    # What Lance leaves when it is killed while it publishes a manifest. No store would write such a name.
+    versions = Path(table.uri) / layout.generation_path(shard, orphan) / "_versions"
+    versions.mkdir(exist_ok=True)
+    (versions / "18446744073709551614.manifest#1").touch()
     report = collect_fully(table, clock)
     assert stored(store, shard)[2] == [orphan]
     assert [one.reason for one in report.kept] == ["a flush may still publish it"]
@@ -388,7 +394,7 @@ def test_old_pins_go_and_others_stay(table: weir.Table, clock: Clock) -> None:
     table.snapshot(retain=timedelta(days=1))
     clock.advance(HORIZON + timedelta(minutes=2))
     report = collect(table, clock)
-    assert kinds(report, deleted=True) == {"expired pin": 1}
+    assert kinds(report, deleted=True) == {"expired pins": 1}
     (left,) = [path for path in everything(table._store) if path.startswith("_weir/snapshots/")]
     assert str(short.pin) not in left
 
@@ -458,3 +464,51 @@ def test_objects_of_others_are_left_alone(table: weir.Table, clock: Clock) -> No
     clock.advance(DEFAULT_FENCE_HORIZON)
     collect_fully(table, clock)
     assert set(own) <= set(everything(store))
+
+
+def test_lance_may_remove_old_versions_at_any_time(table: weir.Table, clock: Clock) -> None:
+    """What ``cleanup_old_versions`` of the library takes away is what it has of its own: nothing of ours."""
+    write(table, 1, value="old")
+    table.merge()
+    pinned = table.snapshot(retain=timedelta(hours=1))
+    write(table, 1, 2, value="new")
+    table.merge()
+    write(table, 2, value="unmerged")
+    write(table, 3, value="in the log", flush=False)
+    expected = {1: "new", 2: "unmerged", 3: "in the log"}
+    ours = {path for path in everything(table._store) if path.startswith(("_mem_wal/", "_weir/"))}
+    collect(table, clock)
+    lance.dataset(table.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    left = everything(table._store)
+    assert ours <= set(left)
+    assert rows(weir.open(table.uri)) == rows(table) == expected
+    # A pin holds back this collection; it does not hold back the library.
+    with pytest.raises(SnapshotExpiredError, match="of the base table"):
+        rows(weir.open(table.uri), at=pinned)
+    clock.advance(HORIZON)
+    report = collect(table, clock, version_retention=HORIZON)
+    assert kinds(report, deleted=True)["generation"] > 0
+    assert rows(weir.open(table.uri)) == rows(table) == expected
+    table.merge()
+    assert rows(weir.open(table.uri), consistency="snapshot") == {1: "new", 2: "unmerged"}
+
+
+def test_versions_that_go_while_they_are_looked_at(
+    table: weir.Table, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        write(table, n)
+        table.merge()
+    collect(table, clock)
+    clock.advance(HORIZON)
+
+    def then_cleaned_up(store: Any) -> Any:
+        found = list_versions(store)
+        lance.dataset(table.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+        assert len(list_versions(store)) == 1
+        return found
+
+    process_cache().clear()
+    monkeypatch.setattr("weir.services.garbage.list_versions", then_cleaned_up)
+    assert kinds(collect(table, clock), deleted=True)["generation"] == 21
+    assert rows(weir.open(table.uri)) == {0: "x", 1: "x", 2: "x"}

@@ -30,6 +30,7 @@ from weir.shard.lease import LeaseTerms
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest, update_manifest
 from weir.shard.wal import Wal
 from weir.shard.writer import ShardWriter
+from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes, ObjectStore
 from weir.storage.local import LocalStore
 
@@ -141,25 +142,25 @@ def test_a_sleeper_that_slept_past_its_fence_is_refused(
     shard = the_shard(table)
     assert last + 1 not in stored(table._store, shard)[0]
     naively(table._store, shard, last + 1)
+    before = stored(table._store, shard)
     uptime.seconds += DEFAULT_FENCE_HORIZON.total_seconds()
-    with pytest.raises(FencedError, match="covered up to position"):
+    with pytest.raises(FencedError, match="claimed with epoch"):
         sleeper.write(batch(1, "late"))
     with pytest.raises(FencedError):
         sleeper.write(batch(1, "later"))
+    # It was told before it wrote anything.
+    assert stored(table._store, shard) == before
     assert rows(table) == rows(weir.open(table.uri))
     assert rows(table)[1] == "mine"
-    # What it left behind is collected like anything else.
-    write(table, 5)
-    table.merge()
-    clock.advance(DEFAULT_FENCE_HORIZON)
-    collect_fully(table, clock)
-    assert len(stored(table._store, shard)[0]) == 1
 
 
 def test_a_sleeper_caught_in_the_middle_of_its_append(
     table: weir.Table, clock: Clock, open_shard: OpenShard
 ) -> None:
-    """The lease and everything else was looked at before: only what follows the put can tell."""
+    """The lease and everything else was looked at before: only what follows the put can tell.
+
+    It cannot tell whether the entry was there before others replayed the log, or after it was collected.
+    """
     uptime = Uptime()
 
     class SleepsBeforePut(LocalStore):
@@ -176,10 +177,45 @@ def test_a_sleeper_caught_in_the_middle_of_its_append(
     sleeper = open_shard(uptime, store)
     sleeper.write(batch(1, "mine"))
     store.armed = True
-    with pytest.raises(FencedError, match="covered up to position"):
+    with pytest.raises(StorageError, match="covered up to position") as caught:
         sleeper.write(batch(1, "late"))
+    assert isinstance(caught.value.__cause__, FencedError)
     assert not store.armed
-    assert rows(weir.open(table.uri))[1] == "mine"
+    with pytest.raises(FencedError):
+        sleeper.write(batch(1, "later"))
+    assert rows(table) == rows(weir.open(table.uri))
+    assert rows(table)[1] == "mine"
+    # What it left behind is collected like anything else.
+    write(table, 5)
+    table.merge()
+    clock.advance(DEFAULT_FENCE_HORIZON)
+    collect_fully(table, clock)
+    assert len(stored(table._store, the_shard(table))[0]) == 1
+
+
+def test_a_write_that_came_in_time_and_is_told_late_counts(
+    table: weir.Table, clock: Clock, open_shard: OpenShard
+) -> None:
+    """The same answer as above, for rows that others have replayed: that is why it is no refusal."""
+    uptime = Uptime()
+
+    class SleepsAfterPut(LocalStore):
+        armed = False
+
+        def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+            super().put_if_absent(path, data)
+            if self.armed and "/wal/" in path:
+                self.armed = False
+                others_go_on(table, clock)
+                uptime.seconds += DEFAULT_FENCE_HORIZON.total_seconds()
+
+    store = SleepsAfterPut(table.uri, fsync=False)
+    sleeper = open_shard(uptime, store)
+    sleeper.write(batch(1, "mine"))
+    store.armed = True
+    with pytest.raises(StorageError, match="nobody can tell"):
+        sleeper.write(batch(1, "in time"))
+    assert rows(weir.open(table.uri))[1] == "in time"
 
 
 def test_an_entry_in_doubt_that_was_collected_is_not_written_again(
@@ -228,6 +264,22 @@ def test_a_writer_that_rests_and_was_not_fenced_goes_on(
     writer.write(batch(1, "after"))
     writer.flush()
     assert rows(weir.open(table.uri)) == {0: "first", 1: "after"}
+
+
+def test_a_writer_asks_for_the_manifest_only_after_a_rest(table: weir.Table, open_shard: OpenShard) -> None:
+    uptime = Uptime()
+    store = CountingStore(LocalStore(table.uri, fsync=False))
+    writer = open_shard(uptime, store)
+    for _ in range(3):
+        uptime.seconds += MAX_UNCERTAIN_SECONDS - 1
+        store.reset()
+        writer.write(batch(1, "often"))
+        assert store.counts == {"put_if_absent": 1}
+    uptime.seconds += MAX_UNCERTAIN_SECONDS + 1
+    store.reset()
+    writer.write(batch(1, "after a rest"))
+    # The hint, the manifest it names, a look beyond it, and one back.
+    assert store.counts == {"get": 3, "head": 1, "put_if_absent": 1}
 
 
 def test_the_limit_is_far_below_what_fences_are_kept_for() -> None:
@@ -379,8 +431,6 @@ def test_a_reader_between_two_probes_while_both_are_collected(table: weir.Table,
     store, shard = table._store, the_shard(table)
     hint = stored(store, shard)[1][-1]
     store.put(layout.version_hint_path(shard), b'{"version":%d}' % hint)
-
-    next_version = hint.version + 1
 
     class CollectsBetween(LocalStore):
         armed = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -156,11 +157,8 @@ class CollectedTable(RuleBasedStateMachine):
 
     @rule(where=st.sampled_from(FAILPOINTS), at=st.sampled_from([1, 2]))
     def die_while_collecting(self, where: str, at: int) -> None:
-        with failpoint.armed(where, f"raise@{at}"):
-            try:
-                collect(self.table, self.clock, horizon=timedelta(0))
-            except failpoint.FailpointError:
-                pass
+        with failpoint.armed(where, f"raise@{at}"), suppress(failpoint.FailpointError):
+            collect(self.table, self.clock, horizon=timedelta(0))
 
     @rule(time=st.sampled_from([HORIZON, timedelta(hours=2), DEFAULT_FENCE_HORIZON]))
     def let_time_pass(self, time: timedelta) -> None:
@@ -232,7 +230,7 @@ class CollectedTable(RuleBasedStateMachine):
         with self.table.writer(takeover=True) as writer:
             writer.upsert([{"id": key, "value": "last"} for key in range(8)])
         self.model = dict.fromkeys(range(8), "last")
-        self.writer = self.let_go(self.writer)
+        self.let_go()
         self.table.merge()
         self.follow()
         self.clock.advance(RETAINED + DEFAULT_FENCE_HORIZON)
@@ -245,7 +243,8 @@ class CollectedTable(RuleBasedStateMachine):
             assert len(manifests) <= 4
             assert directories == []
 
-    def let_go(self, writer: TableWriter | None) -> None:
+    def let_go(self) -> None:
+        writer, self.writer = self.writer, None
         if writer is not None:
             try:
                 writer.close()
@@ -257,6 +256,6 @@ def test_collected_table_equals_a_dict() -> None:
     run_state_machine_as_test(
         CollectedTable,
         settings=settings(
-            max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

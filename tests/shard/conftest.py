@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +37,14 @@ def rows(*pairs: tuple[int, str | None]) -> pa.RecordBatch:
         ],
         schema=WAL_SCHEMA,
     )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when something has happened that another thread does."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.002)
 
 
 @pytest.fixture

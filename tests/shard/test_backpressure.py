@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from uuid import UUID
 
 import hypothesis.strategies as st
@@ -19,15 +19,7 @@ from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes, delay_seconds
 from weir.storage.local import LocalStore
 
-from .conftest import SHARD, OpenWriter, rows
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.002)
-
+from .conftest import SHARD, OpenWriter, rows, wait_until
 
 # Slowing down
 
@@ -125,7 +117,9 @@ def test_at_the_limit_writes_wait_their_turn_and_then_give_up() -> None:
     shard.flush_error = StorageError("no route to the store")
     counts.add(shard, replayed=0)
     counts.admit(900)
-    with pytest.raises(BackpressureError, match=r"900 bytes .* 0.05 s; max_unflushed_bytes is 1,000") as caught:
+    with pytest.raises(
+        BackpressureError, match=r"900 bytes .* 0.05 s; max_unflushed_bytes is 1,000"
+    ) as caught:
         counts.admit(200)
     assert "no route to the store" in str(caught.value)
     assert caught.value.__cause__ is shard.flush_error
@@ -281,15 +275,22 @@ def test_a_broken_flush_ends_in_back_pressure_and_is_repaired_by_the_next(
     store: LocalStore, open_writer: OpenWriter
 ) -> None:
     writer = open_writer(store, max_unflushed_bytes=50_000, backpressure_timeout=0.5)
-    written = []
+    errors = []
+
+    def goes_through(key: int) -> bool:
+        try:
+            writer.write(rows((key, "x" * 5_000)))
+        except BackpressureError as error:
+            errors.append(str(error))
+            return False
+        return True
+
     with failpoint.armed("flush.before_manifest", "raise@every"):
-        with pytest.raises(BackpressureError, match="failpoint flush.before_manifest"):
-            for n in range(100):
-                writer.write(rows((n, "x" * 5_000)))
-                written.append(n)
-        assert 4 < len(written) < 12
-    for n in range(100, 110):
-        writer.write(rows((n, "x" * 5_000)))
+        written = next(key for key in range(100) if not goes_through(key))
+        assert 4 < written < 12
+        assert "failpoint flush.before_manifest" in errors[0]
+    for key in range(100, 110):
+        wait_until(partial(goes_through, key))
     writer.close()
 
 
@@ -310,7 +311,9 @@ def manifest(generations: int, shard_id: UUID = SHARD) -> ShardManifest:
     return ShardManifest(
         shard_id,
         version=1,
-        flushed_generations=tuple(FlushedGeneration(n, f"0000000{n % 10}_gen_{n}") for n in range(1, generations + 1)),
+        flushed_generations=tuple(
+            FlushedGeneration(n, f"0000000{n % 10}_gen_{n}") for n in range(1, generations + 1)
+        ),
     )
 
 
@@ -357,7 +360,9 @@ def test_at_the_limit_writes_give_up_unless_something_is_merged() -> None:
     merges = Merges()
     backlog = MergeBacklog(10, timeout=0.05, where="here", merge_progress=merges)
     backlog.listed(manifest(10))
-    with pytest.raises(BackpressureError, match=rf"10 generations of shard {SHARD} .*is 10 .*table.merge\(\)"):
+    with pytest.raises(
+        BackpressureError, match=rf"10 generations of shard {SHARD} .*is 10 .*table.merge\(\)"
+    ):
         backlog.admit(SHARD)
     # The last look is always a fresh one.
     merges.merged = 8

@@ -10,11 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from weir.format import layout
+from weir.format.wal_entry import WalEntry
 from weir.shard.group_commit import GroupCommit, PendingWrite
+from weir.shard.manifest_store import read_latest_manifest
+from weir.shard.memtable import MemTable
+from weir.shard.memtables import MemTables
+from weir.shard.wal import Wal
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 
-from .conftest import SHARD, OpenWriter, rows
+from .conftest import SHARD, WAL_SCHEMA, OpenWriter, rows
 
 
 class Slow(LocalStore):
@@ -47,7 +52,36 @@ def test_futures_keep_the_order_of_calls(store: LocalStore, open_writer: OpenWri
         futures = [writer.write_later(rows((1, str(n))), pool) for n in range(50)]
         positions = [future.result() for future in futures]
     assert positions == sorted(positions)
-    assert writer._active.newest(("id",)).column("value").to_pylist() == ["49"]
+    assert newest_values(store) == {1: "49"}
+
+
+def newest_values(store: LocalStore) -> dict[int, str]:
+    """Return what the next writer of the shard would replay."""
+    manifest = read_latest_manifest(store, SHARD)
+    assert manifest is not None
+    tail = Wal(store, SHARD, namespace=f"{store.uri} read anew").read_tail(manifest)
+    newest = MemTable.replayed(1, WAL_SCHEMA, tail).newest(("id",))
+    return dict(zip(newest.column("id").to_pylist(), newest.column("value").to_pylist(), strict=True))
+
+
+def test_an_interruption_right_after_a_write_does_not_fence_its_writer(
+    store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(store)
+    append = MemTables.append
+
+    def is_interrupted(memtables: MemTables, position: int, entry: WalEntry, queued: int) -> None:
+        monkeypatch.undo()
+        append(memtables, position, entry, queued)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MemTables, "append", is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(rows((1, "interrupted")))
+    writer.write(rows((2, "next")))
+    assert newest_values(store) == {1: "interrupted", 2: "next"}
+    writer.flush()
+    assert writer.unflushed_rows == 0
 
 
 def test_a_failed_group_fails_all_its_writes() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -20,7 +20,7 @@ from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 
 from .clocks import FakeClock
-from .conftest import SHARD, OpenWriter, rows
+from .conftest import SHARD, OpenWriter, rows, wait_until
 
 TTL = 3.0
 
@@ -53,13 +53,6 @@ def heartbeat(clock: FakeClock) -> Iterator[Heartbeat]:
     made = Heartbeat(clock)
     yield made
     made.stop()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.005)
 
 
 def stored(store: LocalStore) -> Lease:
@@ -162,6 +155,7 @@ def test_a_heartbeat_races_with_take_overs(store: LocalStore) -> None:
     """Whatever the order of swaps: who took last holds, everybody else finds out."""
     taken: list[ShardLease] = []
     lock = threading.Lock()
+    heartbeat = Heartbeat()
 
     def take_over() -> None:
         for _ in range(10):
@@ -170,7 +164,6 @@ def test_a_heartbeat_races_with_take_overs(store: LocalStore) -> None:
             with lock:
                 taken.append(held)
 
-    heartbeat = Heartbeat()
     threads = [threading.Thread(target=take_over) for _ in range(4)]
     for thread in threads:
         thread.start()

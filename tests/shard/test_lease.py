@@ -116,7 +116,7 @@ def test_a_taken_over_lease_is_lost_at_the_next_renewal(store: LocalStore, take:
     second = take(takeover=True)
     # Nobody has told the first yet; its writer is stopped by the fence entry.
     first.check()
-    with pytest.raises(FencedError, match="taken over by another writer of this process .* with epoch 2"):
+    with pytest.raises(FencedError, match=r"taken over by another writer of this process .* with epoch 2"):
         first.renew()
     with pytest.raises(FencedError, match="taken over"):
         first.check()
@@ -464,7 +464,7 @@ def test_a_damaged_lease_is_loud_and_can_be_taken_over(store: LocalStore, take: 
     store.put(PATH, b'{"checksum": "0"}')
     with pytest.raises(CorruptionError, match=r"lease.json.*takeover=True"):
         take()
-    with pytest.raises(CorruptionError, match="lease.json"):
+    with pytest.raises(CorruptionError, match=r"lease\.json"):
         first.renew()
     assert take(takeover=True, least_epoch=4).epoch == 4
     assert stored(store).epoch == 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.simulation.checker import Outcome
 from tests.simulation.primitives import SimulatedExecutor
 from tests.simulation.scenario import FENCE_HORIZON
-from tests.simulation.scheduler import Process, Task
+from tests.simulation.scheduler import Process
 from tests.simulation.world import KEY, ROWS_SCHEMA, SCHEMA, World, as_batch
 
 from weir.base.merge import merge_run
@@ -25,6 +25,7 @@ from weir.errors import (
     ConflictError,
     CorruptionError,
     FencedError,
+    InputError,
     LeaseHeldError,
     StorageError,
     WeirError,
@@ -37,6 +38,7 @@ from weir.read.planner import ScanPlanner
 from weir.read.scan import Scan
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader, bounded
+from weir.rows import as_row_tables, upsert_batches
 from weir.services.garbage import collect_garbage
 from weir.services.merge import merge_generations
 from weir.shard.backpressure import MergeBacklog
@@ -103,6 +105,8 @@ class Writer:
         world, plan = self._world, self._plan
         while plan.calls > 0:
             plan.calls -= 1
+            if world.random.random() < 0.03:
+                write_invalid(world, writer, plan.shard)
             if not write_once(world, writer, plan.shard):
                 return
             if world.random.random() < 0.1:
@@ -161,6 +165,26 @@ def write_once(world: World, writer: ShardWriter, shard: UUID) -> bool:
         return True
     checker.acknowledged(write, position)
     return True
+
+
+def write_invalid(world: World, writer: ShardWriter, shard: UUID) -> None:
+    """Try to write rows of which one is invalid, on the path that the rows of users take."""
+    drawn = [(key, value, False) for key, value, _ in world.draw_rows(shard)]
+    write = world.checker.began(shard, drawn)
+    write.outcome = Outcome.INVALID
+    rows: list[dict[str, Any]] = [{"id": key, "value": value} for key, value, _ in drawn]
+    spoilt = world.random.choice(rows)
+    spoilt.update(world.random.choice([{"id": None}, {"value": "text"}, {"value": 2**63}, {"other": 1}]))
+    try:
+        for table in as_row_tables(rows, SCHEMA, KEY):
+            for batch in upsert_batches(table, ROWS_SCHEMA):
+                writer.write(batch)
+    except InputError:
+        world.checker.count("invalid writes refused")
+    except WeirError as error:
+        world.checker.fail("I10", f"invalid rows were taken for valid ones: {rows}; then {error}")
+    else:
+        world.checker.fail("I10", f"invalid rows were accepted: {rows}")
 
 
 def merger(world: World, rounds: int, process: Process) -> bool:
@@ -324,8 +348,3 @@ def failures_allowed(world: World, process: Process, *, faults_before: int | Non
             world.checker.unexpected(process.name, error)
     except WeirError as error:
         world.checker.unexpected(process.name, error)
-
-
-def join_all(world: World, tasks: Iterable[Task]) -> None:
-    """Wait for all of some tasks."""
-    world.scheduler.join(*tasks)

@@ -14,7 +14,6 @@ import traceback
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -28,7 +27,7 @@ from weir.format.lease import Lease
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import TOMBSTONE
 
-__all__ = ["Checker", "Outcome", "ReadWindow", "Violation", "Write"]
+__all__ = ["Change", "Checker", "Outcome", "ReadWindow", "Violation", "Write"]
 
 State = dict[int, int]
 
@@ -47,6 +46,7 @@ class Outcome:
     ACKNOWLEDGED = "acknowledged"
     IN_DOUBT = "in doubt"
     REFUSED = "refused"
+    INVALID = "invalid"
 
 
 @dataclass(slots=True)
@@ -66,6 +66,35 @@ class Write:
     outcome: str = Outcome.IN_DOUBT
     landed: list[int] = field(default_factory=list)
     """Positions at which it stands in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that the feed has delivered.
+
+    Parameters
+    ----------
+    position, epoch : int
+        The log entry it is from.
+    key : int
+        Of the row.
+    value : int
+        Of the row. The deletes of a simulation have one too, which tells them apart.
+    dead : bool
+        Whether it is a delete.
+    before : int or None
+        The value before it, if there was one and it was asked for.
+    has_before : bool
+        Whether it was asked for.
+    """
+
+    position: int
+    epoch: int
+    key: int
+    value: int
+    dead: bool
+    before: int | None
+    has_before: bool
 
 
 @dataclass(slots=True)
@@ -130,6 +159,8 @@ class Checker:
         shards: Sequence[UUID],
         holders: Mapping[str, Process],
     ) -> None:
+        self.has_wrong_clocks = False
+        """Whether wall clocks are wrong, so that nothing that rests on them is promised."""
         self.takes_over: set[str] = set()
         """Holders that need not respect the lease of another."""
         self._holders = holders
@@ -363,6 +394,8 @@ class Checker:
             raise Violation("lease", f"a lease with epoch {now.epoch} follows one with {before.epoch}")
         former = self._holders[before.holder.holder_id]
         held = uptime_to_time(before.expires_at_uptime, former) > self._store.scheduler.now
+        if self.has_wrong_clocks:
+            return
         if held and not before.released and former.alive and holder not in self.takes_over:
             raise Violation("lease", f"a claim took the lease that {former.name} held")
 
@@ -490,6 +523,38 @@ class Checker:
                     f"not {expected}",
                 )
 
+    def delivered(self, shard_id: UUID, after: int, to: int, changes: Sequence[Change]) -> None:
+        """Check a batch of the change feed: it is what the log has after one position and up to another."""
+        self.count("batches of changes")
+        shard = self.shards[shard_id]
+        has_before = bool(changes) and changes[0].has_before
+        state, expected = dict(shard.states[after]), []
+        for position in range(after + 1, to + 1):
+            entry = shard.entries[position - 1]
+            for key, value, dead in entry.rows:
+                before = state.get(key) if has_before else None
+                expected.append(Change(position, entry.epoch, key, value, dead, before, has_before))
+                if dead:
+                    state.pop(key, None)
+                else:
+                    state[key] = value
+        if list(changes) != expected:
+            self.fail(
+                "feed",
+                f"the feed delivered {list(changes)} after position {after} of {_short(shard_id)} up to "
+                f"position {to}, not {expected}",
+            )
+
+    def caught_up(self, window: ReadWindow, positions: Mapping[UUID, int], *, who: str) -> None:
+        """Check that an iteration of the feed has come as far as the log was when it began."""
+        for shard_id, begin in window.begins.items():
+            if positions.get(shard_id, 0) < begin:
+                self.fail(
+                    "I12",
+                    f"{who} ended at position {positions.get(shard_id, 0)} of {_short(shard_id)}, which was "
+                    f"at {begin} when it began",
+                )
+
     def _as_state(self, rows: pa.Table, who: str) -> State:
         state: State = {}
         for key, value in zip(rows.column("id").to_pylist(), rows.column("value").to_pylist(), strict=True):
@@ -555,6 +620,8 @@ class Checker:
                 self.fail("I1", f"an acknowledged write is in the log {landed} times")
             elif write.outcome == Outcome.REFUSED and landed:
                 self.fail("I2", f"a refused write is in the log at {write.landed}")
+            elif write.outcome == Outcome.INVALID and landed:
+                self.fail("I10", f"a write that was refused as invalid is in the log at {write.landed}")
             if write.outcome == Outcome.IN_DOUBT:
                 self.count("writes in doubt")
 
@@ -576,13 +643,3 @@ def _only(state: Mapping[int, int], keys: Sequence[int]) -> State:
 
 def _short(shard: UUID) -> str:
     return f"shard {str(shard)[:4]}"
-
-
-def newest_version(paths: Sequence[str]) -> int:
-    """Return the newest of some manifests of a data set."""
-    return max(map(number_of, paths))
-
-
-def describe(value: Any) -> str:
-    """Return a value for a message."""
-    return repr(value)

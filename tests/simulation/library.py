@@ -22,7 +22,6 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 from lance.commit import CommitConflictError
-from tests.simulation.primitives import instant
 from tests.simulation.store import SimulatedStore
 
 from weir.base.details_commit import update_details
@@ -611,8 +610,3 @@ def extend_key_index(base: BaseTable) -> BaseTable:
 def serialize_row_addrs(row_ids: list[int]) -> bytes:
     """Stand in for ``lance.dataset.serialize_row_addrs``."""
     return np.array(row_ids, dtype=np.uint64).tobytes()
-
-
-def committed_time(version: DatasetVersion) -> Any:
-    """Return when a version was committed, as a wall-clock time."""
-    return instant(version.committed_at)

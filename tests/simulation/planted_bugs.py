@@ -17,10 +17,14 @@ from tests.simulation.primitives import SimulatedExecutor
 
 import weir.base.merge
 import weir.base.run_rows
+import weir.read.as_of
+import weir.read.changes
+import weir.read.history
 import weir.read.overlay
 import weir.read.planner
 import weir.read.shard_view
 import weir.read.snapshot
+import weir.rows
 import weir.services.garbage
 import weir.services.garbage_policy
 import weir.services.garbage_survey
@@ -35,13 +39,16 @@ import weir.shard.writer
 from weir.base.details_commit import update_details
 from weir.base.merge import _Merge
 from weir.base.run_rows import RunRows
+from weir.base.table import BaseTable
 from weir.errors import StorageError
-from weir.format import layout, shard_manifest
+from weir.format import layout, shard_manifest, wal_entry
 from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.wal_entry import WalEntry
+from weir.read.consumers import StoredConsumer
 from weir.read.shard_view import ShardReader, ShardView
-from weir.read.snapshot import ReadSnapshot, SnapshotReader
+from weir.read.snapshot import ReadSnapshot
 from weir.shard.claim import Claim
 from weir.shard.group_commit import PendingWrite
 from weir.shard.wal import PositionedEntry, Wal
@@ -62,14 +69,17 @@ class PlantedBug:
     name : str
         What is wrong.
     breaks : str
-        The invariant, or invariants, that a simulation reports first.
+        The invariants of which a simulation reports one first.
     patches : callable
         Returns what to replace: object, attribute, replacement.
+    kind : str, optional
+        The kind of scenario in which it shows, if it would take many seeds of all kinds to find it.
     """
 
     name: str
     breaks: str
     patches: Callable[[], Sequence[Patch]]
+    kind: str | None = None
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -188,7 +198,7 @@ def _acknowledged_before_the_put() -> Sequence[Patch]:
     def write_behind(self: ShardWriter, group: Sequence[PendingWrite]) -> int:
         self._refuse_if_stopped()
         position = self._next_position
-        self._flusher.submit(write_group, self, group)
+        SimulatedExecutor().submit(write_group, self, group)
         return position
 
     return [(ShardWriter, "_write_group", write_behind)]
@@ -266,16 +276,6 @@ def _base_ahead_of_the_tail_unnoticed() -> Sequence[Patch]:
     return [(weir.read.snapshot, "base_is_ahead", lambda base, view: False)]
 
 
-def _manifests_read_before_the_base() -> Sequence[Patch]:
-    current = SnapshotReader._current
-
-    def late_base(self: SnapshotReader, **options: Any) -> ReadSnapshot:
-        snapshot = current(self, **options)
-        return ReadSnapshot(snapshot.base.latest(), snapshot.shards)
-
-    return [(SnapshotReader, "_current", late_base)]
-
-
 def _tail_kept_after_a_flush() -> Sequence[Patch]:
     def rebased(self: ShardReader, view: ShardView | None, manifest: ShardManifest) -> ShardView:
         if view is None:
@@ -322,17 +322,6 @@ def _tokens_hold_nothing_back() -> Sequence[Patch]:
     return [(weir.services.garbage, "live_roots", lambda *_: ())]
 
 
-def _log_collected_before_its_merge() -> Sequence[Patch]:
-    def flushed(merged: int, versions: Sequence[int], read: Callable[[int], ShardManifest]) -> Any:
-        return replace(
-            coverage_of(merged, versions, read),
-            position=read(versions[-1]).replay_after_wal_entry_position,
-        )
-
-    coverage_of = weir.services.garbage_survey.coverage_of  # type: ignore[attr-defined]
-    return [(weir.services.garbage_survey, "coverage_of", flushed)]
-
-
 def _unmerged_generation_collected() -> Sequence[Patch]:
     return [(weir.services.garbage_policy, "_why_listed", lambda *_: "")]
 
@@ -341,32 +330,93 @@ def _manifest_out_of_line_unnoticed() -> Sequence[Patch]:
     return [(weir.shard.manifest_store, "_is_in_line", lambda *_: True)]
 
 
+def _feed_skips() -> Sequence[Patch]:
+    entries = weir.read.changes._entries
+
+    def without_first(*arguments: Any) -> Iterator[PositionedEntry]:
+        found = entries(*arguments)
+        next(found, None)
+        return found
+
+    return [(weir.read.changes, "_entries", without_first)]
+
+
+def _feed_doubles() -> Sequence[Patch]:
+    with_cut = weir.read.changes._with_cut
+
+    def one_behind(token: SnapshotToken, cut: ShardCut) -> SnapshotToken:
+        return with_cut(token, replace(cut, position=cut.position - 1))
+
+    return [(weir.read.changes, "_with_cut", one_behind)]
+
+
+def _commit_of_a_consumer_dropped() -> Sequence[Patch]:
+    return [(StoredConsumer, "acknowledge", lambda self, token: None)]
+
+
+def _rows_before_from_the_newest_base() -> Sequence[Patch]:
+    return [(weir.read.history, "_base_version", lambda base, newest, manifests: base.version)]
+
+
+def _token_drifts() -> Sequence[Patch]:
+    view_at = weir.read.as_of.view_at
+
+    def as_far_as_it_goes(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
+        wal = Wal(store, cut.shard_id, namespace=base.identity)
+        end = max((item.position for item in wal.read_from(cut.position + 1)), default=cut.position)
+        return view_at(store, base, replace(cut, position=end))
+
+    return [(weir.read.as_of, "view_at", as_far_as_it_goes)]
+
+
+def _checksum_not_verified() -> Sequence[Patch]:
+    return [(wal_entry, "_verify_checksum", lambda *_: True)]
+
+
+def _keys_not_checked() -> Sequence[Patch]:
+    return [(weir.rows, "_refuse_null", lambda *_: None)]
+
+
 PLANTED_BUGS = (
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry),
     PlantedBug("a flush does not look at the epoch", "I1", _no_epoch_check_at_flush),
     PlantedBug("a flush is published before its data", "I1", _published_before_data),
-    PlantedBug("a merged generation is still read", "I5", _merged_generation_is_read),
-    PlantedBug("an older generation outranks a newer one", "I5", _older_generation_wins),
+    PlantedBug("a merged generation is still read", "I5, I6, I8, I12", _merged_generation_is_read),
+    PlantedBug("an older generation outranks a newer one", "I5, I6, I8, I12, feed", _older_generation_wins),
     PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge),
-    PlantedBug("tombstones are shown", "I6", _tombstones_shown),
-    PlantedBug("a lost answer is taken for a failure", "I4", _lost_answer_taken_for_failure),
-    PlantedBug("a reader ignores the tail of the log", "I12", _tail_ignored),
+    PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown),
+    PlantedBug("a lost answer is taken for a failure", "I3, I4", _lost_answer_taken_for_failure),
+    PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored),
     PlantedBug("replay starts one entry too late", "I1", _replay_one_too_late),
     PlantedBug("a group is acknowledged before its put", "I1", _acknowledged_before_the_put),
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
-    PlantedBug("overlapping merges are not guarded", "I7", _no_guard_against_overlapping_merges),
-    PlantedBug("the deletes of a merge are not pinned", "I7", _deletes_of_a_merge_not_pinned),
+    PlantedBug("overlapping merges are not guarded", "I7", _no_guard_against_overlapping_merges, "merging"),
+    PlantedBug("the deletes of a merge are not pinned", "I7", _deletes_of_a_merge_not_pinned, "merging"),
     PlantedBug("a shard manifest is overwritten", "I2", _manifest_overwritten),
     PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
     PlantedBug("a lease is ignored", "lease", _lease_ignored),
-    PlantedBug("garbage is collected at once", "I9", _collection_without_horizon),
-    PlantedBug("fence entries are collected", "I2", _fences_collected),
-    PlantedBug("tokens hold nothing back", "I8", _tokens_hold_nothing_back),
-    PlantedBug("log entries are collected before their merge", "I9", _log_collected_before_its_merge),
+    PlantedBug(
+        "garbage is collected at once",
+        "I8, I9",
+        _collection_without_horizon,
+        "collecting",
+    ),
+    PlantedBug("fence entries are collected", "I1, I2", _fences_collected),
+    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back),
     PlantedBug("generations are collected before their merge", "I9", _unmerged_generation_collected),
-    PlantedBug("a manifest where nobody looks is not noticed", "I2", _manifest_out_of_line_unnoticed),
-    PlantedBug("the base ahead of the tail goes unnoticed", "I5", _base_ahead_of_the_tail_unnoticed),
-    PlantedBug("the base is read after the manifests", "I5", _manifests_read_before_the_base),
-    PlantedBug("the tail outlives its flush in a reader", "I5", _tail_kept_after_a_flush),
+    PlantedBug(
+        "a manifest where nobody looks is not noticed", "I1, I2", _manifest_out_of_line_unnoticed, "sleeping"
+    ),
+    PlantedBug(
+        "the base ahead of the tail goes unnoticed", "I5", _base_ahead_of_the_tail_unnoticed, "collecting"
+    ),
+    PlantedBug("the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
+    PlantedBug("the change feed skips an entry", "feed", _feed_skips, "collecting"),
+    PlantedBug("the change feed delivers an entry twice", "feed", _feed_doubles, "collecting"),
+    PlantedBug("a commit of a consumer is dropped", "feed", _commit_of_a_consumer_dropped, "collecting"),
+    PlantedBug("rows before a change are of now", "feed", _rows_before_from_the_newest_base, "collecting"),
+    PlantedBug("a snapshot token drifts", "I8", _token_drifts, "collecting"),
+    PlantedBug("a checksum is not verified", "I11", _checksum_not_verified),
+    PlantedBug("keys are not checked", "I10", _keys_not_checked),
 )

@@ -20,6 +20,7 @@ _FAULTS: dict[str, FaultRates] = {
     "slow": FaultRates(slow=0.15),
     "lost": FaultRates(lost_request=0.02, lost_answer=0.03, repeated=0.05, slow=0.02, untidy_listing=0.2),
     "delayed": FaultRates(delayed=0.05, lost_answer=0.01, repeated=0.02, slow=0.05),
+    "wrong clocks": FaultRates(wrong_clock=0.01, lost_answer=0.01, crash=0.002, slow=0.02),
     "crashes": FaultRates(crash=0.01, slow=0.03),
     "everything": FaultRates(
         lost_request=0.01,
@@ -75,7 +76,9 @@ class _Kind:
     collects: float = 0.4
     sleep: float = 0.0
     travellers: tuple[int, ...] = (0, 0, 1)
+    consumers: tuple[int, ...] = (0, 0, 1)
     shards: tuple[int, ...] = (1, 1, 2)
+    keys: tuple[int, ...] = (3, 6)
 
 
 _KINDS: dict[str, _Kind] = {
@@ -101,6 +104,7 @@ _KINDS: dict[str, _Kind] = {
         reads=(3,),
         collects=0.1,
         travellers=(0,),
+        consumers=(0, 0, 0, 1),
         shards=(1,),
     ),
     # Writers that take a shard away from each other.
@@ -116,6 +120,7 @@ _KINDS: dict[str, _Kind] = {
         takeover=0.8,
         collects=0.2,
         travellers=(0,),
+        consumers=(0, 0, 0, 1),
         shards=(1,),
     ),
     # Writers that stand still for hours in the middle of it, while others go on and collect.
@@ -146,6 +151,7 @@ _KINDS: dict[str, _Kind] = {
         reads=(6, 10),
         collects=1.0,
         travellers=(0, 1, 1),
+        consumers=(0, 1, 1),
     ),
 }
 
@@ -189,9 +195,10 @@ class Scenario:
     _random: random.Random
 
     @classmethod
-    def draw(cls, source: random.Random) -> Scenario:
-        """Choose."""
-        name = source.choice(list(_KINDS))
+    def draw(cls, source: random.Random, name: str | None = None) -> Scenario:
+        """Choose, all but the kind if it is named."""
+        chosen = source.choice(list(_KINDS))
+        name = name or chosen
         kind = _KINDS[name]
         faults = source.choice(list(_FAULTS))
         collects = source.random() < kind.collects
@@ -205,7 +212,7 @@ class Scenario:
             shards=tuple(ids),
             is_local=source.random() < 0.5,
             time=(_LONG if kind.sleep or source.random() < 0.4 else _SHORT) if collects else None,
-            keys=source.choice([3, 6]),
+            keys=source.choice(kind.keys),
             deletes=source.choice([0.2, 0.5]),
             think=latency * source.choice([1, 4, 16]),
             pace=latency * source.choice([4, 20, 60]),

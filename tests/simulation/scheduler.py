@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import greenlet
 
-import weir.cache
-from weir.cache import ByteBudgetCache
-
 __all__ = ["Process", "Scheduler", "StuckError", "Task", "current_scheduler"]
 
-_CACHE_BYTES = 8 * 1024 * 1024
 _HAND_OVER_SECONDS = 0.001
 _current: Scheduler | None = None
 
@@ -50,10 +47,13 @@ class Process:
         self.skew = skew
         self.machine = machine
         self.may_crash = may_crash
+        self.has_wrong_clock = False
+        """Whether faults have set its wall clock wrong by more than anybody allows for."""
         self.may_sleep = False
         """Whether faults may make it stand still for hours."""
         self.alive = True
-        self.cache = ByteBudgetCache(_CACHE_BYTES)
+        self.memory: dict[object, Any] = {}
+        """What modules keep once per process; see :mod:`tests.simulation.process_wide`."""
         self.tasks: list[Task] = []
         self.faults = 0
         """Faults that have been injected into its operations."""
@@ -191,10 +191,7 @@ class Scheduler:
 
     def run(self) -> None:
         """Run until no task can go on."""
-        global _current
-        before, cache = _current, weir.cache._process_cache
-        _current = self
-        try:
+        with self._current():
             while self._waiting and not self.stopped:
                 at, _, task, ticket = heapq.heappop(self._waiting)
                 if task.done or task.ticket != ticket:
@@ -206,15 +203,24 @@ class Scheduler:
                 self._resume(task, task.greenlet.switch)
                 while self._dying:
                     self._bury(self._dying.pop())
-        finally:
-            _current, weir.cache._process_cache = before, cache
-            self.task = None
 
     def close(self, processes: list[Process]) -> None:
         """End every task that is left."""
-        for process in processes:
-            process.alive = False
-            self._bury(process)
+        with self._current():
+            for process in processes:
+                process.alive = False
+                self._bury(process)
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Be what :func:`current_scheduler` returns."""
+        global _current
+        before, _current = _current, self
+        try:
+            yield
+        finally:
+            _current = before
+            self.task = None
 
     def _run(self, task: Task, function: Callable[[], Any]) -> None:
         try:
@@ -243,7 +249,6 @@ class Scheduler:
 
     def _resume(self, task: Task, resume: Callable[[], Any]) -> None:
         self.task = task
-        weir.cache._process_cache = task.process.cache
         resume()
         self.task = None
 

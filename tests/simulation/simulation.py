@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,8 @@ from tests.simulation.actors import (
     write_once,
 )
 from tests.simulation.checker import Violation
+from tests.simulation.consumers import Consumer
+from tests.simulation.damage import damage_and_look
 from tests.simulation.scheduler import Process, StuckError, Task
 from tests.simulation.travellers import Traveller
 from tests.simulation.world import World
@@ -34,6 +37,7 @@ __all__ = ["Report", "simulate"]
 
 _PATIENCE_SECONDS = 60.0
 _CLAIM_ATTEMPTS = 8
+_DAMAGE_CHANCE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,18 @@ class Report:
     trace: tuple[str, ...] = field(repr=False, default=())
 
 
-def simulate(seed: int) -> Report:
-    """Run one seed. To be called within :func:`~tests.simulation.substitution.substituted`."""
-    world = World(seed)
+def simulate(seed: int, *, kind: str | None = None) -> Report:
+    """Run one seed. To be called within :func:`~tests.simulation.substitution.substituted`.
+
+    Parameters
+    ----------
+    seed : int
+        Decides everything.
+    kind : str, optional
+        The kind of scenario, if the seed is not to decide that: a name in :mod:`tests.simulation.scenario`.
+    """
+    gc.collect()
+    world = World(seed, kind)
     scheduler, checker = world.scheduler, world.checker
     scheduler.spawn(world.control, "main", _Run(world).main)
     try:
@@ -83,6 +96,7 @@ def simulate(seed: int) -> Report:
     finally:
         scheduler.close(world.processes)
     checker.count("operations", world.store.operations)
+    checker.count("wall clocks set wrong", sum(process.has_wrong_clock for process in world.processes))
     checker.count(f"scenario {world.scenario.kind}")
     checker.count(f"faults {world.scenario.faults}")
     return Report(
@@ -102,6 +116,7 @@ class _Run:
         self._writers: list[Writer] = []
         self._readers: list[Reader] = []
         self._travellers: list[Traveller] = []
+        self._consumers: list[Consumer] = []
 
     def main(self) -> None:
         """Let everybody live, and compare what is left with the model."""
@@ -143,6 +158,10 @@ class _Run:
             self._travellers.append(Traveller(world))
             run = partial(self._travellers[-1].run, world.random.choice([3, 6]))
             others.append(world.supervised(f"traveller{number}", run))
+        for number in range(scenario.number_of("consumers")):
+            self._consumers.append(Consumer(world, f"consumer{number}"))
+            run = partial(self._consumers[-1].run, world.random.choice([3, 6]))
+            others.append(world.supervised(f"consumer{number}", run))
         if scenario.time is not None:
             for number in range(world.random.choice([1, 1, 2])):
                 run = partial(collector, world, world.random.choice([2, 4, 6]))
@@ -209,7 +228,12 @@ class _Run:
         for traveller in self._travellers:
             if traveller.process is not None and traveller.process.alive:
                 scheduler.join(scheduler.spawn(traveller.process, "afterwards", traveller.read_all))
+        for consumer in self._consumers:
+            if consumer.process is not None and consumer.process.alive:
+                scheduler.join(scheduler.spawn(consumer.process, "afterwards", consumer.read_rest))
         self._in_process("last reader", self._compare)
+        if self._world.random.random() < _DAMAGE_CHANCE:
+            self._in_process("vandal", partial(damage_and_look, self._world))
 
     def _compare(self, process: Process) -> None:
         world, checker = self._world, self._world.checker
@@ -219,7 +243,7 @@ class _Run:
         published = scan(world, snapshots, Consistency("snapshot"))
         checker.saw_published(window, published, range(world.scenario.keys), who="snapshot read")
         checker.finish(scan(world, snapshots, STRONG), base.dataset.scanner().to_table())
-        if world.scenario.time is not None and not self._travellers:
+        if world.scenario.time is not None and not self._travellers and not self._consumers:
             for _ in range(3):
                 collect_once(world, dry_run=False)
                 world.let_time_pass(200_000.0)

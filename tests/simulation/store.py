@@ -50,6 +50,8 @@ class FaultRates:
         It takes ten to a thousand times as long.
     sleep : float
         The process that writes stands still for minutes or hours, if it is one that may.
+    wrong_clock : float
+        The wall clock of the process is set wrong by seconds to days, forwards or backwards.
     untidy_listing : float
         A listing has objects twice or in another order.
     latency : float
@@ -63,6 +65,7 @@ class FaultRates:
     crash: float = 0.0
     slow: float = 0.0
     sleep: float = 0.0
+    wrong_clock: float = 0.0
     untidy_listing: float = 0.0
     latency: float = 0.005
 
@@ -137,6 +140,16 @@ class SimulatedStore(ObjectStore):
         """Return an object, at no time at all."""
         found = self.objects.get(path)
         return None if found is None else found.data
+
+    def damage(self, path: str) -> int:
+        """Flip a bit of an object, which nobody is told; return which."""
+        stored = self.objects[path]
+        bit = self.scheduler.random.randrange(len(stored.data) * 8)
+        damaged = bytearray(stored.data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        stored.data = bytes(damaged)
+        self.note(f"bit {bit} of {path} is flipped")
+        return bit
 
     # The interface
 
@@ -301,6 +314,10 @@ class SimulatedStore(ObjectStore):
         if rates.sleep and task.process.may_sleep and random.random() < rates.sleep:
             self.note(f"{name} {path} sleeps")
             self.scheduler.sleep(10 ** random.uniform(1, 5))
+        if rates.wrong_clock and random.random() < rates.wrong_clock:
+            task.process.skew = random.choice([-1, 1]) * 10 ** random.uniform(0, 5)
+            task.process.has_wrong_clock = True
+            self.note(f"the clock of {task.process.name} is wrong by {task.process.skew:.0f} seconds")
         draw = random.random()
         if draw < rates.crash:
             if random.random() < 0.5:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import datetime
+import gc
 import logging
 import random
 import secrets
@@ -24,14 +25,18 @@ import greenlet
 import lance
 from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileWriter
-from tests.simulation import library, primitives, world
-from weir.format import shard_manifest, wal_entry
+from tests.simulation import library, primitives, process_wide, world
 
 import weir.base.key_index
 import weir.base.manifest
 import weir.base.publish
 import weir.base.published
+import weir.cache
+import weir.read.scan
 import weir.shard.holder
+import weir.shard.lease
+import weir.throttle
+from weir.format import shard_manifest, wal_entry
 
 __all__ = ["substituted"]
 
@@ -50,6 +55,7 @@ def _replacements() -> list[tuple[Any, Any]]:
     return [
         # What bytes mean does not depend on who asks: each is decoded once.
         (wal_entry.decode, lru_cache(maxsize=1024)(wal_entry.decode)),
+        (wal_entry.decode_header, lru_cache(maxsize=1024)(wal_entry.decode_header)),
         (shard_manifest.decode, lru_cache(maxsize=1024)(shard_manifest.decode)),
         (threading, primitives.SimulatedThreading),
         (time, primitives.SimulatedTime),
@@ -68,6 +74,10 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.published._from_lance_bytes, library.from_lance_bytes),
         (weir.shard.holder.is_certainly_dead, world.is_certainly_dead),
         (weir.base.key_index.extend_key_index, library.extend_key_index),
+        (weir.cache.process_cache, process_wide.process_cache),
+        (weir.read.scan._pool, process_wide.scan_pool),
+        (weir.throttle.background, process_wide.OfProcess(weir.throttle.Throttle)),
+        (weir.shard.lease._sightings, process_wide.OfProcess(weir.shard.lease._Sightings)),
     ]
 
 
@@ -79,6 +89,11 @@ def substituted() -> Iterator[None]:
     logger = logging.getLogger("weir")
     level = logger.level
     unraisable = sys.unraisablehook
+    # A cyclic collection could end an abandoned generator, whose code may take a simulated lock, at a
+    # moment that no seed decides, or on a thread that no task may run on. Simulations collect in between.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     sys.unraisablehook = lambda raised: None if _is_death(raised) else unraisable(raised)
     logger.setLevel(logging.CRITICAL)
     try:
@@ -97,6 +112,8 @@ def substituted() -> Iterator[None]:
             names[name] = value
         logger.setLevel(level)
         sys.unraisablehook = unraisable
+        gc.enable()
+        gc.unfreeze()
 
 
 def _is_death(raised: sys.UnraisableHookArgs) -> bool:

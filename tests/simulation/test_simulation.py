@@ -8,8 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
+
+from weir.cache import process_cache
+from weir.read import scan
+from weir.throttle import background
 
 _SEEDS = 2000
 _CHUNK = 50
@@ -35,13 +40,24 @@ def test_the_simulation_reaches_what_it_is_for() -> None:
 
 
 _HAPPENS = (
+    "batches of changes",
     "bounded read",
     "claims failed",
     "claims refused because of a lease",
+    "collections",
+    "damaged entries refused",
     "flushes failed",
     "generations merged",
+    "invalid writes refused",
+    "log entries collected",
+    "places of consumers committed",
+    "read at a token",
+    "shard manifests collected",
     "snapshot read",
+    "snapshot tokens",
     "strong read",
+    "times that hours went by",
+    "wall clocks set wrong",
     "writes acknowledged",
     "writes in doubt",
     "writes refused",
@@ -54,6 +70,28 @@ def test_a_seed_replays_exactly() -> None:
         again = [simulate(seed).trace for seed in range(20)]
     assert first == again
     assert len(set(first)) == 20
+
+
+def test_nothing_of_the_real_process_gets_in() -> None:
+    """What Weir keeps once per process is of the simulated process, whatever has used it before."""
+    with substituted():
+        before = [simulate(seed).trace_hash for seed in range(10)]
+    real = scan._pool()
+    list(real.map(abs, range(8)))
+    background.foreground()
+    process_cache().clear()
+    with substituted():
+        assert [simulate(seed).trace_hash for seed in range(10)] == before
+    assert scan._pool() is real
+    assert process_cache().nbytes == 0
+
+
+def test_a_seed_that_fails_replays_exactly() -> None:
+    bug = next(one for one in PLANTED_BUGS if one.name == "tombstones are shown")
+    with substituted(), bug.planted():
+        failed = next(report for seed in range(100) if (report := simulate(seed)).violations)
+        again = simulate(failed.seed)
+    assert again == failed
 
 
 def test_a_seed_replays_exactly_in_another_process() -> None:

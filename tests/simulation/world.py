@@ -36,15 +36,17 @@ class World:
     ----------
     seed : int
         Decides everything.
+    kind : str, optional
+        The kind of scenario, if the seed is not to decide that.
     """
 
     current: World
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kind: str | None = None) -> None:
         self.seed = seed
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
-        self.scenario = Scenario.draw(self.random)
+        self.scenario = Scenario.draw(self.random, kind)
         self.store = SimulatedStore(self.scheduler, _CALM, local=self.scenario.is_local)
         self.library = Library(self.store, SCHEMA, KEY)
         FileWriter.library = self.library
@@ -52,6 +54,7 @@ class World:
         self.holders: dict[str, Process] = {}
         """Processes by the id under which they hold leases."""
         self.checker = Checker(self.store, self.library, self.scenario.shards, self.holders)
+        self.checker.has_wrong_clocks = self.scenario.rates.wrong_clock > 0
         self.store.observer = self.checker
         self.processes: list[Process] = []
         self.control = self.process("control", may_crash=False)

@@ -650,3 +650,13 @@ def test_directory_removed_while_an_unnamed_file_is_made_in_it(
 
     with pytest.raises(StorageError, match="not permitted"):
         store.put_if_absent("a/c", b"1")
+
+
+def test_what_a_killed_process_left_of_lance_can_be_deleted_with_its_directory(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, fsync=False)
+    store.put("a/1.manifest", b"1")
+    (tmp_path / "a" / "2.manifest#1").write_bytes(b"")
+    listed = [meta.path for meta in store.list("a")]
+    assert listed == ["a/1.manifest", "a/2.manifest#1"]
+    store.delete(listed)
+    assert not (tmp_path / "a").exists()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +20,7 @@ from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, s
 from weir.base.manifest import read_manifest
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
 from weir.base.schema import RESERVED_NAMES, all_field_ids, key_metadata, table_schema
+from weir.base.scratch import scratch_directory
 from weir.base.table import TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
 from weir.errors import (
     ConflictError,
@@ -106,15 +105,15 @@ def create_base_table(
     failpoint.reach("create.before_data")
     fragments = [] if rows is None or not rows.num_rows else _write_data(store, rows, schema)
     failpoint.reach("create.before_publish")
-    with tempfile.TemporaryDirectory(prefix="weir-") as scratch:
+    with scratch_directory() as scratch:
         try:
             first = lance.LanceDataset.commit(scratch, LanceOperation.Overwrite(schema, fragments))
             change = mem_wal_index_change(first.version, details, replaced=None)
-            lance.LanceDataset.commit(scratch, change, read_version=first.version)
+            lance.LanceDataset.commit(str(scratch), change, read_version=first.version)
         except LIBRARY_ERRORS as error:
             _discard(store, fragments)
             raise storage_failure(error, "building the table", where=store.uri) from error
-        version = publish_version(store, Path(scratch), _FIRST_VERSION, counts_down=True)
+        version = publish_version(store, scratch, _FIRST_VERSION, counts_down=True)
     if version is None:
         _discard(store, fragments)
         raise _exists(store)

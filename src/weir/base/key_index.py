@@ -11,20 +11,14 @@ the credit where it is.
 
 from __future__ import annotations
 
-import copy
-
 import lance
 
-from weir.base.details_commit import wait_for_turn
-from weir.base.durability import sync_changes
-from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
+from weir.base.library_commit import commit_with_library
 from weir.base.table import BaseTable
-from weir.errors import ConflictError
 
 __all__ = ["extend_key_index", "key_index_name", "key_index_names"]
 
 _MAX_SEGMENTS = 16
-_MAX_ATTEMPTS = 16
 
 
 def key_index_name(column: str) -> str:
@@ -70,22 +64,8 @@ def extend_key_index(base: BaseTable) -> BaseTable:
     ConflictError
         Concurrent commits got in the way of every attempt.
     """
-    for attempt in range(_MAX_ATTEMPTS):
-        wait_for_turn(attempt)
-        base = base.latest()
-        dataset = copy.copy(base.dataset)
-        try:
-            _extend(dataset, base.primary_key)
-        except LIBRARY_ERRORS as error:
-            if classify(error) is LibraryFailure.CONFLICT:
-                continue
-            raise storage_failure(error, "extending the key index", where=base.uri) from error
-        sync_changes(base.store, base.dataset, dataset)
-        return base.latest()
-    raise ConflictError(
-        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to extend the key index",
-        where=base.uri,
-        hint="Run compaction and index builds one after the other",
+    return commit_with_library(
+        base, lambda base, dataset: _extend(dataset, base.primary_key), doing="extending the key index"
     )
 
 

@@ -308,10 +308,11 @@ def _matches(segment: _Segment, keys: pa.Array) -> tuple[Offsets, RowAddresses] 
     if not which.size:
         return None
     rows = low[which]
-    counts = high[which] - rows
+    # Signed, as NumPy wants the numbers of repetitions.
+    counts = (high[which] - rows).astype(np.int64)
     if counts.max() > 1:
         ends = np.cumsum(counts)
-        rows = np.repeat(rows - (ends - counts), counts) + np.arange(ends[-1], dtype=np.uint64)
+        rows = np.repeat(rows.astype(np.int64) - (ends - counts), counts) + np.arange(ends[-1])
         which = np.repeat(which, counts)
     if len(pages) == 1:
         addresses = pages[0].addresses[rows]

@@ -12,6 +12,7 @@ from enum import Enum
 from lance.commit import CommitConflictError
 
 from weir.errors import StorageError
+from weir.storage.local_errors import hint_for
 
 __all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "library_message", "storage_failure"]
 
@@ -28,6 +29,7 @@ class LibraryFailure(Enum):
     EXISTS = "a dataset is there already"
     CONFLICT = "a concurrent commit got in the way"
     STALE_PROGRESS = "the merge progress to record is not above what is recorded"
+    DAMAGED = "a file is not what the library has written"
     OTHER = "anything else"
 
 
@@ -39,6 +41,12 @@ _SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
     ("dataset already exists", LibraryFailure.EXISTS),
     ("was not found", LibraryFailure.ABSENT),
     ("not a directory", LibraryFailure.ABSENT),
+    # Raised as the OSError that also stands for a failing store.
+    ("does not appear to be a lance file", LibraryFailure.DAMAGED),
+    ("file size is too small", LibraryFailure.DAMAGED),
+    ("for object of size", LibraryFailure.DAMAGED),
+    ("encountered corrupt file", LibraryFailure.DAMAGED),
+    ("failed to decode protobuf", LibraryFailure.DAMAGED),
 )
 
 
@@ -93,4 +101,4 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     where : str
         The table.
     """
-    return StorageError(f"{doing} failed: {library_message(error)}", where=where)
+    return StorageError(f"{doing} failed: {library_message(error)}", where=where, hint=hint_for(error))

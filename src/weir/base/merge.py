@@ -218,12 +218,12 @@ class _Merge:
 
     def _upserts(self) -> pa.Table | pa.RecordBatchReader:
         schema = self._base.schema
-        batches = self._batches(schema)
+        # With rests, so that reads and writes of this process get their turn.
+        batches = background.paced(self._batches(schema))
         if self._task.nbytes < _STREAM_FROM_BYTES:
             # The library joins against the smaller side only if it knows how large they are.
             return pa.Table.from_batches(list(batches), schema=schema)
-        # With rests, so that reads and writes of this process get their turn.
-        return pa.RecordBatchReader.from_batches(schema, background.paced(batches))
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:

@@ -11,7 +11,6 @@ and starts over from what the winner wrote.
 
 from __future__ import annotations
 
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +21,7 @@ from lance.dataset import Index, LanceOperation
 
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path
+from weir.base.scratch import scratch_directory
 from weir.errors import ObjectExistsError
 from weir.format import index_details
 from weir.format.index_details import IndexDetails
@@ -51,16 +51,16 @@ def publish_details(store: ObjectStore, manifest: TableManifest, details: IndexD
     int or None
         The version published, or None if somebody else has published that version.
     """
-    with tempfile.TemporaryDirectory(prefix="weir-") as scratch:
-        copied = Path(scratch) / manifest.path
+    with scratch_directory() as scratch:
+        copied = scratch / manifest.path
         copied.parent.mkdir()
         copied.write_bytes(manifest.data)
         change = mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
         try:
-            lance.LanceDataset.commit(scratch, change, read_version=manifest.version)
+            lance.LanceDataset.commit(str(scratch), change, read_version=manifest.version)
         except LIBRARY_ERRORS as error:
             raise storage_failure(error, "building the table's next version", where=store.uri) from error
-        return publish_version(store, Path(scratch), manifest.version + 1, counts_down=manifest.counts_down)
+        return publish_version(store, scratch, manifest.version + 1, counts_down=manifest.counts_down)
 
 
 def mem_wal_index_change(

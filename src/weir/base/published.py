@@ -6,16 +6,15 @@ bytes of a Lance file.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
 from weir.base.details_commit import update_details
+from weir.base.scratch import scratch_directory
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import CorruptionError
@@ -77,16 +76,16 @@ def publish_shards(base: BaseTable, manifests: Sequence[ShardManifest]) -> BaseT
 
 
 def _to_lance_bytes(table: pa.Table) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="weir-") as directory:
-        path = Path(directory) / "snapshot.lance"
+    with scratch_directory() as directory:
+        path = directory / "snapshot.lance"
         with LanceFileWriter(str(path), table.schema) as writer:
             writer.write_batch(table)
         return path.read_bytes()
 
 
 def _from_lance_bytes(data: bytes, where: str) -> pa.Table:
-    with tempfile.TemporaryDirectory(prefix="weir-") as directory:
-        path = Path(directory) / "snapshot.lance"
+    with scratch_directory() as directory:
+        path = directory / "snapshot.lance"
         path.write_bytes(data)
         try:
             return LanceFileReader(str(path)).read_all().to_table()

@@ -157,6 +157,8 @@ def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:
                 where=where,
                 hint="Its files were deleted before it was merged: restore them from a backup",
             ) from error
+        if classify(error) is LibraryFailure.DAMAGED:
+            raise _unreadable(where, error) from error
         raise storage_failure(error, f"opening generation {flushed.generation}", where=where) from error
     except BaseException as error:
         if not is_panic(error):

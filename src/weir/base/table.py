@@ -13,6 +13,7 @@ from weir.base.library_errors import (
     LibraryFailure,
     classify,
     is_panic,
+    library_message,
     storage_failure,
 )
 from weir.base.manifest import VERSIONS, read_manifest
@@ -241,15 +242,21 @@ def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.Lan
                 raise _no_dataset(store) from error
             open_dataset(store)
             raise _no_version(store, version) from error
+        if classify(error) is LibraryFailure.DAMAGED:
+            raise _damaged(store, error) from error
         raise storage_failure(error, "opening the table", where=store.uri) from error
     except BaseException as error:
         if not is_panic(error):
             raise
-        raise CorruptionError(
-            f"the library cannot read the table's manifest: {error}",
-            where=f"{store.uri}/{VERSIONS}",
-            hint="Restore the newest file there from a backup, or move it away to go back one version",
-        ) from error
+        raise _damaged(store, error) from error
+
+
+def _damaged(store: ObjectStore, error: BaseException) -> CorruptionError:
+    return CorruptionError(
+        f"the library cannot read the table's manifest: {library_message(error)}",
+        where=f"{store.uri}/{VERSIONS}",
+        hint="Restore the newest file there from a backup, or move it away to go back one version",
+    )
 
 
 def primary_key_of(dataset: lance.LanceDataset) -> tuple[str, ...]:

@@ -14,16 +14,18 @@ import weir
 from weir.cli.ingest import IngestOptions, ingest
 from weir.cli.input.files import FileFormat, find_files
 from weir.cli.input.schema import read_schema
-from weir.cli.options import AsJson, Consistent, NoFsync, StorageOptions, Uri
+from weir.cli.options import AsJson, AtToken, Consistent, NoFsync, StorageOptions, Uri
 from weir.cli.output import JsonOutput, Output, TextOutput, note
 from weir.cli.progress import progress_bar
 from weir.cli.row_files import output_format, write_rows
 from weir.cli.schema_text import parse_schema
 from weir.cli.shard_text import parse_shard_by
-from weir.cli.text_values import parse_keys, parse_names, parse_storage_options
+from weir.cli.text_values import parse_duration, parse_keys, parse_names, parse_storage_options
 from weir.demo.run import DemoOptions, run_demo
 from weir.errors import OptionError
+from weir.format.snapshot_token import SnapshotToken
 from weir.read.scan import Scan
+from weir.read.snapshot import STRONG, Consistency
 from weir.services.merge import MergeReport
 from weir.table import Table
 
@@ -184,6 +186,7 @@ def scan(
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Most rows.", show_default=False)] = None,
     consistency: Consistent = "strong",
+    at: AtToken = None,
     count: Annotated[bool, typer.Option("--count", help="Print only how many rows there are.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print what would be read, and read nothing.")
@@ -208,7 +211,8 @@ def scan(
     names = None if columns is None else parse_names(columns, "columns")
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
-    found = table.scan(names, filter, limit, consistency=consistency)
+    state = _state(consistency, at)
+    found = table.scan(names, filter, limit, consistency=state, at=at)
     if count:
         answer.count(found.count())
     elif explain:
@@ -219,7 +223,7 @@ def scan(
         plan = found.to_reader()
         answer.rows(plan, plan.schema)
     else:
-        more = table.scan(names, filter, _ROWS_SHOWN + 1, consistency=consistency).to_table()
+        more = table.scan(names, filter, _ROWS_SHOWN + 1, consistency=state, at=at).to_table()
         answer.rows(iter(more.slice(0, _ROWS_SHOWN).to_batches()), more.schema)
         if more.num_rows > _ROWS_SHOWN:
             note(f"these are the first {_ROWS_SHOWN} rows; --limit, --json or --output gives more")
@@ -241,6 +245,7 @@ def get(
         typer.Option(metavar="COLUMN,...", help="Columns, in order. Default: all.", show_default=False),
     ] = None,
     consistency: Consistent = "strong",
+    at: AtToken = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
@@ -249,11 +254,124 @@ def get(
     names = None if columns is None else parse_names(columns, "columns")
     table = _open(uri, storage_option, no_fsync)
     wanted = parse_keys(keys, table.schema, table.primary_key)
-    rows = table.get(wanted, names, consistency=consistency)
+    rows = table.get(wanted, names, consistency=_state(consistency, at), at=at)
     _output(json).rows(iter(rows.to_batches()), rows.schema)
     missing = wanted.group_by(wanted.column_names).aggregate([]).num_rows - rows.num_rows
     if missing:
         note(f"{missing} of the keys {'have' if missing > 1 else 'has'} no row")
+
+
+@app.command()
+def snapshot(
+    uri: Uri,
+    retain: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="How long garbage collection keeps what the token needs: 15m, 1h, 7d."
+        ),
+    ] = "1h",
+    no_pin: Annotated[bool, typer.Option("--no-pin", help="Take a token that nothing is kept for.")] = False,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN", help="Keep nothing for this token any more; take none.", show_default=False
+        ),
+    ] = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Print a token of the table as it is now, for 'scan --at', 'get --at' and 'changes --since'."""
+    kept = None if no_pin else parse_duration(retain, "retain")
+    table = _open(uri, storage_option, no_fsync)
+    if release is not None:
+        token = SnapshotToken.parse(release)
+        table.release(token)
+        _output(json).released(token)
+        return
+    _output(json).snapshot(table.snapshot(retain=kept), kept)
+
+
+@app.command()
+def changes(
+    uri: Uri,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN|earliest",
+            help="Where to begin: after a token, or at the oldest change that is stored. Default: where the "
+            "consumer has come to, or at the first change of the table.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN", help="Where to end. Default: at what is committed now.", show_default=False
+        ),
+    ] = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Go on where this consumer has come to, and store how far it has come after every batch "
+            "that was printed. It is made when it does not exist.",
+            show_default=False,
+        ),
+    ] = None,
+    drop_consumer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Forget a consumer; print nothing.", show_default=False),
+    ] = None,
+    before: Annotated[bool, typer.Option("--before", help="Print the row before each change too.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more instead of ending.")] = False,
+    poll: Annotated[
+        str, typer.Option(metavar="TIME", help="With --follow: how long to wait between two looks.")
+    ] = "1s",
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --follow: end when nothing has come for so long. Default: never.",
+            show_default=False,
+        ),
+    ] = None,
+    max_rows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="End before the write with which it would be more changes; go on from there the next time.",
+            show_default=False,
+        ),
+    ] = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Print what was written: upserts and deletes, per shard in commit order."""
+    table = _open(uri, storage_option, no_fsync)
+    if drop_consumer is not None:
+        table.drop_consumer(drop_consumer)
+        return
+    feed = table.changes(
+        since,
+        until=until,
+        before=before,
+        consumer=consumer,
+        follow=follow,
+        poll=parse_duration(poll, "poll"),
+        timeout=None if timeout is None else parse_duration(timeout, "timeout"),
+        max_rows=max_rows,
+    )
+    answer = _output(json)
+    for change in feed:
+        answer.changes(change)
+        if consumer is not None:
+            feed.commit()
+    if consumer is None:
+        note(f"to go on from here: --since {feed.token}")
+    else:
+        feed.commit()
 
 
 @app.command()
@@ -270,6 +388,46 @@ def merge(
 ) -> None:
     """Merge what has been flushed into the base table."""
     _output(json).merged(_merge(_open(uri, storage_option, no_fsync)))
+
+
+@app.command("gc")
+def collect_garbage(
+    uri: Uri,
+    horizon: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long something stays after it was marked, so that whoever reads it can finish: "
+            "90s, 15m, 2h, 1d.",
+        ),
+    ] = "15m",
+    version_retention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Also remove versions of the base table that were superseded for longer. Default: all stay.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted and why, and write nothing.")
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Delete what nobody needs any more: mark it, and delete what was marked a horizon ago."""
+    waits = parse_duration(horizon, "horizon")
+    retained = None if version_retention is None else parse_duration(version_retention, "version-retention")
+    table = _open(uri, storage_option, no_fsync)
+    with progress_bar("collect") as progress:
+        report = table.collect_garbage(
+            waits,
+            dry_run,
+            on_progress=lambda done, total: progress(done / total, f"{done} of {total} steps"),
+            version_retention=retained,
+        )
+    _output(json).collected(report)
 
 
 @app.command()
@@ -304,6 +462,11 @@ def demo(
 
 def _output(as_json: bool) -> Output:
     return JsonOutput() if as_json else TextOutput()
+
+
+def _state(consistency: str, at: str | None) -> str | Consistency:
+    """Return the consistency to read with: at a token there is none to choose, but it must not be ignored."""
+    return STRONG if at is not None and consistency == str(STRONG) else consistency
 
 
 def _open(uri: str, storage_option: list[str] | None, no_fsync: bool) -> Table:

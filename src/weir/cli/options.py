@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Consistent", "NoFsync", "StorageOptions", "Uri"]
+__all__ = ["AsJson", "AtToken", "Consistent", "NoFsync", "StorageOptions", "Uri"]
 
 Uri = Annotated[
     str,
@@ -42,5 +42,14 @@ Consistent = Annotated[
         metavar="strong|snapshot|bounded(MS)",
         help="What is seen: every acknowledged write; what the base table and the published shard "
         "snapshots hold; or what was true at most MS milliseconds ago.",
+    ),
+]
+AtToken = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TOKEN",
+        help="Read the table as it was at a token of 'weir snapshot', instead of as it is.",
+        show_default=False,
     ),
 ]

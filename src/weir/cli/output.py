@@ -11,17 +11,23 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table as TextTable
 from rich.text import Text
 
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_column, json_lines
 from weir.cli.schema_text import format_schema
+from weir.format.snapshot_token import SnapshotToken
+from weir.read.changes import ChangeBatch
+from weir.services.garbage_report import GarbageReport
 from weir.services.merge import MergeReport
 from weir.services.status import TableStatus
 from weir.table import Table
@@ -70,6 +76,22 @@ class Output(ABC):
     @abstractmethod
     def merged(self, report: MergeReport) -> None:
         """Show what was merged."""
+
+    @abstractmethod
+    def collected(self, report: GarbageReport) -> None:
+        """Show what a garbage collection has done, and why."""
+
+    @abstractmethod
+    def snapshot(self, token: SnapshotToken, retain: timedelta | None) -> None:
+        """Show a token that was taken, and for how long it is kept readable."""
+
+    @abstractmethod
+    def released(self, token: SnapshotToken) -> None:
+        """Show that a token is not kept readable any more."""
+
+    @abstractmethod
+    def changes(self, change: ChangeBatch) -> None:
+        """Show some changes, at once, though more may follow."""
 
 
 def note(text: str) -> None:
@@ -135,6 +157,30 @@ class JsonOutput(Output):
     def merged(self, report: MergeReport) -> None:
         """Print the report."""
         self._print(asdict(report))
+
+    def collected(self, report: GarbageReport) -> None:
+        """Print the report, with its totals."""
+        self._print(report.to_dict())
+
+    def snapshot(self, token: SnapshotToken, retain: timedelta | None) -> None:
+        """Print the token, what it names, and for how many seconds it is kept."""
+        self._print(
+            {
+                "token": str(token),
+                "base_version": token.base_version,
+                "shards": {str(cut.shard_id): cut.position for cut in token.shards},
+                "retain_seconds": None if retain is None else retain.total_seconds(),
+            }
+        )
+
+    def released(self, token: SnapshotToken) -> None:
+        """Print the token."""
+        self._print({"released": str(token)})
+
+    def changes(self, change: ChangeBatch) -> None:
+        """Print every change as a line of JSON."""
+        self.rows(iter(change.rows.to_batches()), change.rows.schema)
+        sys.stdout.flush()
 
     def _print(self, value: Mapping[str, Any]) -> None:
         print(json.dumps(value, ensure_ascii=False))
@@ -224,7 +270,7 @@ class TextOutput(Output):
             self._console.print("no shard has been written yet")
             return
         shards = TextTable(box=None, pad_edge=False, header_style="bold")
-        for name in ("shard", "rows with", "state"):
+        for name in ("shard", "rows with", "state", "lease"):
             shards.add_column(name)
         for name in ("epoch", "WAL", "generation", "merged", "unmerged", "rows", "unflushed", "lag"):
             shards.add_column(name, justify="right")
@@ -233,6 +279,7 @@ class TextOutput(Output):
                 str(shard.shard_id)[:8],
                 Text(", ".join(f"{name}={value}" for name, value in shard.values.items())),
                 shard.state,
+                shard.lease,
                 str(shard.epoch),
                 str(shard.wal_position),
                 str(shard.current_generation),
@@ -255,6 +302,53 @@ class TextOutput(Output):
             f"the base table has version {report.version}"
         )
 
+    def collected(self, report: GarbageReport) -> None:
+        """Print how much was deleted and how much waits; then all that is garbage or old, and why."""
+        deleted = f"{_counted(report.deleted_objects, 'object')} ({decimal(report.deleted_bytes)})"
+        waiting = f"{report.waiting_objects:,} ({decimal(report.waiting_bytes)})"
+        if report.dry_run:
+            self._console.print(
+                f"{deleted} would be deleted, {waiting} would wait for the horizon; nothing was written"
+            )
+        else:
+            self._console.print(f"{deleted} deleted, {waiting} marked, to be deleted after the horizon")
+        if not report.items and not report.kept:
+            return
+        shown = TextTable(box=None, pad_edge=False, header_style="bold")
+        for name in ("", "what", "shard", "why"):
+            shown.add_column(name)
+        for name in ("objects", "size"):
+            shown.add_column(name, justify="right")
+        for item in report.items:
+            size = decimal(item.nbytes) if item.nbytes else ""
+            state = "delete" if item.deleted else "wait"
+            shown.add_row(state, item.name, _short(item.shard_id), item.reason, f"{item.objects:,}", size)
+        for kept in report.kept:
+            shown.add_row("keep", kept.name, _short(kept.shard_id), kept.reason, "", "")
+        self._console.print(shown)
+
+    def snapshot(self, token: SnapshotToken, retain: timedelta | None) -> None:
+        """Print the token alone, for a file or a variable, and tell for how long it is kept."""
+        self._console.print(str(token), soft_wrap=True)
+        if retain is None:
+            note("nothing keeps it: it can be read until garbage collection passes it")
+        else:
+            note(f"it can be read for {retain}, until 'weir snapshot --release TOKEN', and perhaps longer")
+
+    def released(self, token: SnapshotToken) -> None:
+        """Say so."""
+        self._console.print("released: garbage collection may have what it needs")
+
+    def changes(self, change: ChangeBatch) -> None:
+        """Print changes as a table, what is known of each before its columns."""
+        rows = change.rows
+        shard = pa.repeat(str(change.shard_id)[:8], rows.num_rows)
+        known = ["_op", "_position", "_epoch"]
+        shown = rows.select([*known, *(name for name in rows.schema.names if name not in {*known, "_shard"})])
+        shown = shown.add_column(1, "_shard", shard)
+        self.rows(iter(shown.combine_chunks().to_batches()), shown.schema)
+        sys.stdout.flush()
+
     def _pairs(self, pairs: Mapping[str, str]) -> None:
         width = max(len(name) for name in pairs)
         for name, value in pairs.items():
@@ -264,6 +358,10 @@ class TextOutput(Output):
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _short(shard_id: UUID | None) -> str:
+    return "" if shard_id is None else str(shard_id)[:8]
 
 
 def _justification(kind: pa.DataType) -> Any:

@@ -117,6 +117,21 @@ class BloomFilter:
         found: npt.NDArray[np.bool_] = np.logical_and.reduce((self._blocks[blocks] >> bits) & 1, axis=1)
         return found
 
+    def fits(self, keys: int) -> bool:
+        """Whether it has the size that Weir or the released library gives a filter for so many keys.
+
+        The size says which block a key belongs to: one that was cut short, or comes from a writer that
+        reckons otherwise, denies keys that are there.
+
+        Examples
+        --------
+        >>> whole = BloomFilter.build(np.arange(3, dtype=np.uint64))
+        >>> half = BloomFilter.from_bytes(whole.to_bytes()[: whole.nbytes // 2], where="half")
+        >>> whole.fits(3), half.fits(3)
+        (True, False)
+        """
+        return self.nbytes in (_size_in_bytes(EXPECTED_KEYS), _size_in_bytes(max(EXPECTED_KEYS, keys)))
+
     def to_bytes(self) -> bytes:
         """Return the bytes to store."""
         return self._blocks.tobytes()

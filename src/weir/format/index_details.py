@@ -8,7 +8,7 @@ spec, section "MemWAL Index Details"; fields 11 and 12 come from the released li
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from weir.errors import InputError
@@ -121,6 +121,23 @@ class IndexCatchup:
     index_name: str
     caught_up: tuple[MergedGeneration, ...] = ()
     unknown_fields: bytes = b""
+
+    def raised_to(self, merged: Mapping[UUID, int]) -> IndexCatchup:
+        """Return it at least as far as ``merged``, a generation for each shard; the very same if it is.
+
+        Examples
+        --------
+        >>> catchup = IndexCatchup("by_time", (MergedGeneration(UUID(int=1), 4),))
+        >>> raised = catchup.raised_to({UUID(int=1): 3, UUID(int=2): 7})
+        >>> [one.generation for one in raised.caught_up]
+        [4, 7]
+        """
+        known = {one.shard_id: one for one in self.caught_up}
+        for shard_id, generation in merged.items():
+            before = known.get(shard_id, MergedGeneration(shard_id, 0))
+            if before.generation < generation:
+                known[shard_id] = replace(before, generation=generation)
+        return replace(self, caught_up=tuple(known.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,22 @@ A stream is a sequence of messages: ``ff ff ff ff``, the length of the metadata 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
 from weir.errors import CorruptionError
+from weir.format.buffers import Bytes
 
-__all__ = ["END_OF_STREAM", "Frame", "FrameKind", "KeyValue", "read_frames", "read_key_values"]
+__all__ = [
+    "END_OF_STREAM",
+    "Frame",
+    "FrameKind",
+    "KeyValue",
+    "count_rows",
+    "read_frames",
+    "read_key_values",
+]
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """What the last message of a stream is followed by."""
@@ -53,6 +63,8 @@ class Frame:
         Offset of the first byte after the body.
     compressed : bool
         Whether the body is compressed.
+    rows : int, default 0
+        Rows of a record batch; 0 in other messages.
     """
 
     kind: FrameKind
@@ -60,6 +72,7 @@ class Frame:
     metadata_start: int
     end: int
     compressed: bool
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,56 @@ def read_frames(data: memoryview, *, where: str, limit: int | None = None) -> tu
     return tuple(frames)
 
 
+_WINDOW_BYTES = 16 * 1024
+
+
+def count_rows(read: Callable[[int, int], Bytes], *, where: str) -> int:
+    """Return how many rows a stream holds, without reading the bodies of its messages, and so without proof.
+
+    A stream of up to 16 KiB takes one read. Of a longer one, every body that does not end among the bytes
+    read last takes another.
+
+    Parameters
+    ----------
+    read : callable
+        Returns as many bytes as asked for from a start, or fewer at the end of the stream: called with
+        ``(start, length)``.
+    where : str
+        Path of the object, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The stream is cut short or a message is malformed.
+    """
+    window, first = memoryview(b""), 0
+
+    def take(start: int, length: int) -> memoryview:
+        nonlocal window, first
+        if start < first or start + length > first + len(window):
+            window, first = memoryview(read(start, max(length, _WINDOW_BYTES))).cast("B"), start
+        return window[start - first : start - first + length]
+
+    rows = start = number = 0
+    try:
+        while True:
+            number += 1
+            opening = take(start, 8)
+            if _UINT32.unpack_from(opening, 0)[0] != _CONTINUATION:
+                raise ValueError("no message starts here")
+            length: int = _INT32.unpack_from(opening, 4)[0]
+            if length == 0:
+                return rows
+            metadata = take(start + 8, length)
+            if len(metadata) != length:
+                raise ValueError("the message is cut short")
+            frame = _read_frame(metadata, start + 8)
+            rows += frame.rows
+            start = frame.end
+    except (struct.error, ValueError) as error:
+        raise CorruptionError(f"message {number} of the Arrow stream is malformed", where=where) from error
+
+
 def read_key_values(frame: Frame, *, where: str) -> tuple[KeyValue, ...]:
     """Return the metadata pairs of a schema message, in order.
 
@@ -158,7 +221,12 @@ def _read_frame(metadata: memoryview, metadata_start: int) -> Frame:
     if kind is FrameKind.DICTIONARY_BATCH:
         batch = batch.table(_DICTIONARY_BATCH_DATA)
     compressed = kind is not FrameKind.SCHEMA and batch.field(_RECORD_BATCH_COMPRESSION) is not None
-    return Frame(kind, metadata, metadata_start, metadata_start + len(metadata) + body, compressed)
+    rows = 0
+    if kind is FrameKind.RECORD_BATCH and (rows_at := batch.field(_RECORD_BATCH_LENGTH)) is not None:
+        rows = _INT64.unpack_from(metadata, rows_at)[0]
+        if rows < 0:
+            raise ValueError("negative number of rows")
+    return Frame(kind, metadata, metadata_start, metadata_start + len(metadata) + body, compressed, rows)
 
 
 # Positions of fields in the tables of Arrow's Message.fbs and Schema.fbs.
@@ -167,6 +235,7 @@ _MESSAGE_HEADER = 2
 _MESSAGE_BODY_LENGTH = 3
 _SCHEMA_CUSTOM_METADATA = 2
 _DICTIONARY_BATCH_DATA = 1
+_RECORD_BATCH_LENGTH = 0
 _RECORD_BATCH_COMPRESSION = 3
 _KEY_VALUE_KEY = 0
 _KEY_VALUE_VALUE = 1

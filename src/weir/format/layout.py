@@ -28,6 +28,7 @@ from weir.errors import InputError
 
 __all__ = [
     "BLOOM_FILTER",
+    "CATALOG",
     "MEM_WAL",
     "PAGE_DATA",
     "PAGE_LOOKUP",
@@ -58,6 +59,9 @@ MEM_WAL = "_mem_wal"
 
 WAL_SUFFIXES = (".arrow", ".lance")
 """Suffixes of WAL entries: the one Weir and the library write, and the one of the spec's text."""
+
+CATALOG = "catalog.json"
+"""Name of the catalog inside a generation's directory. Weir's own."""
 
 BLOOM_FILTER = "bloom_filter.bin"
 """Name of the primary-key bloom filter inside a generation."""

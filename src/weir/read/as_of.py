@@ -84,7 +84,7 @@ class TokenReader:
         except (CorruptionError, StorageError) as error:
             named: WeirError = error
             with suppress(WeirError):
-                named = explained(error, self._store, self.take(token), token)
+                named = explained(error, self._store, self.take(token))
             if named is error:
                 raise
             raise named from error

@@ -20,6 +20,7 @@ from weir.format import feed_consumer
 from weir.format.feed_consumer import CONSUMERS, FeedConsumer, consumer_path
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
+from weir.logs import get_logger
 from weir.read.roots import consumer_root
 from weir.storage.interface import ObjectStore
 
@@ -31,6 +32,8 @@ __all__ = [
     "read_consumer",
     "refuse_overdue",
 ]
+
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -73,6 +76,7 @@ class StoredConsumer:
                     hint="Open its feed again, or use another name",
                 ) from error
             return found
+        _log.info("feed.consumer_created", consumer=consumer.name, max_age=str(consumer.max_age))
         return cls(store, consumer, None, {consumer.write_id})
 
     def acknowledge(self, token: SnapshotToken) -> None:
@@ -84,6 +88,21 @@ class StoredConsumer:
             If another feed of the same consumer has done so meanwhile, or the consumer was dropped.
         """
         self.change(replace(self.consumer, token=token.unpinned(), updated_at=datetime.now(UTC)))
+
+    def renew(self, token: SnapshotToken) -> None:
+        """Say that the consumer is alive and waits for changes: up to ``token`` it has acknowledged all.
+
+        Without this, a consumer of a table that nobody writes to would fall silent for too long. Stored
+        no more often than four times within its limit.
+
+        Raises
+        ------
+        ConflictError
+            As for :meth:`acknowledge`.
+        """
+        consumer = self.consumer
+        if datetime.now(UTC) - consumer.updated_at > consumer.max_age / 4:
+            self.acknowledge(token)
 
     def change(self, changed: FeedConsumer) -> None:
         """Replace what is stored, unless somebody else has done so."""
@@ -154,6 +173,7 @@ def consumer_names(store: ObjectStore) -> list[str]:
 def drop_consumer(store: ObjectStore, name: str) -> None:
     """Forget a consumer, so that nothing is kept for it. One that does not exist is no error."""
     store.delete([consumer_path(name)])
+    _log.info("feed.consumer_dropped", consumer=name)
 
 
 def overdue(consumer: FeedConsumer, newest: Iterable[ShardManifest], now: datetime) -> str | None:

@@ -133,6 +133,19 @@ class CutTaker:
             hint="Try again, or merge and collect less often",
         )
 
+    def has_news(self, positions: Mapping[UUID, int]) -> bool:
+        """Whether a log goes on after some positions, or another shard has begun.
+
+        One listing, and a probe of every log. What was written and then collected since the last look is
+        not noticed, so that :meth:`take` has to be asked now and then.
+        """
+        with self._lock:
+            shard_ids = list_shards(self._store)
+            if not positions.keys() >= set(shard_ids):
+                return True
+            following = [(self._log_of(shard_id), positions[shard_id] + 1) for shard_id in shard_ids]
+            return any(self._for_each(lambda one: one[0].exists(one[1]), following))
+
     def _state(self) -> tuple[BaseTable, dict[UUID, ShardManifest]]:
         """Return the newest base table and manifests that fit together."""
         for _ in range(_MAX_ATTEMPTS):
@@ -159,12 +172,15 @@ class CutTaker:
         return {manifest.shard_id: manifest for manifest in found if manifest is not None}
 
     def _log(self, manifest: ShardManifest) -> _LogEnd:
-        log = self._logs.get(manifest.shard_id)
-        if log is None:
-            wal = Wal(self._store, manifest.shard_id, namespace=self._base.identity)
-            log = self._logs[manifest.shard_id] = _LogEnd(wal)
+        log = self._log_of(manifest.shard_id)
         # Everything a manifest covers has been there, collected or not.
         log.position = max(log.position, manifest.replay_after_wal_entry_position)
+        return log
+
+    def _log_of(self, shard_id: UUID) -> _LogEnd:
+        log = self._logs.get(shard_id)
+        if log is None:
+            log = self._logs[shard_id] = _LogEnd(Wal(self._store, shard_id, namespace=self._base.identity))
         return log
 
     def _settled(self, logs: Mapping[UUID, _LogEnd], deadline: float) -> dict[UUID, int]:

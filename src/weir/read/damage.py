@@ -12,8 +12,6 @@ from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 
 __all__ = ["reading"]
 
-# Raised as the OSError that also stands for a failing store.
-_NOT_LANCE = "does not appear to be a Lance file"
 _FILTER_FAILURE = "Error applying filter expression"
 
 
@@ -53,7 +51,7 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
         if (
             isinstance(error, pa.ArrowException | ValueError | RuntimeError)
             or is_panic(error)
-            or _NOT_LANCE in str(error)
+            or classify(error) is LibraryFailure.DAMAGED
         ):
             raise CorruptionError(
                 f"{what} cannot be read: {said}",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from weir.base.manifest import manifest_path
-from weir.errors import InputError, SnapshotExpiredError, WeirError
+from weir.errors import CorruptionError, InputError, SnapshotExpiredError, StorageError, WeirError
 from weir.format import layout
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.read.snapshot import ReadSnapshot
@@ -20,6 +21,7 @@ __all__ = [
     "expired",
     "explained",
     "manifest_gone",
+    "naming_what_is_gone",
     "wal_entry_gone",
 ]
 
@@ -77,16 +79,36 @@ def check_readable(store: ObjectStore, token: SnapshotToken) -> None:
     SnapshotExpiredError
         Naming what is gone.
     """
-    probes: list[Callable[[], SnapshotExpiredError | None]] = [lambda: _without_base(store, token)]
+    probes: list[Callable[[], SnapshotExpiredError | None]] = [
+        lambda: _without_base(store, token.base_version)
+    ]
     probes += [_shard_probe(store, cut) for cut in token.shards]
     for error in _all(store, probes):
         if error is not None:
             raise error
 
 
-def explained(
-    error: WeirError, store: ObjectStore, snapshot: ReadSnapshot, token: SnapshotToken
-) -> WeirError:
+@contextmanager
+def naming_what_is_gone(store: ObjectStore, snapshot: ReadSnapshot) -> Iterator[None]:
+    """Say what is gone if a read of an earlier state fails for that reason.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        In place of the error that the missing part led to.
+    """
+    try:
+        yield
+    except (CorruptionError, StorageError) as error:
+        named: WeirError = error
+        with suppress(WeirError):
+            named = explained(error, store, snapshot)
+        if named is error:
+            raise
+        raise named from error
+
+
+def explained(error: WeirError, store: ObjectStore, snapshot: ReadSnapshot) -> WeirError:
     """Return the error to raise when reading at a token failed: what is gone, or else the error itself.
 
     A file that is missing because what it belonged to has been collected is no corruption.
@@ -98,11 +120,10 @@ def explained(
         for flushed in snapshot.unmerged(view):
             if where.endswith(layout.generation_path(view.shard_id, flushed.path)):
                 return expired(f"generation {flushed.generation} of shard {view.shard_id}", where)
-    return _without_base(store, token) or error
+    return _without_base(store, snapshot.base.version) or error
 
 
-def _without_base(store: ObjectStore, token: SnapshotToken) -> SnapshotExpiredError | None:
-    version = token.base_version
+def _without_base(store: ObjectStore, version: int) -> SnapshotExpiredError | None:
     paths = [manifest_path(version, counts_down=counts_down) for counts_down in (True, False)]
     if any(store.head(path) is not None for path in paths):
         return None

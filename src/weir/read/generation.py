@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.base.library_errors import library_message
+from weir.base.library_errors import LIBRARY_ERRORS, is_panic, library_message
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
-from weir.format import layout
+from weir.format import generation_catalog, layout
 from weir.format.bloom_filter import BloomFilter
+from weir.format.generation_catalog import GenerationCatalog
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.damage import reading
@@ -116,7 +117,9 @@ class Generation:
     def _open(self) -> lance.LanceDataset:
         try:
             return lance.dataset(self.uri, storage_options=dict(self._store.storage_options) or None)
-        except (ValueError, OSError) as error:
+        except BaseException as error:
+            if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
+                raise
             raise CorruptionError(
                 f"generation {self.flushed.generation} of shard {self.shard_id} is listed in the shard "
                 f"manifest and cannot be opened: {library_message(error)}",
@@ -126,7 +129,7 @@ class Generation:
 
     @property
     def bloom_filter(self) -> BloomFilter | None:
-        """Its bloom filter; None where its writer left none."""
+        """Its bloom filter; None where its writer left none, or one that is not of the size it should be."""
         path = f"{self.path}/{layout.BLOOM_FILTER}"
         key = ("bloom", self._namespace, self.identity)
 
@@ -135,7 +138,24 @@ class Generation:
                 data = self._store.get(path)
             except ObjectNotFoundError:
                 return None, 0
-            return BloomFilter.from_bytes(data, where=f"{self._store.uri}/{path}"), len(data)
+            loaded = BloomFilter.from_bytes(data, where=f"{self._store.uri}/{path}")
+            # A wrong one denies keys that are there. Without one a lookup costs more, and that is all.
+            return (loaded if loaded.fits(self.flushed.physical_rows) else None), len(data)
+
+        return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
+
+    @property
+    def catalog(self) -> GenerationCatalog | None:
+        """What it holds in each column; None where its writer has left no catalog."""
+        path = f"{self.path}/{layout.CATALOG}"
+        key = ("catalog", self._namespace, self.identity)
+
+        def load() -> tuple[GenerationCatalog | None, int]:
+            try:
+                data = self._store.get(path)
+            except ObjectNotFoundError:
+                return None, 0
+            return generation_catalog.decode(data, where=f"{self._store.uri}/{path}"), len(data)
 
         return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
 

@@ -7,7 +7,8 @@ up to which the base table contains it, never go back from one version to the ne
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from datetime import datetime
 from uuid import UUID
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from weir.base.table import BaseTable
 from weir.base.versions import details_at, list_versions
 from weir.format import layout
-from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.as_of import before_the_first
@@ -25,6 +25,8 @@ from weir.shard.manifest_store import read_manifest_version
 from weir.storage.interface import ObjectStore
 
 __all__ = ["earliest_position", "place_token", "state_token"]
+
+_BEGINNING = "the version of the base table that the change feed begins with"
 
 
 def earliest_position(store: ObjectStore, shard_id: UUID, last: int) -> int:
@@ -82,7 +84,7 @@ def state_token(store: ObjectStore, cut: Cut, positions: Mapping[UUID, int]) -> 
         shard_id: _manifest_at(store, manifest, positions[shard_id])
         for shard_id, manifest in sorted(cut.manifests.items())
     }
-    version = _base_version(cut.base, manifests)
+    version = _base_version(cut.base, cut, manifests)
     cuts = (cut_at(manifest, positions[shard_id]) for shard_id, manifest in manifests.items())
     return SnapshotToken(cut.base.identity, version, tuple(cuts))
 
@@ -111,32 +113,71 @@ def _manifest_at(store: ObjectStore, newest: ShardManifest, position: int) -> Sh
     return found
 
 
-def _base_version(base: BaseTable, manifests: Mapping[UUID, ShardManifest]) -> int:
-    """Return the newest version of the base table that contains nothing flushed after some manifests."""
+def _base_version(base: BaseTable, newest: Cut, manifests: Mapping[UUID, ShardManifest]) -> int:
+    """Return a version of the base table that goes with some manifests.
 
-    def contains_more(version: int) -> bool:
-        details = details_at(base, version)
-        # Versions from before the table was made a Weir table have no details, and are older.
-        return details is not None and any(
-            merged.generation >= manifests[merged.shard_id].current_generation
-            for merged in details.merged_generations
-            if merged.shard_id in manifests
-        )
+    It lacks no generation that they do not list, and shows nothing that was flushed after them. For the
+    second it is not enough that nothing newer is marked as merged: a merge deletes before it inserts, and
+    of its two commits only the last marks anything.
+    """
+    versions = [one for one in list_versions(base.store) if one.version <= base.version]
+    first = bisect_left(versions, True, key=lambda one: not _lacking(base, one.version, manifests))
+    if first == len(versions):
+        raise expired(_lacking(base, versions[-1].version, manifests), base.uri)
+    # Nothing could delete for a generation before it was listed.
+    listed_at = [
+        _listed_at(base.store, manifest)
+        for shard_id, manifest in manifests.items()
+        if manifest.version != newest.manifests[shard_id].version
+    ]
+    for one in reversed(versions[first:]):
+        earlier = all(time is not None and one.committed_at < time for time in listed_at)
+        if earlier and not _contains_more(base, one.version, manifests):
+            return one.version
+    version, stored = versions[first].version, {one.version for one in versions}
+    if not _contains_more(base, version, manifests) and all(
+        manifest.version == newest.manifests[shard_id].version or _is_first(base, stored, version, manifest)
+        for shard_id, manifest in manifests.items()
+    ):
+        return version
+    raise expired(_BEGINNING, base.uri)
 
-    versions = [one.version for one in list_versions(base.store) if one.version <= base.version]
-    at = bisect_left(versions, True, key=contains_more) - 1
-    details = details_at(base, versions[at]) if at >= 0 else None
+
+def _listed_at(store: ObjectStore, manifest: ShardManifest) -> datetime | None:
+    """Return when the generation was listed that comes after a manifest, by the clock of the store."""
+    following = store.head(layout.manifest_path(manifest.shard_id, manifest.version + 1))
+    return None if following is None else following.last_modified
+
+
+def _contains_more(base: BaseTable, version: int, manifests: Mapping[UUID, ShardManifest]) -> bool:
+    """Whether a version contains a generation that was flushed after the manifests."""
+    details = details_at(base, version)
+    return details is not None and any(
+        details.merged_generation(shard_id) >= manifest.current_generation
+        for shard_id, manifest in manifests.items()
+    )
+
+
+def _is_first(base: BaseTable, versions: Set[int], version: int, manifest: ShardManifest) -> bool:
+    """Whether a version is certainly the first of all that a manifest can be read with.
+
+    Generations are taken off the list of a shard when some version has all of them, and those that were
+    flushed since then cannot have been known to whoever committed the first such version.
+    """
+    if version == 1:
+        return True
+    return version - 1 in versions and bool(_lacking(base, version - 1, {manifest.shard_id: manifest}))
+
+
+def _lacking(base: BaseTable, version: int, manifests: Mapping[UUID, ShardManifest]) -> str:
+    """Return what neither a version contains nor the manifests list; the empty text if nothing."""
+    details = details_at(base, version)
     if details is None:
-        raise expired("the version of the base table that the change feed begins with", base.uri)
-    for manifest in manifests.values():
-        _check_complete(base, details, manifest)
-    return versions[at]
-
-
-def _check_complete(base: BaseTable, details: IndexDetails, manifest: ShardManifest) -> None:
-    """Refuse a manifest off whose list a generation was taken that the base version still lacks."""
-    merged = details.merged_generation(manifest.shard_id)
-    listed = {one.generation for one in manifest.flushed_generations}
-    for generation in range(merged + 1, manifest.current_generation):
-        if generation not in listed:
-            raise expired(f"generation {generation} of shard {manifest.shard_id}", base.uri)
+        # From before the table was made a Weir table, and so older than all that have details.
+        return _BEGINNING
+    for shard_id, manifest in manifests.items():
+        listed = {one.generation for one in manifest.flushed_generations}
+        for generation in range(details.merged_generation(shard_id) + 1, manifest.current_generation):
+            if generation not in listed:
+                return f"generation {generation} of shard {shard_id}"
+    return ""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from weir.cache import process_cache
 from weir.read.blocked import BlockedRows
 from weir.read.damage import reading
+from weir.read.strategy import TermStrategy
 
 __all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
 
@@ -45,6 +46,8 @@ class DatasetTask:
         Rows that do not count.
     limit : int or None
         Rows after which to stop.
+    strategies : tuple of TermStrategy, default ()
+        How each term of the filter is answered, for people.
     """
 
     label: str
@@ -55,6 +58,7 @@ class DatasetTask:
     filter: str | None
     blocked: BlockedRows = field(repr=False)
     limit: int | None
+    strategies: tuple[TermStrategy, ...] = ()
 
     @classmethod
     def over(
@@ -67,6 +71,7 @@ class DatasetTask:
         filter: str | None,
         blocked: BlockedRows,
         limit: int | None,
+        strategies: tuple[TermStrategy, ...] = (),
     ) -> DatasetTask:
         """Return the task of reading an open dataset; in this process it is not opened again."""
         task = cls(
@@ -78,6 +83,7 @@ class DatasetTask:
             filter=filter,
             blocked=blocked,
             limit=limit,
+            strategies=strategies,
         )
         process_cache().put(task._dataset_key, dataset, _DATASET_BYTES)
         return task
@@ -134,7 +140,9 @@ class DatasetTask:
         text = f"{self.label}: read {', '.join(self.columns) or 'no columns'}"
         if self.filter:
             text += f" where {self.filter}"
-        return f"{text}, {len(self.blocked)} rows superseded or deleted"
+        if self.strategies:
+            text += f" by {', '.join(map(str, self.strategies))}"
+        return f"{text}, {_rows(len(self.blocked))} superseded or deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +177,7 @@ class RowsTask:
 
     def describe(self) -> str:
         """Return one line for people."""
-        return f"{self.label}: {self.rows.num_rows} of {self.considered} rows in memory"
+        return f"{self.label}: {self.rows.num_rows:,} of {_rows(self.considered)} in memory"
 
 
 ScanTask = DatasetTask | RowsTask
@@ -185,10 +193,23 @@ class Pruned:
         Name for people.
     reason : str
         Why it cannot hold what is asked for.
+    rows, nbytes : int or None, default None
+        Rows that are not read for it, and the bytes they took in memory; None where that is not known.
     """
 
     label: str
     reason: str
+    rows: int | None = None
+    nbytes: int | None = None
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        text = f"pruned {self.label}: {self.reason}"
+        if self.rows is not None:
+            text += f", {_rows(self.rows)} skipped"
+        if self.nbytes:
+            text += f", {self.nbytes:,} bytes"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,5 +240,9 @@ class ScanPlan:
         """Return the plan for people, one source per line."""
         lines = [self.header]
         lines += [f"  {task.describe()}" for task in self.tasks]
-        lines += [f"  pruned {one.label}: {one.reason}" for one in self.pruned]
+        lines += [f"  {one.describe()}" for one in self.pruned]
         return "\n".join(lines)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"

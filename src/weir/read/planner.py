@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.index_changes import base_indexes
+from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import SchemaError
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.blocked import BlockedRows
+from weir.read.catalog_pruning import can_match
 from weir.read.filters import matching_rows
 from weir.read.generation import Generation
 from weir.read.overlay import FreshSource, Overlay, overlay
 from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import Consistency, ReadSnapshot
+from weir.read.strategy import TermStrategy, choose_strategies
 from weir.read.superseded import superseded_rows
 from weir.read.tail import TailRun
+from weir.sharding.predicate import ANYTHING, Predicate, read_filter
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ScanPlanner", "ShardPruner"]
@@ -72,6 +77,7 @@ class ScanPlanner:
         """
         base = snapshot.base
         names = tuple(base.schema.names if columns is None else columns)
+        asked = _Asked(names, filter, _predicate(filter, base.schema), limit)
         kept, left_out = self.prune(snapshot, filter)
         pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
         tasks: list[ScanTask] = []
@@ -82,12 +88,12 @@ class ScanPlanner:
             merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
             if merged:
                 pruned.append(
-                    Pruned(f"shard {view.shard_id}, {merged} generations", "merged into the base table")
+                    Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
                 )
-            made, dead = self._shard_tasks(base.identity, view, sources, names, filter, limit)
+            made, dead = self._shard_tasks(base, view, sources, asked)
             tasks += made
             pruned += dead
-        tasks.insert(0, self._base_task(snapshot, everything, names, filter, limit))
+        tasks.insert(0, self._base_task(snapshot, everything, asked))
         header = (
             f"scan of {self.store.uri}, {consistency}: base version {base.version}, "
             f"{len(kept)} of {len(snapshot.shards)} shards"
@@ -99,12 +105,9 @@ class ScanPlanner:
         self,
         snapshot: ReadSnapshot,
         sources: Sequence[FreshSource],
-        columns: tuple[str, ...],
-        filter: str | None,
-        limit: int | None,
+        asked: _Asked,
     ) -> DatasetTask:
         base = snapshot.base
-
         blocked = process_cache().get_or_load(
             ("blocked", base.identity, base.version, tuple(source.identity for source in sources)),
             lambda: BlockedRows(superseded_rows(base.identity, base, sources)),
@@ -114,22 +117,21 @@ class ScanPlanner:
             base.dataset,
             label=f"base table version {base.version}",
             storage_options=self.store.storage_options,
-            columns=columns,
-            filter=filter,
+            columns=asked.columns,
+            filter=asked.filter,
             blocked=blocked,
-            limit=limit,
+            limit=asked.limit,
+            strategies=asked.strategies(base.schema, lambda: _kinds_of_base(base)),
         )
 
     def _shard_tasks(
         self,
-        namespace: str,
+        base: BaseTable,
         view: ShardView,
         sources: Sequence[FreshSource],
-        columns: tuple[str, ...],
-        filter: str | None,
-        limit: int | None,
+        asked: _Asked,
     ) -> tuple[list[ScanTask], list[Pruned]]:
-        merged = overlay(namespace, sources)
+        merged = overlay(base.identity, sources)
         where = f"shard {view.shard_id}"
         tasks: list[ScanTask] = []
         pruned: list[Pruned] = []
@@ -138,28 +140,28 @@ class ScanPlanner:
             if isinstance(source, TailRun):
                 runs.append((source, live))
             elif not live.any():
-                pruned.append(Pruned(f"{where}, {source.label}", "every row is superseded or deleted"))
+                pruned.append(_left_out(where, source, "every row is superseded or deleted"))
+            elif not asked.can_match(source):
+                pruned.append(_left_out(where, source, "its catalog shows no row that matches"))
             else:
-                tasks.append(self._generation_task(namespace, where, merged, at, columns, filter, limit))
+                tasks.append(self._generation_task(base, where, merged, at, asked))
         if runs:
-            tasks.append(_tail_task(where, runs, columns, filter, limit))
+            tasks.append(_tail_task(where, runs, asked.columns, asked.filter, asked.limit))
         return tasks, pruned
 
     def _generation_task(
         self,
-        namespace: str,
+        base: BaseTable,
         where: str,
         merged: Overlay,
         at: int,
-        columns: tuple[str, ...],
-        filter: str | None,
-        limit: int | None,
+        asked: _Asked,
     ) -> DatasetTask:
         source, live = merged.sources[at], merged.live[at]
         assert isinstance(source, Generation)
         newer = tuple(one.identity for one in merged.sources[at:])
         blocked = process_cache().get_or_load(
-            ("blocked", namespace, newer),
+            ("blocked", base.identity, newer),
             lambda: BlockedRows(np.sort(source.row_ids[~live])),
             lambda loaded: loaded.nbytes,
         )
@@ -167,11 +169,76 @@ class ScanPlanner:
             source.dataset,
             label=f"{where}, {source.label}",
             storage_options=self.store.storage_options,
-            columns=columns,
-            filter=filter,
+            columns=asked.columns,
+            filter=asked.filter,
             blocked=blocked,
-            limit=limit,
+            limit=asked.limit,
+            strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a scan asks of every source."""
+
+    columns: tuple[str, ...]
+    filter: str | None
+    predicate: Predicate
+    limit: int | None
+
+    def can_match(self, generation: Generation) -> bool:
+        """Whether a row of a generation may match. The catalog is read only for a filter that confines."""
+        if self.filter is None or self.predicate == ANYTHING:
+            return True
+        catalog = generation.catalog
+        return catalog is None or can_match(self.predicate, catalog)
+
+    def strategies(
+        self, schema: pa.Schema, kinds: Callable[[], Mapping[str, Collection[str]]]
+    ) -> tuple[TermStrategy, ...]:
+        """Return how the terms of the filter are answered in a source with indexes of some kinds."""
+        if self.filter is None:
+            return ()
+        return choose_strategies(self.predicate, schema, kinds())
+
+
+def _predicate(filter: str | None, schema: pa.Schema) -> Predicate:
+    if filter is None:
+        return ANYTHING
+
+    def load() -> Predicate:
+        try:
+            return read_filter(filter, schema)
+        except (ValueError, RecursionError):
+            return ANYTHING
+
+    key = ("predicate", schema.serialize().to_pybytes(), filter)
+    return process_cache().get_or_load(key, load, lambda _: 1024 + len(filter))
+
+
+def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
+    def load() -> dict[str, list[str]]:
+        kinds: dict[str, list[str]] = {}
+        for index in base_indexes(base):
+            if index.definition is not None:
+                kinds.setdefault(index.column, []).append(index.definition.kind)
+        return kinds
+
+    return process_cache().get_or_load(("index kinds", base.identity, base.version), load, lambda _: 1024)
+
+
+def _kinds_of_generation(generation: Generation) -> Mapping[str, Collection[str]]:
+    catalog = generation.catalog
+    return {} if catalog is None else {name: column.kinds for name, column in catalog.columns.items()}
+
+
+def _generations(count: int) -> str:
+    return f"{count} generation{'' if count == 1 else 's'}"
+
+
+def _left_out(where: str, generation: Generation, reason: str) -> Pruned:
+    flushed = generation.flushed
+    return Pruned(f"{where}, {generation.label}", reason, flushed.physical_rows, flushed.in_memory_bytes)
 
 
 def fresh_sources(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> list[FreshSource]:

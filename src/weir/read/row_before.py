@@ -14,6 +14,7 @@ from weir.format.newest import key_codes
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
 from weir.read.cut import cut_at
+from weir.read.expiry import naming_what_is_gone
 from weir.read.keys import KeyIndex, KeySet
 from weir.read.lookup import get_rows
 from weir.read.shard_view import ShardView
@@ -124,7 +125,8 @@ class ShardState:
         snapshot = ReadSnapshot(self._base, (self._view,))
         # The base table may have had other columns then.
         names = [name for name in self._schema.names if name in self._base.schema.names]
-        found = get_rows(self._store, snapshot, keys, names, lambda _, __: [(self._view, offsets)])
+        with naming_what_is_gone(self._store, snapshot):
+            found = get_rows(self._store, snapshot, keys, names, lambda _, __: [(self._view, offsets)])
         batches = [conform_batch(batch, self._schema, where=self._base.uri) for batch in found.to_batches()]
         return pa.Table.from_batches(batches, self._schema)
 

@@ -19,6 +19,7 @@ from weir.format import snapshot_pin
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS, SnapshotPin, pin_path
 from weir.format.snapshot_token import SnapshotToken
+from weir.logs import get_logger
 from weir.read.consumers import consumer_names, overdue, read_consumer
 from weir.read.cut import CutTaker
 from weir.read.expiry import check_readable
@@ -28,6 +29,7 @@ from weir.storage.interface import ObjectStore
 
 __all__ = ["Root", "ShardRoot", "as_token", "expired_pins", "live_roots", "release_token", "take_token"]
 
+_log = get_logger(__name__)
 _MAX_PARALLEL_READS = 16
 
 
@@ -70,6 +72,7 @@ def take_token(store: ObjectStore, cuts: CutTaker, retain: timedelta | None) -> 
     with suppress(ObjectExistsError):
         store.put_if_absent(pin_path(token.pin), pin)
     check_readable(store, token)
+    _log.info("table.snapshot_pinned", pin=token.pin, version=token.base_version, expires_at=str(expires_at))
     return token
 
 
@@ -111,6 +114,7 @@ def release_token(store: ObjectStore, token: SnapshotToken) -> None:
     """Keep nothing for a token any more. One that is not pinned, or not any more, is no error."""
     if token.pin is not None:
         store.delete([pin_path(token.pin)])
+        _log.info("table.snapshot_released", pin=token.pin)
 
 
 def live_roots(store: ObjectStore, now: datetime) -> tuple[Root, ...]:
@@ -135,7 +139,11 @@ def live_roots(store: ObjectStore, now: datetime) -> tuple[Root, ...]:
     consumers = [one.consumer for one in stored if one is not None]
     if consumers:
         newest = _newest_manifests(store)
-        roots += [consumer_root(one) for one in consumers if overdue(one, newest, now) is None]
+        for one in consumers:
+            if (reason := overdue(one, newest, now)) is None:
+                roots.append(consumer_root(one))
+            else:
+                _log.warning("feed.consumer_overdue", consumer=one.name, reason=reason)
     return tuple(roots)
 
 

@@ -14,10 +14,9 @@ says stays true. Shards are looked at and swept in tasks; manifests and marks ar
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from weir import failpoint
@@ -29,16 +28,10 @@ from weir.format.shard_manifest import ShardFieldValue, ShardManifest
 from weir.logs import get_logger
 from weir.read.tokens import expired_pins, live_roots
 from weir.services.garbage_marks import read_marks, store_time, update_marks
-from weir.services.garbage_policy import (
-    ShardPlan,
-    ShardRoots,
-    ShardState,
-    Terms,
-    off_the_list,
-    plan_shard,
-    without_deleted,
-)
+from weir.services.garbage_policy import ShardPlan, Terms, off_the_list, plan_shard, without_deleted
+from weir.services.garbage_report import GarbageReport, report_of
 from weir.services.garbage_roots import Alive, progress_of, shard_roots
+from weir.services.garbage_state import ShardRoots, ShardState
 from weir.services.garbage_survey import Survey, survey_shard
 from weir.services.garbage_sweep import Sweep, sweep_shard
 from weir.services.runner import Runner
@@ -48,9 +41,6 @@ from weir.storage.interface import ObjectStore
 __all__ = [
     "DEFAULT_FENCE_HORIZON",
     "DEFAULT_HORIZON",
-    "GarbageItem",
-    "GarbageReport",
-    "KeptItem",
     "collect_garbage",
 ]
 
@@ -61,108 +51,6 @@ DEFAULT_HORIZON = timedelta(minutes=15)
 
 DEFAULT_FENCE_HORIZON = timedelta(days=1)
 """How old a fence entry has to be; see the fence argument in :mod:`weir.services.garbage_policy`."""
-
-
-@dataclass(frozen=True, slots=True)
-class GarbageItem:
-    """Something that is garbage.
-
-    Parameters
-    ----------
-    kind : str
-        ``"generation"``, ``"log entries"``, ``"shard manifests"``, ``"base table version"`` or
-        ``"expired pin"``.
-    shard_id : UUID or None
-        The shard it belongs to.
-    name : str
-        What it is.
-    objects, nbytes : int
-        How many objects, and their size in bytes. 0 where only the library knows.
-    reason : str
-        Why it is garbage.
-    deleted : bool
-        Whether this collection has deleted it, or would have; otherwise it is marked, and waits for
-        the horizon.
-    """
-
-    kind: str
-    shard_id: UUID | None
-    name: str
-    objects: int
-    nbytes: int
-    reason: str
-    deleted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KeptItem:
-    """Something old that is not garbage.
-
-    Parameters
-    ----------
-    shard_id : UUID
-        The shard it belongs to.
-    name : str
-        What it is.
-    reason : str
-        Why it is kept.
-    """
-
-    shard_id: UUID
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class GarbageReport:
-    """What a garbage collection did, or would have done.
-
-    Parameters
-    ----------
-    dry_run : bool
-        Whether nothing was written.
-    items : tuple of GarbageItem
-        What is garbage.
-    kept : tuple of KeptItem
-        What is not, although it is old.
-    """
-
-    dry_run: bool
-    items: tuple[GarbageItem, ...]
-    kept: tuple[KeptItem, ...]
-
-    @property
-    def deleted_objects(self) -> int:
-        """Objects deleted; in a dry run, those that would have been."""
-        return sum(item.objects for item in self.items if item.deleted)
-
-    @property
-    def deleted_bytes(self) -> int:
-        """Their size in bytes."""
-        return sum(item.nbytes for item in self.items if item.deleted)
-
-    @property
-    def waiting_objects(self) -> int:
-        """Objects that are marked and wait for the horizon."""
-        return sum(item.objects for item in self.items if not item.deleted)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Their size in bytes."""
-        return sum(item.nbytes for item in self.items if not item.deleted)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values that JSON can hold."""
-        plain = asdict(self)
-        for one in (*plain["items"], *plain["kept"]):
-            one["shard_id"] = None if one["shard_id"] is None else str(one["shard_id"])
-        totals = {
-            "deleted_objects": self.deleted_objects,
-            "deleted_bytes": self.deleted_bytes,
-            "waiting_objects": self.waiting_objects,
-            "waiting_bytes": self.waiting_bytes,
-        }
-        return {"dry_run": self.dry_run, **totals, "items": list(plain["items"]), "kept": list(plain["kept"])}
 
 
 FieldsToRecord = Callable[[ShardManifest], tuple[ShardFieldValue, ...]]
@@ -295,7 +183,7 @@ class _Collection:
         now = self.clock()
         marks = read_marks(store)
         alive, removable = self._alive(now)
-        shards = self._shards(alive)
+        shards = self._shards(alive, now)
         if not self.dry_run:
             self._shorten_lists(shards)
         terms = Terms(now, now if self.dry_run else self.clock(), self.horizon, self.fence_horizon)
@@ -304,13 +192,15 @@ class _Collection:
             for shard_id, shard in shards.items()
         }
         pins = expired_pins(store, now - self.horizon)
+        removed_bytes = 0
         if not self.dry_run:
             self._mark(shards, terms)
-            remove_versions(store, [one.version for one in removable])
+            removed_bytes = remove_versions(store, [one.version for one in removable])
             if pins:
                 store.delete(pins)
             self._sweep(shards, plans)
-        report = _report(self.dry_run, shards, plans, removable, pins)
+        states = [(shards[shard_id].state, plan) for shard_id, plan in plans.items()]
+        report = report_of(self.dry_run, states, removable, removed_bytes, pins)
         _log.info(
             "table.garbage_collected",
             dry_run=self.dry_run,
@@ -337,12 +227,13 @@ class _Collection:
         left = tuple(one.version for one in versions if one not in removable)
         return Alive(base, left, retained.version, roots), removable
 
-    def _shards(self, alive: Alive) -> dict[UUID, _Shard]:
+    def _shards(self, alive: Alive, now: datetime) -> dict[UUID, _Shard]:
         """Look at every shard, and decide what goes off its list."""
-        shard_ids = list_shards(self.base.store)
+        store, shard_ids = self.base.store, list_shards(self.base.store)
         merged = progress_of(alive.base, shard_ids)
+        fences_since = now - self.fence_horizon
         surveys = [
-            Survey(self.base.store, shard_id, merged[shard_id].merged, alive.named_manifests(shard_id))
+            Survey(store, shard_id, merged[shard_id].merged, fences_since, alive.named_manifests(shard_id))
             for shard_id in shard_ids
         ]
         states = {}
@@ -422,63 +313,3 @@ def _sweep_of(store: ObjectStore, shard: _Shard, plan: ShardPlan) -> Sweep:
         manifests=plan.due_manifests,
         newest_manifest=state.latest.version,
     )
-
-
-def _report(
-    dry_run: bool,
-    shards: Mapping[UUID, _Shard],
-    plans: Mapping[UUID, ShardPlan],
-    removable: Sequence[TableVersion],
-    pins: Sequence[str],
-) -> GarbageReport:
-    items: list[GarbageItem] = []
-    kept: list[KeptItem] = []
-    for shard_id, plan in plans.items():
-        items += _items_of(shards[shard_id].state, plan)
-        kept += [KeptItem(shard_id, one.name, one.reason) for one in plan.kept]
-    for version in removable:
-        name = f"version {version.version} of the base table"
-        items.append(
-            GarbageItem("base table version", None, name, 1, version.nbytes, "not to be retained", True)
-        )
-    items += [GarbageItem("expired pin", None, path, 1, 0, "its time is over", True) for path in pins]
-    return GarbageReport(dry_run, tuple(items), tuple(kept))
-
-
-def _items_of(state: ShardState, plan: ShardPlan) -> Iterator[GarbageItem]:
-    shard_id = state.shard_id
-    for name, reason in plan.directories.items():
-        found = state.directories[name]
-        text = f"generation {found.generation} in {name}"
-        due = name in plan.due_directories
-        yield GarbageItem("generation", shard_id, text, len(found.paths), found.nbytes, reason, due)
-    for positions, due in _parted(plan.log, plan.due_log):
-        entries = [state.log[position] for position in positions]
-        yield GarbageItem(
-            "log entries",
-            shard_id,
-            f"{len(entries)} log entries, positions {positions[0]} to {positions[-1]}",
-            sum(len(one.paths) for one in entries),
-            sum(one.nbytes for one in entries),
-            f"covered by generations that are merged, up to position {state.coverage.position}",
-            due,
-        )
-    for versions, due in _parted(plan.manifests, plan.due_manifests):
-        yield GarbageItem(
-            "shard manifests",
-            shard_id,
-            f"{len(versions)} shard manifests, versions {versions[0]} to {versions[-1]}",
-            len(versions),
-            sum(state.manifests[version] for version in versions),
-            f"superseded; the newest is version {state.latest.version}",
-            due,
-        )
-
-
-def _parted(garbage: Sequence[int], due: Sequence[int]) -> Iterator[tuple[Sequence[int], bool]]:
-    """Yield those that are due and those that wait, if there are any, and whether they are due."""
-    if due:
-        yield due, True
-    waiting = garbage[len(due) :]
-    if waiting:
-        yield waiting, False

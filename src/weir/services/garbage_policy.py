@@ -28,13 +28,14 @@ collected, and the sleeper learns from it that it is fenced. No other entry is n
 
 Guards are kept for the fence horizon, by the time stamp of the object, and the guard of the newest epoch
 for good. After that, Weir's writers are stopped in another way: a writer knows since when its next
-position was certainly free, by a clock that counts sleep. An append that comes back later than
-:data:`~weir.shard.collected.MAX_UNCERTAIN_SECONDS` after that, or after an append whose answer was lost,
-is not acknowledged before the newest manifest has shown that its position is not covered. Positions are
-only collected when they are covered, and coverage never goes back, so an uncovered position was never
-collected, and the append was in its place. The fence horizon is far longer than that limit. What a
-refused writer has left at such a position lies below ``replay_after_wal_entry_position``, where nobody
-looks, and is collected as any other covered entry.
+position was certainly free, by a clock that counts sleep. If that is longer ago than
+:data:`~weir.shard.collected.MAX_UNCERTAIN_SECONDS`, or if its last append may have been made although its
+answer was lost, it looks at the newest manifest before it appends, and refuses if the epoch is not its own
+any more. If the append itself comes back that late, it looks once more, and does not acknowledge a position
+that is covered: positions are only collected when they are covered, and coverage never goes back, so an
+uncovered position was never collected, and the append was in its place. The fence horizon is far longer
+than that limit. What such an append has left lies below ``replay_after_wal_entry_position``, where nobody
+looks, and is collected like a fence entry, since it may look like one.
 
 A claim that sleeps between raising the epoch and writing its fence may find the fence's place collected
 too. Only a claim with a higher epoch can have covered it, so the claim looks at the newest epoch once its
@@ -49,29 +50,15 @@ up to where the log may be collected.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from weir.format.garbage_marks import ShardMarks, Step
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.services.garbage_state import ShardRoots, ShardState
 
-__all__ = [
-    "Coverage",
-    "Directory",
-    "KeptObjects",
-    "LogObject",
-    "ShardPlan",
-    "ShardRoots",
-    "ShardState",
-    "Terms",
-    "coverage_of",
-    "off_the_list",
-    "plan_shard",
-    "without_deleted",
-]
+__all__ = ["KeptObjects", "ShardPlan", "Terms", "off_the_list", "plan_shard", "without_deleted"]
 
 _STEPS_PER_HORIZON = 8
 """How many steps of marks are kept per horizon; more would only make the object larger."""
@@ -97,130 +84,6 @@ class Terms:
     marked_at: datetime
     horizon: timedelta
     fence_horizon: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class LogObject:
-    """A log entry in a listing.
-
-    Parameters
-    ----------
-    paths : tuple of str
-        Its path; more than one only if it is there under both suffixes.
-    nbytes : int
-        Its size.
-    last_modified : datetime
-        When it was written, by the clock of the store.
-    """
-
-    paths: tuple[str, ...]
-    nbytes: int
-    last_modified: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """The directory of a generation in a listing.
-
-    Parameters
-    ----------
-    generation : int
-        The number in its name.
-    paths : tuple of str
-        The objects in it.
-    nbytes : int
-        Their size.
-    """
-
-    generation: int
-    paths: tuple[str, ...]
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Up to where merged generations cover the log of a shard.
-
-    Parameters
-    ----------
-    position : int
-        The last position that is covered; 0 if none is, or if the manifests do not tell.
-    told_by : int
-        The lowest manifest version that has to stay so that this can be told again.
-    """
-
-    position: int
-    told_by: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardState:
-    """A shard as a collection finds it.
-
-    Parameters
-    ----------
-    latest : ShardManifest
-        Its newest manifest.
-    manifests : mapping of int to int
-        Size of every manifest there is, by version.
-    log : mapping of int to LogObject
-        Every log entry there is, by position.
-    guards : frozenset of int
-        Those covered positions that hold the first entry of an epoch.
-    directories : mapping of str to Directory
-        Every directory of a generation.
-    coverage : Coverage
-        Up to where merged generations cover the log.
-    named : mapping of int to ShardManifest, default {}
-        Those manifests that roots name, as far as they exist.
-    """
-
-    latest: ShardManifest
-    manifests: Mapping[int, int]
-    log: Mapping[int, LogObject]
-    guards: frozenset[int]
-    directories: Mapping[str, Directory]
-    coverage: Coverage
-    named: Mapping[int, ShardManifest] = field(default_factory=dict)
-
-    @property
-    def shard_id(self) -> UUID:
-        """The shard."""
-        return self.latest.shard_id
-
-
-@dataclass(frozen=True, slots=True)
-class ShardRoots:
-    """What of a shard is needed.
-
-    Parameters
-    ----------
-    merged : int
-        The newest generation that the newest version of the base table contains.
-    caught_up : int
-        The newest generation that every maintained index covers.
-    lagging_index : str, default ""
-        The index that covers least, if it lags.
-    generations : mapping of str to str, default {}
-        Directories that roots need, and why.
-    first_position : int, optional
-        The lowest log position that a root needs.
-    position_reason : str, default ""
-        Which root that is.
-    first_manifest : int, optional
-        The lowest manifest version that a root needs.
-    manifest_reason : str, default ""
-        Which root that is.
-    """
-
-    merged: int = 0
-    caught_up: int = 0
-    lagging_index: str = ""
-    generations: Mapping[str, str] = field(default_factory=dict)
-    first_position: int | None = None
-    position_reason: str = ""
-    first_manifest: int | None = None
-    manifest_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,45 +128,6 @@ class ShardPlan:
     due_directories: tuple[str, ...]
     marks: ShardMarks
     kept: tuple[KeptObjects, ...]
-
-
-def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], ShardManifest]) -> Coverage:
-    """Return up to where the generations up to ``merged`` cover the log.
-
-    It is told by the manifest that published the last of them, and that it is this one by the manifest
-    before it: later ones may cover more of the log.
-
-    Parameters
-    ----------
-    merged : int
-        The newest merged generation; 0 if none is.
-    versions : sequence of int
-        The unbroken run of manifest versions that ends with the newest, ascending.
-    read : callable
-        Returns the manifest of a version. Called for few of them.
-
-    Examples
-    --------
-    >>> shard = UUID(int=1)
-    >>> before = ShardManifest(shard, 3, current_generation=2)
-    >>> after = ShardManifest(shard, 4, current_generation=3, replay_after_wal_entry_position=17)
-    >>> coverage_of(2, [3, 4], {3: before, 4: after}.__getitem__)
-    Coverage(position=17, told_by=3)
-    """
-
-    def first_beyond(generation: int) -> int:
-        """Return the index of the first version that was written after a generation was published."""
-        return bisect_left(versions, True, key=lambda version: read(version).current_generation > generation)
-
-    first = first_beyond(merged)
-    if merged and 0 < first < len(versions):
-        published, before = read(versions[first]), read(versions[first - 1])
-        # Of several generations published at once, only what they follow is certainly merged.
-        covering = published if published.current_generation == merged + 1 else before
-        return Coverage(covering.replay_after_wal_entry_position, versions[first - 1])
-    # It cannot be told, but once the next generation is merged it can.
-    following = first_beyond(merged + 1)
-    return Coverage(0, versions[max(following - 1, 0)])
 
 
 def off_the_list(manifest: ShardManifest, roots: ShardRoots) -> tuple[FlushedGeneration, ...]:
@@ -399,13 +223,17 @@ def _garbage_log(
     if roots.first_position is not None and roots.first_position <= limit:
         held = [position for position in covered if position >= roots.first_position]
         if held:
-            kept.append(KeptObjects(f"{len(held)} log entries from {held[0]} on", roots.position_reason))
+            kept.append(KeptObjects(f"{_entries(held)} from position {held[0]} on", roots.position_reason))
         covered = covered[: len(covered) - len(held)]
     guards = _guards_to_keep(state, terms)
     fences = [position for position in covered if position in guards]
     if fences:
-        kept.append(KeptObjects(f"{len(fences)} fence entries", "they fence writers that may be asleep"))
+        kept.append(KeptObjects(_entries(fences, "fence"), "they fence writers that may be asleep"))
     return tuple(position for position in covered if position not in guards)
+
+
+def _entries(positions: Sequence[int], kind: str = "log") -> str:
+    return f"{len(positions)} {kind} {'entry' if len(positions) == 1 else 'entries'}"
 
 
 def _guards_to_keep(state: ShardState, terms: Terms) -> set[int]:

@@ -16,7 +16,7 @@ from uuid import UUID
 from weir.base.table import BaseTable
 from weir.base.versions import details_at, maintained_indexes, referenced_generations
 from weir.read.tokens import Root
-from weir.services.garbage_policy import ShardRoots, ShardState
+from weir.services.garbage_state import ShardRoots, ShardState
 
 __all__ = ["Alive", "Progress", "progress_of", "shard_roots"]
 

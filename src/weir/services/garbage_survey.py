@@ -6,15 +6,19 @@ then the shard is looked at once more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
 from uuid import UUID
 
 from weir.errors import ConflictError, CorruptionError, InputError, ObjectNotFoundError
 from weir.format import layout, wal_entry
 from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
-from weir.services.garbage_policy import Coverage, Directory, LogObject, ShardState, coverage_of
+from weir.services.garbage_state import Coverage, Directory, LogObject, ShardState, coverage_of
 from weir.shard.manifest_store import read_manifest_version
 from weir.storage.interface import ObjectMeta, ObjectStore
 
@@ -22,6 +26,7 @@ __all__ = ["Survey", "survey_shard"]
 
 _log = get_logger(__name__)
 _MAX_ATTEMPTS = 8
+_MAX_PARALLEL_READS = 16
 _OPENING_BYTES = 64 * 1024
 """What is read of a log entry to see its epoch: enough for a schema of some hundred columns."""
 
@@ -38,6 +43,8 @@ class Survey:
         The shard.
     merged : int
         Its newest merged generation.
+    fences_since : datetime
+        Entries that are older fence nobody, but for the newest fence.
     named : tuple of int, default ()
         Manifest versions that roots name.
     """
@@ -45,6 +52,7 @@ class Survey:
     store: ObjectStore
     shard_id: UUID
     merged: int
+    fences_since: datetime
     named: tuple[int, ...] = ()
 
 
@@ -162,31 +170,67 @@ class _Epochs:
     """Finds where in the log epochs begin, without reading every entry.
 
     Epochs never go down along the log. So between two entries of one epoch there is no other, and the
-    places where they change are found by halving.
+    places where they change are found by halving. And an entry that stands alone was kept as a fence by
+    an earlier collection, which has removed what was around it.
     """
 
     def __init__(self, survey: Survey, log: Mapping[int, LogObject]) -> None:
         self._store = survey.store
+        self._shard_id = survey.shard_id
+        self._since = survey.fences_since
         self._log = log
         self._epochs: dict[int, int | None] = {}
 
     def guards(self, coverage: Coverage) -> frozenset[int]:
-        """Return the covered positions that hold the first entry of an epoch."""
+        """Return the covered positions that hold the first entry of an epoch and have to stay."""
         covered = [position for position in sorted(self._log) if position <= coverage.position]
         if not covered:
             return frozenset()
-        guards = {covered[0]}
-        spans = [(0, len(covered) - 1)]
+        last = self._begin_of_newest(covered)
+        first = next((i for i in range(last) if self._log[covered[i]].last_modified >= self._since), last)
+        alone = [i for i in range(first, last) if self._stands_alone(covered[i])]
+        found = {last, *alone, *((first,) if first == 0 else ())}
+        ends = sorted({max(first - 1, 0), *alone, last})
+        found |= self._changes(covered, list(pairwise(ends)))
+        return frozenset(covered[i] for i in found)
+
+    def _begin_of_newest(self, covered: Sequence[int]) -> int:
+        """Return the index of the first entry of the newest epoch."""
+        return bisect_left(covered, True, key=lambda position: self._same_epoch(position, covered[-1]))
+
+    def _stands_alone(self, position: int) -> bool:
+        return position - 1 not in self._log and position + 1 not in self._log
+
+    def _changes(self, covered: Sequence[int], spans: list[tuple[int, int]]) -> set[int]:
+        """Return the indexes within spans at which another epoch begins."""
+        found = set()
         while spans:
-            low, high = spans.pop()
-            if low == high or self._same_epoch(covered[low], covered[high]):
-                continue
-            if high == low + 1:
-                guards.add(covered[high])
-                continue
-            middle = (low + high) // 2
-            spans += [(low, middle), (middle, high)]
-        return frozenset(guards)
+            open_spans = []
+            for low, high in spans:
+                if high - low == 1 and self._stands_alone(covered[high]):
+                    found.add(high)
+                else:
+                    open_spans.append((low, high))
+            self._read_ahead({covered[i] for span in open_spans for i in span})
+            spans = []
+            for low, high in open_spans:
+                middle = (low + high) // 2
+                if self._same_epoch(covered[low], covered[high]):
+                    continue
+                if middle == low:
+                    found.add(high)
+                else:
+                    spans += [(low, middle), (middle, high)]
+        return found
+
+    def _read_ahead(self, positions: Iterable[int]) -> None:
+        """Read epochs at once that are going to be compared."""
+        unknown = [position for position in positions if position not in self._epochs]
+        if self._store.is_local or len(unknown) < 2:
+            return
+        with ThreadPoolExecutor(min(len(unknown), _MAX_PARALLEL_READS), "weir-epochs") as pool:
+            for _ in pool.map(self._epoch, unknown):
+                pass
 
     def _same_epoch(self, one: int, other: int) -> bool:
         epoch = self._epoch(one)
@@ -195,10 +239,11 @@ class _Epochs:
 
     def _epoch(self, position: int) -> int | None:
         if position not in self._epochs:
-            self._epochs[position] = self._read_epoch(self._log[position].paths[0])
+            self._epochs[position] = self._read_epoch(position)
         return self._epochs[position]
 
-    def _read_epoch(self, path: str) -> int | None:
+    def _read_epoch(self, position: int) -> int | None:
+        path = self._log[position].paths[0]
         where = f"{self._store.uri}/{path}"
         try:
             try:
@@ -209,5 +254,7 @@ class _Epochs:
         except ObjectNotFoundError:
             raise _MovedError from None
         except CorruptionError as error:
-            _log.warning("garbage.log_entry_unreadable", path=path, error=str(error))
+            _log.warning(
+                "garbage.log_entry_unreadable", shard=str(self._shard_id), position=position, error=str(error)
+            )
             return None

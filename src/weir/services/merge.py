@@ -6,6 +6,7 @@ Lance MemWAL spec, "MemTable Merger". Each task commits its own data and progres
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -66,7 +67,14 @@ class MergeReport:
 
 def run_shard_merge(merge: ShardMerge) -> tuple[MergeResult, ...]:
     """Run the tasks of one shard in order, with rests in between while reads and writes go on here."""
-    return tuple(merge_run(task) for task in background.paced(merge.tasks))
+    results: list[MergeResult] = []
+    worked = 0.0
+    for task in merge.tasks:
+        background.rest(worked)
+        began = time.monotonic()
+        results.append(merge_run(task))
+        worked = time.monotonic() - began
+    return tuple(results)
 
 
 def merge_generations(

@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from weir.errors import CorruptionError
 from weir.format import layout
+from weir.format.lease import Lease
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
+from weir.shard.lease import lease_state, read_lease
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardReport", "TableStatus", "table_status"]
@@ -42,6 +45,14 @@ class ShardReport:
         WAL entries that wait for a flush, their rows and bytes.
     lag_seconds : float
         Age of the oldest row that is not in the base table; 0 if all are.
+    writer : str
+        Who wrote the shard last, and does so if the lease is held: process and host. Empty if no writer of
+        Weir ever did.
+    lease : str
+        ``none``, ``held``, ``released``, ``expired``, ``abandoned`` (held by a process of this machine that
+        is gone), or ``damaged``. All but ``held`` and ``damaged`` let the next writer in.
+    lease_expires_at : datetime, optional
+        Until when it is held unless it is renewed, in UTC by the clock of its holder; when it ended.
     """
 
     shard_id: UUID
@@ -58,6 +69,9 @@ class ShardReport:
     unflushed_rows: int
     unflushed_bytes: int
     lag_seconds: float
+    writer: str
+    lease: str
+    lease_expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,8 @@ class TableStatus:
         plain = asdict(self)
         for shard in plain["shards"]:
             shard["shard_id"] = str(shard["shard_id"])
+            expires = shard["lease_expires_at"]
+            shard["lease_expires_at"] = None if expires is None else expires.isoformat()
         plain["shards"] = list(plain["shards"])
         plain["primary_key"] = list(self.primary_key)
         return plain
@@ -155,6 +171,7 @@ def _shard_report(
     store: ObjectStore, snapshot: ReadSnapshot, view: ShardView, values: Mapping[str, str]
 ) -> ShardReport:
     unmerged = snapshot.unmerged(view)
+    lease, state = _lease(store, view.shard_id)
     return ShardReport(
         shard_id=view.shard_id,
         values=values,
@@ -170,7 +187,19 @@ def _shard_report(
         unflushed_rows=view.tail_rows,
         unflushed_bytes=sum(run.nbytes for run in view.tail),
         lag_seconds=_lag(store, snapshot, view),
+        writer="" if lease is None else f"process {lease.holder.process_id} on {lease.holder.host}",
+        lease=state,
+        lease_expires_at=None if lease is None else lease.expires_at,
     )
+
+
+def _lease(store: ObjectStore, shard_id: UUID) -> tuple[Lease | None, str]:
+    try:
+        found = read_lease(store, shard_id)
+    except CorruptionError:
+        # It stops the next claim, not whoever wants to know why.
+        return None, "damaged"
+    return found, lease_state(found)
 
 
 def _lag(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> float:

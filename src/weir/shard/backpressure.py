@@ -140,10 +140,11 @@ class UnflushedBytes:
             self._turns.append(turn)
         try:
             while not self._queue(turn, nbytes):
+                # Also by a write that waits no longer: the next one should find room.
+                self._relieve(nbytes, urgent=True)
                 remaining = began + self._timeout - time.monotonic()
                 if remaining <= 0:
                     raise self._no_room()
-                self._relieve(nbytes, urgent=True)
                 with self._changed:
                     if not self._may_queue(turn, nbytes):
                         self._changed.wait(min(remaining, _LOOK_AGAIN_SECONDS))

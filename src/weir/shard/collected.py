@@ -1,4 +1,4 @@
-"""Telling whether an append went to a place that had been collected (invariant I2).
+"""Telling whether an append goes to a place that has been collected (invariant I2).
 
 A put-if-absent that succeeds at a log position says that nothing stands there, not that nothing ever did.
 A writer that slept for long may find its next position free because the entry of whoever fenced it, and
@@ -6,10 +6,14 @@ everything around it, was covered by generations, merged and collected. What it 
 
 While a writer is awake that cannot be: the first entry of every epoch, which is what stands at the next
 position of a fenced writer, is kept for far longer than :data:`MAX_UNCERTAIN_SECONDS`. So an append that
-came back soon after the position was certainly free is in its place. Later, or when an earlier append at
-the same position may have been the writer's own, the newest manifest decides: only positions that it
-covers are collected, and what it covers once it covers for good.
-:mod:`weir.services.garbage_policy` has the whole argument.
+came back soon after the position was certainly free is in its place. A writer that has not written for
+longer, or whose last append may have been made although its answer was lost, asks the newest manifest
+before it appends: while that has the writer's own epoch, nobody else has written to the log. Then a writer
+that is fenced learns so before it writes anything.
+
+It may still fall asleep between that and the append. So after an append that took too long, or that was
+in doubt, the manifest is asked once more: only positions that it covers are collected, and what it covers
+once it covers for good. :mod:`weir.services.garbage_policy` has the whole argument.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ MAX_UNCERTAIN_SECONDS = 300.0
 class AppendCheck:
     """Knows since when the next position of a writer was certainly free.
 
-    Made before the shard is claimed, and told of every append.
+    Made before the shard is claimed, and asked before and after every append.
 
     Parameters
     ----------
@@ -53,12 +57,45 @@ class AppendCheck:
         self._free_at = clock.uptime()
         self._began = self._free_at
 
-    def begin(self) -> None:
-        """Note that an append is about to be made."""
-        self._began = self._clock.uptime()
+    def before(self, position: int, *, epoch: int, in_doubt: bool) -> None:
+        """Refuse an append that another writer has overtaken, where the log may not show it any more.
 
-    def accept(self, position: int, *, in_doubt: bool) -> None:
+        Asks nothing of the store if the position was certainly free a short time ago.
+
+        Parameters
+        ----------
+        position : int
+            Where the append is to go.
+        epoch : int
+            The epoch of the writer.
+        in_doubt : bool
+            Whether an earlier append of the same writer may stand there.
+
+        Raises
+        ------
+        FencedError
+            If another writer has claimed the shard. Nothing is to be appended.
+        StorageError
+            If the manifest cannot be read.
+        """
+        self._began = self._clock.uptime()
+        if not self._is_uncertain(in_doubt):
+            return
+        latest = read_latest_manifest(self._store, self._shard_id)
+        if latest is not None and latest.writer_epoch > epoch:
+            raise FencedError(
+                f"shard {self._shard_id} is claimed with epoch {latest.writer_epoch}; "
+                f"this writer has epoch {epoch}",
+                where=self._wal.where(position),
+                hint="This write was not accepted; open a new writer to go on",
+            )
+        # Whoever writes to the log of a shard has raised the epoch before.
+        self._free_at = self._began
+
+    def after(self, position: int, *, in_doubt: bool) -> None:
         """Accept an append that went through, unless its position had been collected.
+
+        Asks nothing of the store if the append did not take long.
 
         Parameters
         ----------
@@ -75,7 +112,7 @@ class AppendCheck:
         StorageError
             If the manifest cannot be read; then nobody knows.
         """
-        if in_doubt or self._clock.uptime() - self._free_at > MAX_UNCERTAIN_SECONDS:
+        if self._is_uncertain(in_doubt):
             latest = read_latest_manifest(self._store, self._shard_id)
             if latest is not None and latest.replay_after_wal_entry_position >= position:
                 raise FencedError(
@@ -86,3 +123,6 @@ class AppendCheck:
                 )
         # The position after this one was free when this one was: nobody writes beyond a free position.
         self._free_at = self._began
+
+    def _is_uncertain(self, in_doubt: bool) -> bool:
+        return in_doubt or self._clock.uptime() - self._free_at > MAX_UNCERTAIN_SECONDS

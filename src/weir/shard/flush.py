@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from weir import failpoint
 from weir.errors import FencedError
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.indexing.generation import GenerationIndex
 from weir.logs import get_logger
 from weir.shard.claim import Claim
 from weir.shard.generation_writer import write_generation
@@ -26,6 +27,7 @@ def flush_memtable(
     memtable: MemTable,
     key_columns: tuple[str, ...],
     *,
+    indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
     urgency: Callable[[], float] = lambda: 1.0,
 ) -> ShardManifest:
     """Turn a frozen MemTable into a flushed generation of the shard.
@@ -35,6 +37,8 @@ def flush_memtable(
 
     Parameters
     ----------
+    indexes : callable
+        Returns the indexes that generations are to have now. Default: none.
     urgency : callable
         How urgent it is (:class:`weir.throttle.Throttle`). Default: so that it does not rest.
 
@@ -47,7 +51,7 @@ def flush_memtable(
     shard_id = claim.manifest.shard_id
     try:
         _refuse_needless_work(store, claim, memtable)
-        return _flush(store, claim, memtable, key_columns, urgency)
+        return _flush(store, claim, memtable, key_columns, indexes, urgency)
     except _AlreadyFlushedError as done:
         _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
         return done.manifest
@@ -66,6 +70,7 @@ def _flush(
     claim: Claim,
     memtable: MemTable,
     key_columns: tuple[str, ...],
+    indexes: Callable[[], Sequence[GenerationIndex]],
     urgency: Callable[[], float],
 ) -> ShardManifest:
     shard_id = claim.manifest.shard_id
@@ -78,6 +83,7 @@ def _flush(
             memtable.rows(key_columns),
             key_columns,
             in_memory_bytes=memtable.nbytes,
+            indexes=indexes(),
             urgency=urgency,
         )
 

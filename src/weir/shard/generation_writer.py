@@ -1,4 +1,4 @@
-"""Writing a flushed generation: a Lance dataset with its key index and bloom filter.
+"""Writing a flushed generation: a Lance dataset with its indexes, key index, bloom filter and catalog.
 
 Lance MemWAL spec, "Flushed MemTable Storage Layout". The directory has a random name, so an attempt
 that fails leaves an orphan and the retry starts clean; nothing refers to the directory until the
@@ -8,7 +8,7 @@ shard manifest does.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
@@ -19,14 +19,17 @@ from lance.file import LanceFileWriter
 
 from weir import failpoint
 from weir.errors import StorageError
-from weir.format import layout, pk_index
+from weir.format import generation_catalog, layout, pk_index
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.unsliced import unsliced
+from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_worth_building
 from weir.shard.generation_rows import GenerationRows
+from weir.shard.generation_summary import summarize
 from weir.storage.interface import ObjectStore
+from weir.storage.local_errors import hint_for
 from weir.throttle import background
 
 __all__ = ["write_generation"]
@@ -56,6 +59,7 @@ def write_generation(
     key_columns: tuple[str, ...],
     *,
     in_memory_bytes: int,
+    indexes: Sequence[GenerationIndex] = (),
     urgency: Callable[[], float] = lambda: 1.0,
 ) -> FlushedGeneration:
     """Write ``rows`` as a generation and make them durable. Publishes nothing.
@@ -68,6 +72,8 @@ def write_generation(
         Primary-key columns.
     in_memory_bytes : int
         What the MemTable took in memory, recorded for operators.
+    indexes : sequence of GenerationIndex, optional
+        The indexes that generations are to have, where this one gains from them.
     urgency : callable
         How urgent it is (:class:`weir.throttle.Throttle`). Default: so that it does not rest.
 
@@ -80,11 +86,16 @@ def write_generation(
     place = _Place(store, layout.generation_path(shard_id, name))
     keys = rows.columns(key_columns)
     with _library_failures(place):
-        _write_rows(place, rows, urgency)
+        dataset = _write_rows(place, rows, urgency)
     failpoint.reach("flush.after_data")
+    built = build_generation_indexes(
+        dataset, [one for one in indexes if is_worth_building(one, rows.num_rows)]
+    )
+    failpoint.reach("flush.after_indexes")
     with _library_failures(place):
         _write_key_index(place, keys)
     store.put(f"{place.path}/{layout.BLOOM_FILTER}", BloomFilter.build(hash_keys(keys)).to_bytes())
+    store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(summarize(rows, built)))
     failpoint.reach("flush.after_key_index")
     store.sync(place.path)
     return FlushedGeneration(
@@ -96,7 +107,7 @@ def write_generation(
     )
 
 
-def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> None:
+def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> lance.LanceDataset:
     data: pa.Table | pa.RecordBatchReader
     if rows.is_large:
         # Piece by piece: nothing is copied as a whole, and there is somewhere to rest.
@@ -104,7 +115,7 @@ def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float
         data = pa.RecordBatchReader.from_batches(rows.written.schema, pieces)
     else:
         data = unsliced(rows.to_table())
-    lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
+    return lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
 
 
 @contextmanager
@@ -122,10 +133,11 @@ def _library_failures(place: _Place) -> Iterator[None]:
 
 
 def _failed(place: _Place, error: BaseException) -> StorageError:
+    hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
     return StorageError(
         f"a generation could not be written: {error}",
         where=place.uri,
-        hint="Its rows are safe in the WAL; the flush can be repeated",
+        hint=". ".join(hint for hint in hints if hint),
     )
 
 

@@ -66,6 +66,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         while (lease := self._next()) is not None:
+            began = self._clock.uptime()
             error: Exception | None = None
             try:
                 lease.renew()
@@ -73,7 +74,7 @@ class Heartbeat:
                 # Whatever it was, the next attempt may go better; if none does, the lease runs out
                 # and stops its writer.
                 error = failure
-            self._settle(lease, error)
+            self._settle(lease, began, error)
 
     def _next(self) -> ShardLease | None:
         """Wait until a renewal is due; None to stop."""
@@ -90,7 +91,7 @@ class Heartbeat:
                 self._changed.wait(min(remaining, *(one.ttl / _RETRIES_PER_TTL for one in self._due)))
         return None
 
-    def _settle(self, lease: ShardLease, error: Exception | None) -> None:
+    def _settle(self, lease: ShardLease, began: float, error: Exception | None) -> None:
         with self._changed:
             if lease not in self._due:
                 # Its writer has let go of it meanwhile.
@@ -99,7 +100,11 @@ class Heartbeat:
                 del self._due[lease]
             else:
                 parts = _RENEWALS_PER_TTL if error is None else _RETRIES_PER_TTL
-                self._due[lease] = self._clock.uptime() + lease.ttl / parts
-        if error is not None:
-            event = "shard.lease_lost" if isinstance(error, FencedError) else "shard.lease_not_renewed"
-            _log.warning(event, shard=str(lease.shard_id), epoch=lease.epoch, error=str(error))
+                # From when it was asked for, as the lease itself: an answer may take its time.
+                self._due[lease] = began + lease.ttl / parts
+        if isinstance(error, FencedError):
+            _log.warning("shard.lease_lost", shard=str(lease.shard_id), epoch=lease.epoch, error=str(error))
+        elif error is not None:
+            _log.warning(
+                "shard.lease_not_renewed", shard=str(lease.shard_id), epoch=lease.epoch, error=str(error)
+            )

@@ -35,7 +35,7 @@ from weir.shard.clock import SYSTEM_CLOCK, Clock
 from weir.shard.holder import is_certainly_dead, new_holder
 from weir.storage.interface import ObjectStore
 
-__all__ = ["LeaseTerms", "ShardLease", "read_lease", "release_quietly"]
+__all__ = ["LeaseTerms", "ShardLease", "lease_state", "read_lease", "release_quietly"]
 
 _log = get_logger(__name__)
 
@@ -88,6 +88,24 @@ def read_lease(store: ObjectStore, shard_id: UUID) -> Lease | None:
             hint="The file was moved or overwritten",
         )
     return found
+
+
+def lease_state(found: Lease | None, clock: Clock = SYSTEM_CLOCK) -> str:
+    """Return what a lease amounts to, for people.
+
+    Returns
+    -------
+    str
+        ``"none"`` if there has never been one, ``"held"``, ``"released"``, ``"expired"`` by the clock of
+        this machine, or ``"abandoned"`` if its holder was a process of this machine that is gone.
+    """
+    if found is None:
+        return "none"
+    if found.released:
+        return "released"
+    if is_certainly_dead(found.holder):
+        return "abandoned"
+    return "held" if clock.now() < found.expires_at else "expired"
 
 
 class ShardLease:

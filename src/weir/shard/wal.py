@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from weir import failpoint
 from weir.cache import ByteBudgetCache, process_cache
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
+from weir.format.ipc_framing import count_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import WalEntry
 from weir.shard.batch_memory import batch_overhead
@@ -18,7 +21,11 @@ from weir.storage.interface import Bytes, ObjectStore
 
 __all__ = ["PositionedEntry", "Wal", "first_unflushed_position"]
 
+T = TypeVar("T")
+
 _MAX_READ_AHEAD = 32
+_COUNT_BYTES = 128
+"""What a number of rows counts for in the cache, its key included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,16 @@ class Wal:
         """Drop entries from the cache whose rows are in a generation by now, where readers look."""
         self._cache.discard(map(self._key, positions))
 
-    def read(self, position: int) -> WalEntry | None:
+    def read(self, position: int, *, remember: bool = True) -> WalEntry | None:
         """Return the entry at ``position``, or None if there is none.
+
+        Parameters
+        ----------
+        position : int
+            The position.
+        remember : bool, default True
+            Whether to cache it, for whoever reads it next. What is read once and in passing should not
+            push out what is read again.
 
         Raises
         ------
@@ -119,7 +134,7 @@ class Wal:
             entry = self._load(position, ".lance")
             if entry is not None:
                 self._spec_suffix = True
-        if entry is not None:
+        if entry is not None and remember:
             self.remember(position, entry)
         return entry
 
@@ -152,31 +167,72 @@ class Wal:
             start = 1
         yield from self.read_from(start)
 
-    def read_from(self, position: int, last: int | None = None) -> Iterator[PositionedEntry]:
+    def read_from(
+        self, position: int, last: int | None = None, *, remember: bool = True
+    ) -> Iterator[PositionedEntry]:
         """Yield entries from ``position`` on, up to ``last`` if it is given, until one does not exist.
 
         When nothing new is there this costs one round trip. On object stores entries are read
         ahead, more at a time the longer the run is, so that a long tail is not one round trip
         after the other.
         """
+        for at, entry in self._ahead(position, last, partial(self.read, remember=remember)):
+            yield PositionedEntry(at, entry)
+
+    def count_from(self, position: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield positions from ``position`` to ``last``, each with the number of rows of its entry.
+
+        Ends where an entry does not exist. Of an entry that is not cached only some kilobytes are
+        read, ahead as in :meth:`read_from`.
+
+        Raises
+        ------
+        CorruptionError
+            If an entry is malformed.
+        """
+        yield from self._ahead(position, last, self._count)
+
+    def _count(self, position: int) -> int | None:
+        cached = self._cache.get(self._key(position))
+        if isinstance(cached, WalEntry):
+            return cached.num_rows
+        key = ("wal rows", *self._key(position)[1:])
+        known = self._cache.get(key)
+        if isinstance(known, int):
+            return known
+        for suffix in layout.WAL_SUFFIXES:
+            path = layout.wal_path(self._shard_id, position, suffix)
+            try:
+                rows = count_rows(partial(self._store.get_range, path), where=self.where(position))
+            except ObjectNotFoundError:
+                continue
+            self._cache.put(key, rows, _COUNT_BYTES)
+            return rows
+        return None
+
+    def _ahead(
+        self, position: int, last: int | None, ask: Callable[[int], T | None]
+    ) -> Iterator[tuple[int, T]]:
+        """Yield what is known of entries from ``position`` on, until nothing is known of one."""
         ahead = 1
         while last is None or position <= last:
             end = position + ahead
             positions = range(position, end if last is None else min(end, last + 1))
-            for at, entry in zip(positions, self._read_many(positions), strict=True):
-                if entry is None:
+            for at, found in zip(positions, self._many(positions, ask), strict=True):
+                if found is None:
                     return
-                yield PositionedEntry(at, entry)
+                yield at, found
             position += ahead
             if not self._store.is_local:
                 ahead = min(ahead * 2, _MAX_READ_AHEAD)
 
-    def _read_many(self, positions: range) -> Iterator[WalEntry | None]:
+    @staticmethod
+    def _many(positions: range, ask: Callable[[int], T | None]) -> Iterator[T | None]:
         if len(positions) == 1:
-            yield self.read(positions.start)
+            yield ask(positions.start)
             return
         with ThreadPoolExecutor(len(positions), thread_name_prefix="weir-wal-read") as pool:
-            yield from pool.map(self.read, positions)
+            yield from pool.map(ask, positions)
 
     def append_or_read(self, position: int, data: Sequence[Bytes]) -> WalEntry | None:
         """Append, or return the entry that holds the position already.

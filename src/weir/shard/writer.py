@@ -7,10 +7,7 @@ to stop before it has gone through another append.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from uuid import UUID
@@ -18,28 +15,24 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.config import WriterOptions
-from weir.errors import BackpressureError, FencedError, StorageError, WeirError, WriterClosedError
+from weir.errors import FencedError, StorageError, WeirError, WriterClosedError
 from weir.format import wal_entry
 from weir.format.shard_manifest import ShardFieldValue
 from weir.format.wal_entry import WalEntry, WalEntryHeader
-from weir.logs import get_logger
+from weir.indexing.generation import GenerationIndex
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.batch_memory import batch_overhead, joined, owned
 from weir.shard.claim import Claim, claim_shard
 from weir.shard.collected import AppendCheck
-from weir.shard.flush import flush_memtable
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.memtable import MemTable
-from weir.shard.wal import PositionedEntry, Wal
+from weir.shard.memtables import MemTables
+from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardWriter"]
-
-_log = get_logger(__name__)
-_FLUSH_RETRY_SECONDS = 0.1
-_GIVE_BACK_FROM_BYTES = 1024 * 1024
 
 
 class ShardWriter:
@@ -72,6 +65,8 @@ class ShardWriter:
         Bounds the memory of several shards together. Default: one for this shard alone.
     backlog : MergeBacklog, optional
         Bounds the generations that wait for a merge. Default: unbounded.
+    indexes : callable, optional
+        Returns the indexes that generations are to have. Default: none.
     shard_spec_id, shard_fields
         What a new shard's manifest records about which rows it holds.
 
@@ -99,15 +94,14 @@ class ShardWriter:
         heartbeat: Heartbeat | None = None,
         unflushed: UnflushedBytes | None = None,
         backlog: MergeBacklog | None = None,
+        indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
         shard_spec_id: int = 0,
         shard_fields: tuple[ShardFieldValue, ...] = (),
     ) -> None:
         self.shard_id = shard_id
         self._store = store
         self._schema = schema
-        self._key_columns = key_columns
         self._options = options
-        self._flusher = flusher
         self._heartbeat = heartbeat
         self._unflushed = unflushed or UnflushedBytes(
             options.max_unflushed_bytes, timeout=options.backpressure_timeout, where=store.uri
@@ -130,30 +124,34 @@ class ShardWriter:
         assert claim.lease is not None
         self.lease: ShardLease = claim.lease
         try:
-            self._active = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail)
+            replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail)
         except WeirError:
             self._let_go_of_lease()
             raise
-        # The MemTable has what the tail held; holding on to both would keep it past the flush.
-        self._claim: Claim = replace(claim, tail=())
         self._next_position = claim.next_position
         # Our fence entry stands after the replayed tail and is covered by the same flush.
-        self._active.last_position = self._next_position - 1
-        self._frozen: deque[MemTable] = deque()
-        self._changed = threading.Condition()
-        self._flushing = False
-        self._flushes_awaited = 0
-        self.flush_error: BaseException | None = None
-        self._retry_flush_at = 0.0
-        self._stopped: WeirError | None = None
+        replayed.last_position = self._next_position - 1
+        # The MemTable has what the tail held; holding on to both would keep it past the flush.
+        self._claim: Claim = replace(claim, tail=())
+        self._memtables = MemTables(
+            store,
+            self._wal,
+            self._claim,
+            self.lease,
+            replayed,
+            key_columns,
+            options=options,
+            flusher=flusher,
+            unflushed=self._unflushed,
+            backlog=backlog,
+            indexes=indexes,
+            on_fenced=self._let_go_of_lease,
+        )
         self._closed = False
         self._in_doubt: set[str] = set()
         self._commits = GroupCommit(
             self._write_group, max_bytes=options.max_wal_bytes, max_delay=options.max_wal_delay
         )
-        self._unflushed.add(self, self._active.held_bytes)
-        if backlog is not None:
-            backlog.listed(claim.manifest)
 
     @property
     def epoch(self) -> int:
@@ -228,23 +226,7 @@ class ShardWriter:
             again.
         """
         self._commits.drain()
-        with self._changed:
-            if isinstance(self._stopped, FencedError):
-                # What it had is dropped, and for the new owner to flush.
-                raise self._stopped
-            self._flushes_awaited += 1
-            try:
-                if self._active.num_rows:
-                    self._freeze()
-                while self._frozen:
-                    self.flush_error = None
-                    self._start_flush()
-                    while self._flushing:
-                        self._changed.wait()
-                    if self.flush_error is not None:
-                        raise self.flush_error
-            finally:
-                self._flushes_awaited -= 1
+        self._memtables.flush()
 
     def close(self) -> None:
         """Write what is queued, flush if the options say so, and stop. Idempotent.
@@ -256,7 +238,7 @@ class ShardWriter:
         """
         self._closed = True
         try:
-            if self._stopped is None:
+            if self._memtables.stopped is None:
                 self._commits.drain()
                 if self._options.flush_on_close:
                     self.flush()
@@ -269,50 +251,15 @@ class ShardWriter:
         The lease is released when no write of ours is on its way any more.
         """
         self._closed = True
-        self._stop(self._closed_error())
+        self._memtables.stop(self._closed_error())
         self._commits.drain()
-        with self._changed:
-            while self._flushing:
-                self._changed.wait()
-            self._drop_memtables()
-        self._unflushed.remove(self)
+        self._memtables.let_go()
         self._let_go_of_lease()
 
     @property
     def unflushed_rows(self) -> int:
         """Rows in MemTables: durable in the WAL, not yet in a generation."""
-        with self._changed:
-            return self._active.num_rows + sum(memtable.num_rows for memtable in self._frozen)
-
-    # What the count of unflushed bytes asks of a shard (weir.shard.backpressure.WithMemTables).
-
-    @property
-    def active_bytes(self) -> int:
-        """Bytes that the active MemTable takes in memory."""
-        return self._active.held_bytes
-
-    def flush_early(self) -> None:
-        """Flush the active MemTable in the background, unless as many as may wait already do."""
-        with self._changed:
-            if (
-                self._stopped is None
-                and self._active.num_rows
-                and len(self._frozen) < self._options.max_frozen_memtables
-            ):
-                self._freeze()
-                self._start_flush()
-
-    def retry_flush(self) -> None:
-        """Start a flush that failed anew, if it is time."""
-        with self._changed:
-            if time.monotonic() >= self._retry_flush_at and self._stopped is None:
-                self._start_flush()
-
-    def _urgency(self) -> float:
-        """How urgent a flush is that runs: whether anybody waits for it, or soon will."""
-        if self._closed or self._flushes_awaited or len(self._frozen) >= self._options.max_frozen_memtables:
-            return 1.0
-        return self._unflushed.urgency
+        return self._memtables.num_rows
 
     # The leader of a commit group runs what follows; the group commit lets only one lead at a time.
 
@@ -320,7 +267,7 @@ class ShardWriter:
         queued = sum(pending.held_bytes for pending in group)
         try:
             self._refuse_if_stopped()
-            self._wait_for_room()
+            self._memtables.wait_for_room()
             return self._append(joined([pending.batch for pending in group]), queued)
         except BaseException:
             self._unflushed.failed(queued)
@@ -330,24 +277,24 @@ class ShardWriter:
         """Append rows to the WAL and apply them; return their position."""
         write_id = wal_entry.new_write_id()
         header = WalEntryHeader(
-            writer_epoch=self.epoch, generation=self._active.generation, write_id=write_id
+            writer_epoch=self.epoch, generation=self._memtables.generation, write_id=write_id
         )
         data = wal_entry.encode(header, self._schema, batches)
         while True:
             self._refuse_without_lease()
             position = self._next_position
-            self._appends.begin()
+            in_doubt = bool(self._in_doubt)
+            self._refuse_if_overtaken(position, in_doubt=in_doubt)
+            # Until it has been applied: an answer may be lost without the write, and a thread may be
+            # interrupted anywhere. The next append at this position tells.
+            self._in_doubt.add(write_id)
             try:
                 holder = self._wal.append_or_read(position, data)
                 if holder is None or holder.header.write_id == write_id:
-                    self._appends.accept(position, in_doubt=bool(self._in_doubt))
+                    self._appends.after(position, in_doubt=in_doubt)
             except FencedError as error:
                 # Whoever has claimed the shard may have found these rows in time, and replayed them.
                 raise self._in_doubt_forever(self._fenced(error), position) from error
-            except BaseException:
-                # The answer was lost, perhaps not the write: the next append at this position tells.
-                self._in_doubt.add(write_id)
-                raise
             if holder is None or holder.header.write_id == write_id:
                 self._apply(position, WalEntry(header, self._schema, batches), queued)
                 return position
@@ -371,20 +318,11 @@ class ShardWriter:
 
     def _apply(self, position: int, entry: WalEntry, queued: int) -> None:
         """Take rows that are durable at ``position`` into the MemTable."""
-        with self._changed:
-            # First the rows, then the position: were this interrupted in between, the next append
-            # would find the entry and apply it once more, which changes nothing.
-            held_bytes = self._active.append(PositionedEntry(position, entry))
-            self._next_position = position + 1
-            self._unflushed.written(queued, held_bytes)
-            self._wal.remember(position, entry, held_bytes)
-            self._in_doubt.clear()
-            if (
-                self._active.num_rows >= self._options.max_memtable_rows
-                or self._active.nbytes >= self._options.max_memtable_bytes
-            ):
-                self._freeze()
-                self._start_flush()
+        # First the rows, then the position: were this interrupted in between, the next append would
+        # find the entry and apply it once more, which changes nothing.
+        self._memtables.append(position, entry, queued)
+        self._next_position = position + 1
+        self._in_doubt.clear()
 
     def _refuse_without_lease(self) -> None:
         try:
@@ -392,9 +330,15 @@ class ShardWriter:
         except FencedError as error:
             raise self._fenced(error) from None
 
+    def _refuse_if_overtaken(self, position: int, *, in_doubt: bool) -> None:
+        try:
+            self._appends.before(position, epoch=self.epoch, in_doubt=in_doubt)
+        except FencedError as error:
+            raise self._fenced(error) from None
+
     def _refuse_if_stopped(self) -> None:
-        if self._stopped is not None:
-            raise self._stopped
+        if self._memtables.stopped is not None:
+            raise self._memtables.stopped
 
     def _refuse_new_writes(self) -> None:
         self._refuse_if_stopped()
@@ -408,94 +352,9 @@ class ShardWriter:
             hint="Open a new writer with table.writer()",
         )
 
-    def _wait_for_room(self) -> None:
-        with self._changed:
-            if len(self._frozen) < self._options.max_frozen_memtables:
-                return
-            deadline = time.monotonic() + self._options.backpressure_timeout
-            while len(self._frozen) >= self._options.max_frozen_memtables:
-                if not self._flushing and time.monotonic() >= self._retry_flush_at:
-                    # The last attempt failed, and nothing else will start another.
-                    self._start_flush()
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    raise BackpressureError(
-                        f"{len(self._frozen)} MemTables of shard {self.shard_id} waited for their flush "
-                        f"for {self._options.backpressure_timeout:g} s",
-                        where=self._store.uri,
-                        hint=f"Write again later; the last flush said: {self.flush_error or 'nothing'}",
-                    ) from self.flush_error
-                self._changed.wait(min(remaining, _FLUSH_RETRY_SECONDS))
-                if self._stopped is not None:
-                    raise self._stopped
-
-    # What follows runs with `self._changed` held, but for `_flush_frozen`, which the flusher runs.
-
-    def _freeze(self) -> None:
-        frozen = self._active
-        self._frozen.append(frozen)
-        self._unflushed.frozen(frozen.held_bytes)
-        self._active = MemTable(frozen.generation + 1, self._schema, last_position=frozen.last_position)
-
-    def _start_flush(self) -> None:
-        if self._flushing or not self._frozen:
-            return
-        self._flushing = True
-        self._flusher.submit(self._flush_frozen)
-
-    def _flush_frozen(self) -> None:
-        error: BaseException | None = None
-        try:
-            while True:
-                with self._changed:
-                    if not self._frozen:
-                        break
-                    memtable = self._frozen[0]
-                self.lease.check()
-                published = flush_memtable(
-                    self._store, self._claim, memtable, self._key_columns, urgency=self._urgency
-                )
-                with self._changed:
-                    self._frozen.popleft()
-                    self._changed.notify_all()
-                # Readers look in the generation from now on.
-                self._wal.forget(range(memtable.first_position, memtable.last_position + 1))
-                self._unflushed.flushed(memtable.held_bytes)
-                if self._backlog is not None:
-                    self._backlog.listed(published)
-                large = memtable.held_bytes >= _GIVE_BACK_FROM_BYTES
-                del memtable
-                if large:
-                    # What is freed here would otherwise stay with the allocator of this thread.
-                    pa.default_memory_pool().release_unused()
-        except BaseException as failure:
-            # Whatever it was: who waits must hear of it, or would start the same flush again at once.
-            error = failure
-            _log.warning("shard.flush_failed", shard=str(self.shard_id), error=str(failure))
-        finally:
-            with self._changed:
-                self._flushing = False
-                self.flush_error = error
-                self._retry_flush_at = time.monotonic() + _FLUSH_RETRY_SECONDS
-                if isinstance(error, FencedError):
-                    self._stopped = self._stopped or error
-                if isinstance(self._stopped, FencedError):
-                    self._drop_memtables()
-                self._changed.notify_all()
-            if isinstance(error, FencedError):
-                self._let_go_of_lease()
-
-    def _drop_memtables(self) -> None:
-        """Let go of the rows: they are in the WAL, for the next writer to replay."""
-        for memtable in self._frozen:
-            self._unflushed.flushed(memtable.held_bytes)
-        self._frozen.clear()
-        self._unflushed.dropped(self._active.held_bytes)
-        self._active = MemTable(self._active.generation, self._schema, self._active.last_position)
-
     def _fenced(self, error: FencedError) -> FencedError:
         """Stop for good: somebody else writes the shard, or may by now."""
-        self._stop(error)
+        self._memtables.stop(error)
         self._let_go_of_lease()
         return error
 
@@ -504,10 +363,3 @@ class ShardWriter:
             self._heartbeat.forget(self.lease)
         # If a writer without a lease has fenced us, ours would keep others away for nothing.
         release_quietly(self.lease)
-
-    def _stop(self, error: WeirError) -> None:
-        with self._changed:
-            self._stopped = self._stopped or error
-            if isinstance(error, FencedError) and not self._flushing:
-                self._drop_memtables()
-            self._changed.notify_all()

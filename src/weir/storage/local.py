@@ -24,7 +24,7 @@ from weir.storage.local_errors import reporting
 from weir.storage.local_files import read_fully, sync_directory, sync_file
 from weir.storage.local_lock import directory_lock
 from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
-from weir.storage.paths import check_path, check_prefix, is_reserved
+from weir.storage.paths import check_listed_path, check_path, check_prefix, is_reserved
 
 __all__ = ["LocalStore"]
 
@@ -337,7 +337,7 @@ class LocalStore(ObjectStore):
         """Delete objects, and the directories that hold nothing any more."""
         by_directory: dict[str, set[str]] = {}
         for path in paths:
-            location = self._base + check_path(path)
+            location = self._base + check_listed_path(path)
             by_directory.setdefault(os.path.dirname(location), set()).add(location)
         # Deepest first, so that a directory is looked at after those in it.
         for directory in sorted(by_directory, key=lambda name: name.count("/"), reverse=True):

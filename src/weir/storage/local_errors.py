@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 from types import TracebackType
 
 from weir.errors import StorageError
 
-__all__ = ["reporting", "storage_error"]
+__all__ = ["hint_for", "reporting", "storage_error"]
 
 _HINTS: dict[int, str] = {
     errno.ENOSPC: "Free some space on the disk, then try again; nothing was changed",
@@ -29,6 +30,32 @@ _HINTS: dict[int, str] = {
     errno.ETIMEDOUT: "The network filesystem did not answer: check the mount, then try again",
 }
 _DEFAULT_HINT = "Check the path and the system log"
+# How libraries in Rust spell what the system has told them.
+_NUMBER = re.compile(r"\(os error (\d+)\)")
+
+
+def hint_for(error: BaseException) -> str | None:
+    """Return what to do next about a failure of the operating system that a library passes on.
+
+    Parameters
+    ----------
+    error : BaseException
+        What the library raised.
+
+    Returns
+    -------
+    str or None
+        None if the system did not fail, or in a way that nothing is known about.
+
+    Examples
+    --------
+    >>> hint_for(OSError("LanceError(IO): Read-only file system (os error 30)"))
+    'The filesystem is mounted read-only: remount it or choose another location'
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (found := _NUMBER.search(str(error))):
+        number = int(found[1])
+    return None if number is None else _HINTS.get(number)
 
 
 def storage_error(error: OSError, what: str, where: str) -> StorageError:

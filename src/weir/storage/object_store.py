@@ -36,7 +36,7 @@ from weir.storage.object_store_errors import (
     storage_error,
 )
 from weir.storage.object_store_options import AZURE, GOOGLE, S3, ClientSettings, resolve_options
-from weir.storage.paths import check_path, check_prefix
+from weir.storage.paths import check_listed_path, check_path, check_prefix
 
 __all__ = ["ObjectStoreBackend"]
 
@@ -273,7 +273,7 @@ class ObjectStoreBackend(ObjectStore):
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; those that do not exist are passed over."""
-        keys = [self._key(path) for path in paths]
+        keys = [self._prefix + check_listed_path(path) for path in paths]
         if not keys:
             return
         with self._doing("Deleting the objects", keys[0]):

@@ -12,7 +12,7 @@ import re
 
 from weir.errors import UriError
 
-__all__ = ["RESERVED_PREFIX", "check_path", "check_prefix", "is_reserved"]
+__all__ = ["RESERVED_PREFIX", "check_listed_path", "check_path", "check_prefix", "is_reserved"]
 
 RESERVED_PREFIX = ".weir-"
 """How the names of everything begin that a store keeps for itself beside the objects."""
@@ -42,14 +42,40 @@ def check_path(path: str) -> str:
     weir.errors.UriError: A path may not hold the part '..' [../other]. Name the object relative to \
 the root of the store, with single slashes
     """
-    for part in path.split("/"):
+    return _checked(path, temporary=False)
+
+
+def check_listed_path(path: str) -> str:
+    """Return the path of an object that a listing may have named.
+
+    On local disk that can also be a temporary file of Lance, left by a process that was killed: whoever
+    clears a directory has to be able to delete it.
+
+    Raises
+    ------
+    UriError
+        As :func:`check_path`, but for the names of such files.
+
+    Examples
+    --------
+    >>> check_listed_path("_versions/1.manifest#1")
+    '_versions/1.manifest#1'
+    """
+    return _checked(path, temporary=True)
+
+
+def _checked(path: str, *, temporary: bool) -> str:
+    parts = path.split("/")
+    for number, part in enumerate(parts, start=1):
         if part in ("", ".", ".."):
             raise UriError(
                 f"A path may not hold the part {part!r}",
                 where=path,
                 hint="Name the object relative to the root of the store, with single slashes",
             )
-        if part.startswith(RESERVED_PREFIX) or ("#" in part and _LIBRARY_TEMPORARY.search(part)):
+        may_be_temporary = temporary and number == len(parts)
+        is_temporary = "#" in part and _LIBRARY_TEMPORARY.search(part)
+        if part.startswith(RESERVED_PREFIX) or (is_temporary and not may_be_temporary):
             raise UriError(
                 f"The name {part!r} is reserved for temporary files",
                 where=path,

@@ -1,0 +1,182 @@
+"""Creating and dropping indexes of the base table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace as changed
+
+import lance
+
+from weir.base.details_commit import update_details
+from weir.base.key_index import key_index_names
+from weir.base.library_commit import commit_with_library
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, library_message
+from weir.base.table import BaseTable
+from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundError
+from weir.format.index_details import IndexDetails
+from weir.indexing.build import build_index
+from weir.indexing.definition import IndexDefinition
+from weir.indexing.describe import ExistingIndex, describe_indexes
+from weir.indexing.kinds import IndexKind
+
+__all__ = ["base_indexes", "create_index", "drop_index", "free_index_name"]
+
+_DECLARED = "weir.index."
+"""Before an index's name: the key in the table's configuration of what the library forgets of it."""
+
+
+def base_indexes(base: BaseTable) -> tuple[ExistingIndex, ...]:
+    """Return the indexes of the base table, with the parameters they were declared with, by name."""
+    config: Mapping[str, str] = base.dataset.config()
+    return tuple(
+        index.declared_with(json.loads(config[_DECLARED + index.name]))
+        if _DECLARED + index.name in config
+        else index
+        for index in describe_indexes(base.dataset)
+    )
+
+
+def free_index_name(base: BaseTable, column: str, kind: IndexKind) -> str:
+    """Return a name for a new index: the one that the library would give it, if that is free.
+
+    Raises
+    ------
+    IndexExistsError
+        If the column has an index of that kind already.
+    """
+    existing = describe_indexes(base.dataset)
+    for index in existing:
+        if index.column == column and index.definition is not None and index.definition.kind is kind:
+            raise IndexExistsError(
+                f"column {column!r} has an index of kind {kind} already, {index.name!r}",
+                where=base.uri,
+                hint=f"Name it to have it built anew: name={index.name!r}, replace=True",
+            )
+    taken = {index.name for index in existing}
+    name = f"{column}_idx"
+    return name if name not in taken else f"{column}_{kind.lower()}_idx"
+
+
+def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool = False) -> BaseTable:
+    """Build an index of the base table over all of its rows, and have it maintained from then on.
+
+    On a table without rows, or with too few to learn from, it is empty until indexes catch up.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    definition : IndexDefinition
+        The index.
+    replace : bool, default False
+        Whether an index of the same name is built anew.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table, with the index.
+
+    Raises
+    ------
+    IndexDefinitionError
+        The column cannot have it, or the library refuses the parameters.
+    IndexExistsError
+        There is an index of that name, and it is not to be replaced.
+    ConflictError
+        Concurrent commits got in the way of every attempt.
+    """
+    definition.check_column(base.schema)
+
+    def build(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        _refuse_taken_name(base, definition, replace)
+        if replace:
+            dataset.delete_config_keys([_DECLARED + definition.name])
+        if "num_partitions" in definition.parameters:
+            declared = {"num_partitions": definition.parameters["num_partitions"]}
+            dataset.update_config({_DECLARED + definition.name: json.dumps(declared)})
+        try:
+            build_index(dataset, definition)
+        except LIBRARY_ERRORS as error:
+            if classify(error) is LibraryFailure.CONFLICT:
+                raise
+            raise IndexDefinitionError(
+                f"the index {definition.name!r} of kind {definition.kind} cannot be built: "
+                f"{library_message(error)}",
+                where=definition.column,
+                hint="Change its parameters, or take another kind",
+            ) from error
+
+    created = commit_with_library(base, build, doing=f"building the index {definition.name!r}")
+    return update_details(created, lambda details: _maintained(details, definition.name))
+
+
+def drop_index(base: BaseTable, name: str) -> BaseTable:
+    """Drop an index of the base table; generations keep theirs until they are merged.
+
+    Raises
+    ------
+    IndexNotFoundError
+        There is none of that name.
+    IndexDefinitionError
+        It is the key index, which lookups and merges need.
+    ConflictError
+        Concurrent commits got in the way of every attempt.
+    """
+
+    def drop(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        names = [index.name for index in describe_indexes(base.dataset)]
+        if name not in names:
+            raise IndexNotFoundError(
+                f"the table has no index {name!r}",
+                where=base.uri,
+                hint=f"Its indexes are {', '.join(names)}" if names else "It has none",
+            )
+        if name in key_index_names(base.dataset, base.primary_key).values():
+            raise IndexDefinitionError(
+                f"{name!r} is the index of the primary key, without which lookups and merges read everything",
+                where=base.uri,
+                hint="Keep it",
+            )
+        dataset.drop_index(name)
+        if _DECLARED + name in dataset.config():
+            dataset.delete_config_keys([_DECLARED + name])
+
+    dropped = commit_with_library(base, drop, doing=f"dropping the index {name!r}")
+    return update_details(dropped, lambda details: _not_maintained(details, name))
+
+
+def _refuse_taken_name(base: BaseTable, definition: IndexDefinition, replace: bool) -> None:
+    for index in describe_indexes(base.dataset):
+        if index.name != definition.name:
+            continue
+        if not replace:
+            raise IndexExistsError(
+                f"the table has an index {index.name!r} already, of kind {index.library_kind} on "
+                f"{index.column!r}",
+                where=base.uri,
+                hint="Give another name, or replace=True to build it anew",
+            )
+        if index.name in key_index_names(base.dataset, base.primary_key).values() and (
+            definition.column,
+            definition.kind,
+        ) != (index.column, IndexKind.BTREE):
+            raise IndexDefinitionError(
+                f"{index.name!r} is the index of the primary key and cannot become another one",
+                where=base.uri,
+                hint="Give another name",
+            )
+
+
+def _maintained(details: IndexDetails, name: str) -> IndexDetails:
+    if details.maintain_all_indexes or name in details.maintained_indexes:
+        return details
+    return changed(details, maintained_indexes=(*details.maintained_indexes, name))
+
+
+def _not_maintained(details: IndexDetails, name: str) -> IndexDetails:
+    return changed(
+        details,
+        maintained_indexes=tuple(one for one in details.maintained_indexes if one != name),
+        index_catchup=tuple(one for one in details.index_catchup if one.index_name != name),
+    )

@@ -1,0 +1,232 @@
+"""Keeping the indexes of the base table up with its rows: what each lacks, built piece by piece.
+
+Merged rows are in fragments that no index covers yet; the library searches those by reading them. An
+index is extended by segments over such fragments, which can be built anywhere and are committed
+together.
+
+How far merges were in a version whose every fragment an index covers is recorded in the MemWAL index, as
+the Lance MemWAL spec asks of index catch-up. The library does so when it commits to the index, and
+forgets it when it compacts, which moves the index along.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import lance
+from lance.dataset import Index
+from lance.indices import IndexSegment
+
+from weir.base.details_commit import update_details
+from weir.base.index_changes import base_indexes
+from weir.base.library_commit import commit_with_library
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.table import BaseTable, library_options
+from weir.cache import process_cache
+from weir.errors import ConflictError
+from weir.format.index_details import IndexCatchup, IndexDetails
+from weir.indexing.build import build_index, build_segment
+from weir.indexing.describe import ExistingIndex
+from weir.indexing.vector_model import VectorModel, imbalance, partition_sizes, read_vector_model
+from weir.storage.interface import ObjectStore
+
+__all__ = [
+    "MAX_SEGMENTS",
+    "BuiltSegment",
+    "SegmentTask",
+    "build_segment_of",
+    "commit_segments",
+    "model_imbalance",
+    "model_of",
+    "rebuild",
+    "uncovered_fragments",
+    "unite_segments",
+]
+
+MAX_SEGMENTS = 16
+"""Segments of an index after which they become one: every search asks each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """Build one segment of an index. Picklable, stateless.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    version : int
+        The version of the base table to read.
+    name : str
+        The index.
+    fragment_ids : tuple of int
+        The fragments to cover.
+    """
+
+    store: ObjectStore
+    version: int
+    name: str
+    fragment_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment that has been built and not been committed.
+
+    Parameters
+    ----------
+    task : SegmentTask
+        What it was built for.
+    segment : Index
+        What the library commits.
+    """
+
+    task: SegmentTask
+    segment: Index
+
+
+def record_catchup(base: BaseTable, names: Collection[str]) -> BaseTable:
+    """Record for every index that covers all fragments of a version how far merges were in it.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version.
+    names : collection of str
+        The indexes.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table, with the record.
+    """
+    merged = {one.shard_id: one.generation for one in base.details.merged_generations}
+    current = {
+        index.name
+        for index in base_indexes(base)
+        if index.name in names and not uncovered_fragments(base, index)
+    }
+
+    def record(details: IndexDetails) -> IndexDetails:
+        known = {one.index_name: one for one in details.index_catchup}
+        for name in current:
+            known[name] = known.get(name, IndexCatchup(name)).raised_to(merged)
+        return replace(details, index_catchup=tuple(known[name] for name in sorted(known)))
+
+    return update_details(base, record) if current and merged else base.latest()
+
+
+def uncovered_fragments(base: BaseTable, index: ExistingIndex) -> tuple[int, ...]:
+    """Return the fragments of the base table that an index does not cover, ascending."""
+    present = {fragment.fragment_id for fragment in base.dataset.get_fragments()}
+    return tuple(sorted(present - index.fragment_ids))
+
+
+def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
+    """Return what a vector index has learnt; None for other kinds, and for one that was never trained.
+
+    Read once per process for each state of the index.
+    """
+    definition = index.definition
+    if definition is None or not definition.kind.is_vector or not index.num_rows:
+        return None
+    kind = definition.kind
+    return process_cache().get_or_load(
+        ("vector model", base.identity, index.segments),
+        lambda: read_vector_model(
+            base.dataset, index.name, kind, index.segments[-1].uuid, library_options(base.store)
+        ),
+        lambda model: model.nbytes,
+    )
+
+
+def model_imbalance(base: BaseTable, index: ExistingIndex) -> float:
+    """Return how many times larger the largest partition is than the smallest that is not empty."""
+    return imbalance(
+        partition_sizes(
+            base.dataset, [segment.uuid for segment in index.segments], library_options(base.store)
+        )
+    )
+
+
+def build_segment_of(task: SegmentTask) -> BuiltSegment:
+    """Build one segment.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If the version has been cleaned up.
+    ConflictError
+        If the index is not what it was when the task was made.
+    StorageError
+        If the library fails.
+    """
+    base = BaseTable.open(task.store, version=task.version)
+    index = next((one for one in base_indexes(base) if one.name == task.name), None)
+    if index is None or index.definition is None:
+        raise ConflictError(
+            f"version {task.version} of the table has no index {task.name!r} to extend",
+            where=base.uri,
+            hint="Let the indexes catch up again",
+        )
+    try:
+        segment = build_segment(
+            copy.copy(base.dataset), index.definition, task.fragment_ids, model_of(base, index)
+        )
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, f"extending the index {task.name!r}", where=base.uri) from error
+    return BuiltSegment(task, segment)
+
+
+def commit_segments(base: BaseTable, index: ExistingIndex, built: Sequence[BuiltSegment]) -> BaseTable:
+    """Add segments to an index. Fragments that are gone since count for nothing.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table. If the index has been extended, rebuilt or dropped by somebody
+        else meanwhile, the segments are left away, and nothing is lost by it.
+
+    Raises
+    ------
+    ConflictError
+        Concurrent commits got in the way of every attempt.
+    """
+    segments: list[IndexSegment | Index] = [one.segment for one in built]
+
+    def commit(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        now = next((one for one in base_indexes(base) if one.name == index.name), None)
+        if now is not None and now.segments == index.segments:
+            dataset.commit_existing_index_segments(index.name, index.column, segments)
+
+    return commit_with_library(base, commit, doing=f"extending the index {index.name!r}")
+
+
+def unite_segments(base: BaseTable, name: str, segments: int) -> BaseTable:
+    """Make one segment of some of an index's, and of the fragments that none covers.
+
+    Parameters
+    ----------
+    name : str
+        The index.
+    segments : int
+        How many, the newest. With 0, only a segment over what is not covered is added.
+    """
+
+    def unite(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=segments)
+
+    return commit_with_library(base, unite, doing=f"uniting the segments of the index {name!r}")
+
+
+def rebuild(base: BaseTable, index: ExistingIndex) -> BaseTable:
+    """Build an index anew over all rows, with its own parameters; a vector index learns again."""
+    assert index.definition is not None
+    definition = index.definition
+
+    def build(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        build_index(dataset, definition)
+
+    return commit_with_library(base, build, doing=f"building the index {index.name!r} anew")

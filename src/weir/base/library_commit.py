@@ -1,0 +1,73 @@
+"""Letting the library commit to the base table, again after every conflict, and making it durable."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import lance
+
+from weir.base.details_commit import wait_for_turn
+from weir.base.durability import sync_changes
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
+from weir.base.table import BaseTable
+from weir.errors import ConflictError, WeirError
+
+__all__ = ["commit_with_library"]
+
+_MAX_ATTEMPTS = 16
+
+
+def commit_with_library(
+    base: BaseTable,
+    change: Callable[[BaseTable, lance.LanceDataset], None],
+    *,
+    doing: str,
+    attempts: int | None = None,
+) -> BaseTable:
+    """Let ``change`` commit to the newest version of the table.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    change : callable
+        Gets the newest version, and a dataset of its own at that version to commit with. It is called
+        again after a conflict, with a newer version. What it raises of Weir's errors passes through.
+    doing : str
+        What is being done, as the subject of "failed".
+    attempts : int, optional
+        Conflicts after which to give up. Default 16.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table afterwards.
+
+    Raises
+    ------
+    ConflictError
+        Concurrent commits got in the way of every attempt.
+    StorageError
+        The library failed otherwise.
+    """
+    attempts = attempts or _MAX_ATTEMPTS
+    for attempt in range(attempts):
+        wait_for_turn(attempt)
+        base = base.latest()
+        dataset = copy.copy(base.dataset)
+        try:
+            change(base, dataset)
+        except WeirError:
+            raise
+        except LIBRARY_ERRORS as error:
+            if classify(error) is LibraryFailure.CONFLICT:
+                continue
+            raise storage_failure(error, doing, where=base.uri) from error
+        sync_changes(base.store, base.dataset, dataset)
+        return base.latest()
+    raise ConflictError(
+        f"concurrent commits got in the way of {attempts} attempts at {doing}",
+        where=base.uri,
+        hint="Run compaction and index builds one after the other",
+    )

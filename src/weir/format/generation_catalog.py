@@ -1,0 +1,129 @@
+"""The catalog of a flushed generation: for every column which indexes it has and what values it holds.
+
+Weir's own file, ``catalog.json`` beside the Bloom filter: a JSON object with a checksum. A planner reads
+it to leave a generation out without opening it. The library knows nothing of it, and a generation that
+the library has written has none.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from weir.errors import CorruptionError
+from weir.format import checked_json
+from weir.format.buffers import Bytes
+from weir.format.json_members import JsonMembers
+
+__all__ = ["ColumnSummary", "GenerationCatalog", "decode", "encode"]
+
+_FORMAT = "weir generation catalog 1"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """What a generation holds in one column.
+
+    Parameters
+    ----------
+    kinds : tuple of str, default ()
+        Kinds of the indexes that the generation has on it.
+    nulls : int, default 0
+        How many values are null, those of tombstones among them.
+    minimum, maximum : Scalar or None, default None
+        No value is below or above these, in the order of the column's type. None where nothing is known.
+    """
+
+    kinds: tuple[str, ...] = ()
+    nulls: int = 0
+    minimum: pa.Scalar | None = None
+    maximum: pa.Scalar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCatalog:
+    """What a generation holds.
+
+    Parameters
+    ----------
+    rows : int
+        Its rows, tombstones among them.
+    tombstones : int
+        Its tombstones.
+    columns : mapping of str to ColumnSummary
+        The columns about which something is known.
+    """
+
+    rows: int
+    tombstones: int
+    columns: Mapping[str, ColumnSummary] = field(default_factory=dict)
+
+
+def encode(catalog: GenerationCatalog) -> bytes:
+    """Return the bytes to store for a catalog."""
+    bounded = {
+        name: (column.minimum, column.maximum)
+        for name, column in catalog.columns.items()
+        if column.minimum is not None and column.maximum is not None
+    }
+    bounds = pa.table({name: pa.array([low, high], low.type) for name, (low, high) in bounded.items()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, bounds.schema) as writer:
+        writer.write_table(bounds)
+    return checked_json.encode(
+        {
+            "format": _FORMAT,
+            "rows": catalog.rows,
+            "tombstones": catalog.tombstones,
+            "columns": {
+                name: {"kinds": list(column.kinds), "nulls": column.nulls}
+                for name, column in catalog.columns.items()
+            },
+            "bounds": base64.b64encode(sink.getvalue().to_pybytes()).decode("ascii"),
+        }
+    )
+
+
+def decode(data: Bytes, *, where: str) -> GenerationCatalog:
+    """Return the catalog of stored bytes.
+
+    Raises
+    ------
+    CorruptionError
+        If they are not a catalog, or not the one that was written (invariant I11).
+    """
+    stored = JsonMembers("generation catalog", checked_json.decode(data, where=where), where)
+    if stored.text("format") != _FORMAT:
+        raise stored.invalid("format")
+    bounds = _bounds(stored)
+    columns: dict[str, ColumnSummary] = {}
+    told = stored.members.get("columns")
+    if not isinstance(told, dict):
+        raise stored.invalid("columns")
+    for name, members in told.items():
+        if not isinstance(members, dict):
+            raise stored.invalid("columns")
+        column = JsonMembers("generation catalog", members, where)
+        kinds = column.members.get("kinds")
+        if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+            raise column.invalid("kinds")
+        low, high = bounds.get(name, (None, None))
+        columns[name] = ColumnSummary(tuple(kinds), column.count("nulls"), low, high)
+    return GenerationCatalog(stored.count("rows"), stored.count("tombstones"), columns)
+
+
+def _bounds(stored: JsonMembers) -> dict[str, tuple[pa.Scalar, pa.Scalar]]:
+    try:
+        raw = base64.b64decode(stored.text("bounds"), validate=True)
+        table = pa.ipc.open_stream(raw).read_all()
+        table.validate(full=True)
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise CorruptionError(
+            f"the bounds of a generation catalog cannot be read: {error}", where=stored.where
+        ) from error
+    if table.num_columns and table.num_rows != 2:
+        raise stored.invalid("bounds")
+    return {name: (table.column(name)[0], table.column(name)[1]) for name in table.column_names}

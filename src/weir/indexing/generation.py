@@ -1,0 +1,86 @@
+"""Which indexes a flushed generation gets: those of the base table, where it has rows enough to gain.
+
+Lance MemWAL spec, "Flushed MemTable": a generation has the indexes that the MemWAL index maintains. Made
+with the base table's parameters, and with the model of its vector indexes, so that what a search finds
+in both can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import lance
+
+from weir.indexing.build import build_index
+from weir.indexing.definition import IndexDefinition
+from weir.indexing.kinds import IndexKind
+from weir.indexing.vector_model import VectorModel
+from weir.logs import get_logger
+
+__all__ = ["GenerationIndex", "build_generation_indexes", "is_worth_building"]
+
+_log = get_logger(__name__)
+
+_MIN_ROWS = {
+    IndexKind.BTREE: 16_384,
+    IndexKind.BITMAP: 16_384,
+    IndexKind.ZONEMAP: 16_384,
+    IndexKind.BLOOMFILTER: 16_384,
+    IndexKind.NGRAM: 4_096,
+    IndexKind.LABEL_LIST: 4_096,
+    IndexKind.INVERTED: 1_024,
+    IndexKind.IVF_FLAT: 8_192,
+    IndexKind.IVF_PQ: 8_192,
+    IndexKind.IVF_HNSW_SQ: 16_384,
+}
+"""Rows from which on searching an index beats reading the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationIndex:
+    """An index that generations are to have.
+
+    Parameters
+    ----------
+    definition : IndexDefinition
+        The base table's index.
+    model : VectorModel or None
+        For a vector index, what the base table's has learnt.
+    """
+
+    definition: IndexDefinition
+    model: VectorModel | None = None
+
+
+def is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
+    """Whether a generation of so many rows gains from an index.
+
+    A vector index that has not learnt anything yet gives a generation nothing to compare with.
+    """
+    if index.definition.kind.is_vector and index.model is None:
+        return False
+    return num_rows >= _MIN_ROWS[index.definition.kind]
+
+
+def build_generation_indexes(
+    dataset: lance.LanceDataset, indexes: Iterable[GenerationIndex]
+) -> tuple[IndexDefinition, ...]:
+    """Build indexes on a generation that nobody can see yet, and return those that were built.
+
+    One that cannot be built is left away: without it the generation is searched by reading it.
+    """
+    built = []
+    for index in indexes:
+        try:
+            build_index(dataset, index.definition, index.model)
+        except (OSError, ValueError, RuntimeError) as error:
+            _log.warning(
+                "shard.generation_index_not_built",
+                index=index.definition.name,
+                generation=dataset.uri,
+                error=str(error),
+            )
+        else:
+            built.append(index.definition)
+    return tuple(built)

@@ -1,0 +1,97 @@
+"""SQL over the merged view: a query, run by DataFusion over what it needs of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from datafusion import DataFrame, Expr, column, lit
+
+from weir.read.filters import check_filter
+from weir.read.scan import Scan
+from weir.read.sql_query import Needed, needed_by, sql_context, sql_failure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SqlQuery"]
+
+_ROWS = "_weir_rows"
+"""What the rows that were read are called; the query sees them through a view with every column."""
+
+
+class SqlQuery:
+    """A SQL query over a table, ready to run; each method that returns rows runs it anew.
+
+    Parameters
+    ----------
+    query : str
+        The query.
+    schema : Schema
+        The table's columns.
+    name : str
+        What the query calls the table.
+    scan : callable
+        Returns the scan of what is needed.
+
+    Raises
+    ------
+    QueryError
+        If the query does not parse, is no query, or names what there is not.
+    """
+
+    def __init__(self, query: str, schema: pa.Schema, name: str, scan: Callable[[Needed], Scan]) -> None:
+        self._query = query
+        self._schema = schema
+        self._name = name
+        self._scan = scan
+        self.needed = needed_by(query, schema, name, check_filter)
+
+    def explain(self) -> str:
+        """Return which columns and rows are read of the table, and how."""
+        needed = self.needed
+        lines = [f"reads {', '.join(needed.columns) or 'no columns, but how many rows there are'}"]
+        return "\n".join([*lines, self._scan(needed).explain()])
+
+    def to_table(self) -> pa.Table:
+        """Return the result as a table."""
+        frame = self._frame()
+        try:
+            batches = frame.collect()
+            schema = frame.schema()
+        except Exception as error:  # DataFusion raises nothing more specific
+            raise sql_failure(self._query, error, self._schema) from error
+        return pa.Table.from_batches(batches, schema=batches[0].schema if batches else schema)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the result as record batches."""
+        yield from self.to_table().to_batches()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the result as a pandas DataFrame."""
+        return self.to_table().to_pandas()
+
+    def _frame(self) -> DataFrame:
+        context = sql_context()
+        scan = self._scan(self.needed)
+        rows = scan.to_table() if self.needed.columns else pa.table({"_": pa.nulls(scan.count())})
+        batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
+        context.register_record_batches(_ROWS, [batches])
+        shown = [
+            column(f'"{_quoted(field.name)}"') if field.name in self.needed.columns else _absent(field)
+            for field in self._schema
+        ]
+        context.register_view(self._name, context.table(_ROWS).select(*shown))
+        try:
+            return context.sql(self._query)
+        except Exception as error:  # DataFusion raises nothing more specific
+            raise sql_failure(self._query, error, self._schema) from error
+
+
+def _absent(field: pa.Field) -> Expr:
+    return lit(None).cast(field.type).alias(field.name)
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', '""')

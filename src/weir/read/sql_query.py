@@ -1,0 +1,154 @@
+"""What a SQL query needs of a table: DataFusion's optimised plan, read for its scans.
+
+DataFusion prunes columns and pushes conditions down to the scans of a plan. What it finds out is handed
+to a scan of the merged view; the query then runs over the rows that come back, with every condition
+applied once more, so that reading too much changes no result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from datafusion import SessionConfig, SessionContext, SQLOptions
+from datafusion.expr import Filter, Limit, Projection, SubqueryAlias, TableScan
+from datafusion.plan import LogicalPlan
+from datafusion.unparser import Dialect, Unparser
+
+from weir.errors import FilterError, QueryError
+
+__all__ = ["Needed", "needed_by", "sql_context", "sql_failure"]
+
+_ONLY_QUERIES = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+_TEXT = re.compile(r"('(?:[^']|'')*')")
+_WHERE = " WHERE "
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What a query needs of a table.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        The columns, in the table's order; empty if only the number of rows counts.
+    filter : str or None
+        A condition that every row the query looks at meets; None if it may look at all.
+    limit : int or None
+        How many such rows are enough, whichever they are; None if all are needed.
+    """
+
+    columns: tuple[str, ...]
+    filter: str | None
+    limit: int | None
+
+
+def sql_context() -> SessionContext:
+    """Return a session for one query. Names of columns are taken as they are written."""
+    return SessionContext(SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false"))
+
+
+def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Schema, str], None]) -> Needed:
+    """Return what a query needs of the table.
+
+    Parameters
+    ----------
+    query : str
+        One SQL query.
+    schema : Schema
+        The table's columns.
+    name : str
+        What the query calls the table.
+    accepts : callable
+        Raises :class:`~weir.errors.FilterError` for a condition that a scan does not take; it is then
+        left to the query itself.
+
+    Raises
+    ------
+    QueryError
+        If it does not parse, is no query, or names what there is not.
+    """
+    context = sql_context()
+    context.register_record_batches(name, [schema.empty_table().to_batches() or [_empty(schema)]])
+    try:
+        plan = context.sql_with_options(query, _ONLY_QUERIES).optimized_logical_plan()
+    except Exception as error:  # DataFusion raises nothing more specific
+        raise sql_failure(query, error, schema) from error
+    scans: list[tuple[TableScan, str | None]] = []
+    _collect(plan, None, scans)
+    asked = {column for scan, _ in scans for _, column in scan.projection()}
+    conditions = [condition for _, condition in scans]
+    every = [condition for condition in conditions if condition is not None]
+    filter = None
+    if every and len(every) == len(conditions):
+        filter = every[0] if len(every) == 1 else " OR ".join(f"({one})" for one in every)
+        try:
+            accepts(schema, filter)
+        except FilterError:
+            filter = None
+    columns = tuple(column for column in schema.names if column in asked)
+    limit = _limit(plan) if len(scans) == 1 and (filter is not None or not every) else None
+    return Needed(columns, filter, limit)
+
+
+def sql_failure(query: str, error: Exception, schema: pa.Schema) -> QueryError:
+    """Return the error that says why a query cannot be used."""
+    reason = str(error).removeprefix("DataFusion error: ").split(" Valid fields are")[0]
+    return QueryError(
+        f"the query {query!r} cannot be run: {reason}",
+        where="query",
+        hint=f"The columns are {', '.join(schema.names)}; names count as they are written",
+    )
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _collect(plan: LogicalPlan, condition: str | None, scans: list[tuple[TableScan, str | None]]) -> None:
+    node = plan.to_variant()
+    if isinstance(node, TableScan):
+        scans.append((node, condition))
+        return
+    inputs = plan.inputs()
+    # Only a condition right above a scan is about the scan's rows alone.
+    over_scan = isinstance(node, Filter) and isinstance(inputs[0].to_variant(), TableScan)
+    for below in inputs:
+        _collect(below, _condition(plan) if over_scan else None, scans)
+
+
+def _condition(filter: LogicalPlan) -> str | None:
+    """Return the condition of a filter over a scan as Lance reads it; None if it cannot be written so."""
+    try:
+        text: str = Unparser(Dialect.default()).plan_to_sql(filter)
+    except Exception:  # DataFusion raises nothing more specific
+        return None
+    scan = filter.inputs()[0].to_variant()
+    qualifier = re.compile(rf'\b{re.escape(scan.table_name())}\.(?:"((?:[^"]|"")+)"|(\w+))')
+
+    def column(match: re.Match[str]) -> str:
+        return f"`{(match[1] or match[2]).replace(chr(34) * 2, chr(34))}`"
+
+    condition = text.split(_WHERE, 1)[1]
+    parts = _TEXT.split(condition)
+    return "".join(part if at % 2 else qualifier.sub(column, part) for at, part in enumerate(parts))
+
+
+def _limit(plan: LogicalPlan) -> int | None:
+    """Return the limit of a query that only selects, filters and limits."""
+    limit = None
+    while True:
+        node = plan.to_variant()
+        if isinstance(node, TableScan):
+            return limit
+        if isinstance(node, Limit):
+            found = re.match(r"Limit: skip=(\d+), fetch=(\d+)", plan.display())
+            if found is None:
+                return None
+            rows = int(found[1]) + int(found[2])
+            limit = rows if limit is None else min(limit, rows)
+        elif not isinstance(node, (Projection, SubqueryAlias, Filter)):
+            return None
+        (plan,) = plan.inputs()

@@ -1,0 +1,323 @@
+"""The MemTables of one shard: the active one, those that wait for their flush, and the flushes.
+
+Flushes run in the background, one after the other. One that fails is tried again by whoever needs the
+room; until it succeeds, the rows stay in the WAL and in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+import pyarrow as pa
+
+from weir.config import WriterOptions
+from weir.errors import BackpressureError, FencedError, WeirError
+from weir.format.wal_entry import WalEntry
+from weir.indexing.generation import GenerationIndex
+from weir.logs import get_logger
+from weir.shard.backpressure import MergeBacklog, UnflushedBytes
+from weir.shard.claim import Claim
+from weir.shard.flush import flush_memtable
+from weir.shard.lease import ShardLease
+from weir.shard.memtable import MemTable
+from weir.shard.wal import PositionedEntry, Wal
+from weir.storage.interface import ObjectStore
+
+__all__ = ["MemTables"]
+
+_log = get_logger(__name__)
+_FLUSH_RETRY_SECONDS = 0.1
+_GIVE_BACK_FROM_BYTES = 1024 * 1024
+
+
+class MemTables:
+    """What one shard's writer has in memory. Safe to use from many threads.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    wal : Wal
+        The shard's write-ahead log.
+    claim : Claim
+        The claim that flushes are made under.
+    lease : ShardLease
+        The lease; without it nothing is flushed.
+    active : MemTable
+        What the claim has replayed.
+    key_columns : tuple of str
+        Primary-key columns.
+    options : WriterOptions
+        Limits.
+    flusher : Executor
+        Runs the flushes.
+    unflushed : UnflushedBytes
+        Counts the bytes.
+    backlog : MergeBacklog, optional
+        Counts the generations.
+    indexes : callable
+        Returns the indexes that generations are to have.
+    on_fenced : callable
+        Called when a flush finds that the shard is somebody else's.
+
+    Attributes
+    ----------
+    stopped : WeirError or None
+        Why no more rows are taken. Once set it stays.
+    flush_error : BaseException or None
+        What the last flush died of, if it did.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        wal: Wal,
+        claim: Claim,
+        lease: ShardLease,
+        active: MemTable,
+        key_columns: tuple[str, ...],
+        *,
+        options: WriterOptions,
+        flusher: Executor,
+        unflushed: UnflushedBytes,
+        backlog: MergeBacklog | None,
+        indexes: Callable[[], Sequence[GenerationIndex]],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._wal = wal
+        self._claim = claim
+        self._lease = lease
+        self._active = active
+        self._key_columns = key_columns
+        self._options = options
+        self._flusher = flusher
+        self._unflushed = unflushed
+        self._backlog = backlog
+        self._indexes = indexes
+        self._on_fenced = on_fenced
+        self._frozen: deque[MemTable] = deque()
+        self._changed = threading.Condition()
+        self._flushing = False
+        self._flushes_awaited = 0
+        self._retry_flush_at = 0.0
+        self.flush_error: BaseException | None = None
+        self.stopped: WeirError | None = None
+        self._unflushed.add(self, self._active.held_bytes)
+        if backlog is not None:
+            backlog.listed(claim.manifest)
+
+    @property
+    def generation(self) -> int:
+        """The generation that rows written now will be flushed as."""
+        return self._active.generation
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in memory: durable in the WAL, not yet in a generation."""
+        with self._changed:
+            return self._active.num_rows + sum(memtable.num_rows for memtable in self._frozen)
+
+    def append(self, position: int, entry: WalEntry, queued: int) -> None:
+        """Add the rows of a WAL entry, which is durable, and start a flush if the MemTable is full.
+
+        Parameters
+        ----------
+        position : int
+            Where the entry stands.
+        entry : WalEntry
+            The entry; readers in this process find it in the cache from now on.
+        queued : int
+            Bytes that were counted for it while it was queued.
+        """
+        with self._changed:
+            held_bytes = self._active.append(PositionedEntry(position, entry))
+            self._unflushed.written(queued, held_bytes)
+            self._wal.remember(position, entry, held_bytes)
+            if (
+                self._active.num_rows >= self._options.max_memtable_rows
+                or self._active.nbytes >= self._options.max_memtable_bytes
+            ):
+                self._freeze()
+                self._start_flush()
+
+    def wait_for_room(self) -> None:
+        """Wait while as many MemTables as may wait for their flush do.
+
+        Raises
+        ------
+        BackpressureError
+            If no flush made room within the timeout.
+        WeirError
+            If the shard was stopped meanwhile.
+        """
+        with self._changed:
+            if len(self._frozen) < self._options.max_frozen_memtables:
+                return
+            deadline = time.monotonic() + self._options.backpressure_timeout
+            while len(self._frozen) >= self._options.max_frozen_memtables:
+                if not self._flushing and time.monotonic() >= self._retry_flush_at:
+                    # The last attempt failed, and nothing else will start another.
+                    self._start_flush()
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise BackpressureError(
+                        f"{len(self._frozen)} MemTables of shard {self._claim.manifest.shard_id} waited "
+                        f"for their flush for {self._options.backpressure_timeout:g} s",
+                        where=self._store.uri,
+                        hint=f"Write again later; the last flush said: {self.flush_error or 'nothing'}",
+                    ) from self.flush_error
+                self._changed.wait(min(remaining, _FLUSH_RETRY_SECONDS))
+                if self.stopped is not None:
+                    raise self.stopped
+
+    def flush(self) -> None:
+        """Flush all rows and wait for it.
+
+        Raises
+        ------
+        FencedError
+            If another writer has claimed the shard; it replays what this one had not flushed.
+        StorageError
+            If the store failed; the rows stay in memory, and can be flushed again.
+        """
+        with self._changed:
+            if isinstance(self.stopped, FencedError):
+                # What it had is dropped, and for the new owner to flush.
+                raise self.stopped
+            self._flushes_awaited += 1
+            try:
+                if self._active.num_rows:
+                    self._freeze()
+                while self._frozen:
+                    self.flush_error = None
+                    self._start_flush()
+                    while self._flushing:
+                        self._changed.wait()
+                    if self.flush_error is not None:
+                        raise self.flush_error
+            finally:
+                self._flushes_awaited -= 1
+
+    def stop(self, error: WeirError) -> None:
+        """Take no more rows. If the shard is somebody else's, let go of those there are."""
+        with self._changed:
+            self.stopped = self.stopped or error
+            if isinstance(error, FencedError) and not self._flushing:
+                self._drop()
+            self._changed.notify_all()
+
+    def let_go(self) -> None:
+        """Wait for a flush that runs, then drop the rows; they are in the WAL."""
+        with self._changed:
+            while self._flushing:
+                self._changed.wait()
+            self._drop()
+        self._unflushed.remove(self)
+
+    # What the count of unflushed bytes asks of a shard (weir.shard.backpressure.WithMemTables).
+
+    @property
+    def active_bytes(self) -> int:
+        """Bytes that the active MemTable takes in memory."""
+        return self._active.held_bytes
+
+    def flush_early(self) -> None:
+        """Flush the active MemTable in the background, unless as many as may wait already do."""
+        with self._changed:
+            if (
+                self.stopped is None
+                and self._active.num_rows
+                and len(self._frozen) < self._options.max_frozen_memtables
+            ):
+                self._freeze()
+                self._start_flush()
+
+    def retry_flush(self) -> None:
+        """Start a flush that failed anew, if it is time."""
+        with self._changed:
+            if time.monotonic() >= self._retry_flush_at and self.stopped is None:
+                self._start_flush()
+
+    def _urgency(self) -> float:
+        """How urgent a flush is that runs: whether anybody waits for it, or soon will."""
+        if (
+            self.stopped is not None
+            or self._flushes_awaited
+            or len(self._frozen) >= self._options.max_frozen_memtables
+        ):
+            return 1.0
+        return self._unflushed.urgency
+
+    # What follows runs with `self._changed` held, but for `_flush_frozen`, which the flusher runs.
+
+    def _freeze(self) -> None:
+        frozen = self._active
+        self._frozen.append(frozen)
+        self._unflushed.frozen(frozen.held_bytes)
+        self._active = MemTable(frozen.generation + 1, frozen.schema, last_position=frozen.last_position)
+
+    def _start_flush(self) -> None:
+        if self._flushing or not self._frozen:
+            return
+        self._flushing = True
+        self._flusher.submit(self._flush_frozen)
+
+    def _flush_frozen(self) -> None:
+        error: BaseException | None = None
+        try:
+            while True:
+                with self._changed:
+                    if not self._frozen:
+                        break
+                    memtable = self._frozen[0]
+                self._lease.check()
+                published = flush_memtable(
+                    self._store,
+                    self._claim,
+                    memtable,
+                    self._key_columns,
+                    indexes=self._indexes,
+                    urgency=self._urgency,
+                )
+                with self._changed:
+                    self._frozen.popleft()
+                    self._changed.notify_all()
+                # Readers look in the generation from now on.
+                self._wal.forget(range(memtable.first_position, memtable.last_position + 1))
+                self._unflushed.flushed(memtable.held_bytes)
+                if self._backlog is not None:
+                    self._backlog.listed(published)
+                large = memtable.held_bytes >= _GIVE_BACK_FROM_BYTES
+                del memtable
+                if large:
+                    # What is freed here would otherwise stay with the allocator of this thread.
+                    pa.default_memory_pool().release_unused()
+        except BaseException as failure:
+            # Whatever it was: who waits must hear of it, or would start the same flush again at once.
+            error = failure
+            _log.warning("shard.flush_failed", shard=str(self._claim.manifest.shard_id), error=str(failure))
+        finally:
+            with self._changed:
+                self._flushing = False
+                self.flush_error = error
+                self._retry_flush_at = time.monotonic() + _FLUSH_RETRY_SECONDS
+                if isinstance(error, FencedError):
+                    self.stopped = self.stopped or error
+                if isinstance(self.stopped, FencedError):
+                    self._drop()
+                self._changed.notify_all()
+            if isinstance(error, FencedError):
+                self._on_fenced()
+
+    def _drop(self) -> None:
+        """Let go of the rows: they are in the WAL, for the next writer to replay."""
+        for memtable in self._frozen:
+            self._unflushed.flushed(memtable.held_bytes)
+        self._frozen.clear()
+        self._unflushed.dropped(self._active.held_bytes)
+        self._active = MemTable(self._active.generation, self._active.schema, self._active.last_position)

@@ -1,0 +1,184 @@
+"""Rounds in which real processes work on one table on local disk, and are killed at any moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import weir
+from tests.faults.actors import KEYS, SCHEMA, found_rows, run
+from tests.faults.journal import read_journal
+from tests.faults.model import Change, Model, Observation, Write
+from weir.cache import process_cache
+
+__all__ = ["CAST", "Killing"]
+
+CAST = ("writer", "writer", "writer", "merger", "merger", "collector", "reader")
+_LONGEST_LIFE = 1.2
+_LONGEST_PAUSE = 0.3
+_PAUSES = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """What is left of a process that has died."""
+
+    role: str
+    journal: Path
+    died_at: float
+    was_killed: bool
+
+
+@dataclass
+class Killing:
+    """A table, and the rounds that have been played on it.
+
+    Parameters
+    ----------
+    directory : Path
+        An empty directory, for the table and the journals.
+    seed : int
+        Chooses what the processes do and how long they live. What the operating system makes of it
+        differs from run to run.
+    """
+
+    directory: Path
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._dice = random.Random(self.seed)
+        self._model = Model()
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["tests.faults.actors"])
+        self._table = weir.create(
+            self.directory / "table",
+            SCHEMA,
+            primary_key=["group", "number"],
+            shard_by=weir.identity("group"),
+            fsync=False,
+        )
+        self._feed = self._table.changes(consumer="model", batch_rows=1)
+        self._feed.commit()
+
+    def play(self) -> None:
+        """Play one round: everybody lives twice or for long; then the table meets the model."""
+        seeds = [self._dice.randrange(2**32) for _ in CAST]
+        with ThreadPoolExecutor(len(CAST)) as pool:
+            lives = list(chain.from_iterable(pool.map(self._live, CAST, seeds)))
+        self.counts["rounds"] += 1
+        self.counts["processes"] += len(lives)
+        self._check(lives)
+
+    def _live(self, role: str, seed: int) -> list[_Life]:
+        dice = random.Random(seed)
+        # A collection is one long piece of work: it gets one long life.
+        longest, lives = (3 * _LONGEST_LIFE, 1) if role == "collector" else (_LONGEST_LIFE, 2)
+        return [self._live_once(role, dice, longest) for _ in range(lives)]
+
+    def _live_once(self, role: str, dice: random.Random, longest: float) -> _Life:
+        """Start a process, let it work, sometimes let it stand still for a while, and kill it."""
+        journal = self.directory / f"{self.counts['rounds']}-{role}-{dice.randrange(2**32)}.journal"
+        arguments = (role, dice.randrange(2**32), str(self.directory / "table"), journal)
+        process = self._context.Process(target=run, args=arguments, daemon=True)
+        process.start()
+        assert process.pid is not None
+        process.join(dice.uniform(0.05, longest))
+        if dice.random() < _PAUSES and process.exitcode is None:
+            os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(dice.uniform(0.05, _LONGEST_PAUSE))
+            os.kill(process.pid, signal.SIGCONT)
+            process.join(dice.uniform(0.0, _LONGEST_LIFE / 2))
+        process.kill()
+        process.join()
+        was_killed = process.exitcode == -signal.SIGKILL
+        process.close()
+        return _Life(role, journal, time.monotonic(), was_killed)
+
+    def _check(self, lives: list[_Life]) -> None:
+        writes: list[Write] = []
+        seen: list[Observation] = []
+        for life in lives:
+            self.counts[f"{life.role}s killed"] += life.was_killed
+            told = list(read_journal(life.journal))
+            for one in told:
+                self.counts[_counted(one)] += 1
+                self.counts["objects collected"] += one.get("objects", 0)
+                self.counts["generations merged"] += one.get("generations", 0)
+                assert one["event"] != "unexpected", f"{life.role}: {one['text']}"
+            writes += _writes(told, life.died_at)
+            seen += _observations(told)
+        process_cache().clear()
+        table = weir.open(self.directory / "table", fsync=False)
+        self._model.follow(writes, self._changes(table))
+        for observation in seen:
+            self._model.check(observation)
+        keys = [{"group": group, "number": number} for group, number in sorted(KEYS)]
+        rows = self._model.rows
+        assert found_rows(table.scan().to_table()) == rows, "the scan is not what the log says"
+        assert found_rows(table.get(keys)) == rows, "the lookups are not what the log says"
+        assert table.scan().count() == len(rows), "the count is not what the log says"
+        self.counts["writes in doubt that had landed"] = self._model.landed_in_doubt
+        for life in lives:
+            life.journal.unlink(missing_ok=True)
+
+    def _changes(self, table: weir.Table) -> list[Change]:
+        changes = []
+        feed = table.changes(consumer="model")
+        for batch in feed:
+            for row in batch.rows.to_pylist():
+                key = (row["group"], row["number"])
+                value = row["value"] if row["_op"] == "upsert" else None
+                changes.append(Change(row["group"], row["_position"], row["_epoch"], key, value))
+        feed.commit()
+        return changes
+
+
+def _counted(one: dict[str, Any]) -> str:
+    if one["event"] in ("gave up", "refused"):
+        return f"{one['event']}: {one['error']}"
+    return str(one["event"])
+
+
+def _writes(told: list[dict[str, Any]], died_at: float) -> list[Write]:
+    answers = {one["name"]: one for one in told if one["event"] in ("acknowledged", "refused")}
+    writes = []
+    for one in told:
+        if one["event"] != "sends":
+            continue
+        answer = answers.get(one["name"])
+        writes.append(
+            Write(
+                name=one["name"],
+                writer=one["writer"],
+                keys=frozenset((group, number) for group, number in one["keys"]),
+                is_delete=one["delete"],
+                began=one["at"],
+                ended=died_at if answer is None else answer["at"],
+                position=None if answer is None else answer.get("position"),
+                is_refused=answer is not None and answer["event"] == "refused",
+            )
+        )
+    return writes
+
+
+def _observations(told: list[dict[str, Any]]) -> list[Observation]:
+    return [
+        Observation(
+            began=one["began"],
+            ended=one["at"],
+            asked=frozenset((group, number) for group, number in one["asked"]),
+            found={(group, number): value for group, number, value in one["rows"]},
+        )
+        for one in told
+        if one["event"] == "saw"
+    ]

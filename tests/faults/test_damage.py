@@ -1,0 +1,182 @@
+"""Files of every kind, cut short and with bits turned over: loud, with the path, and never wrong (I11).
+
+What Weir writes itself has a checksum, and is never taken for something else. Lance's files have none:
+one that is cut short is noticed; a bit that turned over may be, and if it is not, a value may be wrong
+(docs/reliability.md, "Not promised"). Even then nothing else than an error of Weir's comes out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.cache import process_cache
+from weir.errors import CorruptionError, WeirError
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+FLIPS = 6
+
+
+class Whole:
+    """A table with something of every kind in it, and the rows that it holds."""
+
+    def __init__(self, directory: Path) -> None:
+        self.uri = directory / "table"
+        table = weir.create(self.uri, SCHEMA, primary_key="id", fsync=False)
+        self.rows: dict[int, str] = {}
+        with table.writer() as writer:
+            self._upsert(writer, range(50), "base")
+        table.merge()
+        table.changes(consumer="somebody").commit()
+        table.snapshot()
+        with table.writer(flush_on_close=False) as writer:
+            self._upsert(writer, range(40, 80), "generation")
+            writer.flush()
+            self._upsert(writer, range(70, 100), "log")
+        table.collect_garbage()
+
+    def _upsert(self, writer: weir.writer.TableWriter, keys: range, text: str) -> None:
+        rows = {key: f"{text} {key}" for key in keys}
+        writer.upsert([{"id": key, "name": name} for key, name in rows.items()])
+        self.rows |= rows
+
+    def newest(self, pattern: str) -> Path:
+        found = [path for path in self.uri.glob(pattern) if path.is_file()]
+        assert found, pattern
+        return max(found, key=lambda path: path.stat().st_mtime_ns)
+
+    def read(self, how: Callable[[weir.Table], pa.Table]) -> dict[int, str]:
+        process_cache().clear()
+        found = how(weir.open(self.uri, fsync=False))
+        return dict(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
+
+    def check(self) -> None:
+        for how in READS:
+            assert self.read(how) == self.rows
+
+
+READS: tuple[Callable[[weir.Table], pa.Table], ...] = (
+    lambda table: table.scan().to_table(),
+    lambda table: table.get(list(range(120))),
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    made = Whole(tmp_path_factory.mktemp("damage"))
+    made.check()
+    return made
+
+
+@contextmanager
+def replaced(path: Path, content: bytes) -> Iterator[None]:
+    """Put other bytes into a file for the length of a block."""
+    original = path.read_bytes()
+    path.write_bytes(content)
+    try:
+        yield
+    finally:
+        path.write_bytes(original)
+
+
+def cut(path: Path) -> Iterator[bytes]:
+    original = path.read_bytes()
+    # JSON ends with a newline that carries nothing.
+    for length in (0, len(original) // 2, len(original) - 2):
+        yield original[:length]
+
+
+def flipped(path: Path) -> Iterator[bytes]:
+    original = path.read_bytes()
+    dice = random.Random(str(len(original)))
+    for at in dice.sample(range(len(original)), min(FLIPS, len(original))):
+        damaged = bytearray(original)
+        damaged[at] ^= 1 << dice.randrange(8)
+        yield bytes(damaged)
+
+
+@pytest.mark.parametrize("pattern", ["_mem_wal/*/wal/*.arrow", "_mem_wal/*/manifest/*.binpb"])
+def test_what_every_read_needs(whole: Whole, pattern: str) -> None:
+    path = whole.newest(pattern)
+    for content in (*cut(path), *flipped(path)):
+        with replaced(path, content):
+            for how in READS:
+                with pytest.raises(CorruptionError) as caught:
+                    whole.read(how)
+                assert str(path) in str(caught.value)
+    whole.check()
+
+
+def claim(table: weir.Table) -> None:
+    with table.writer() as writer:
+        writer.upsert([{"id": 0, "name": "not to be"}])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "work"),
+    [
+        ("_mem_wal/*/lease.json", claim),
+        ("_weir/garbage/marks.json", lambda table: table.collect_garbage(timedelta(0))),
+        ("_weir/snapshots/*.json", lambda table: table.collect_garbage(timedelta(0))),
+        ("_weir/consumers/somebody.json", lambda table: table.collect_garbage(timedelta(0))),
+        ("_weir/consumers/somebody.json", lambda table: table.changes(consumer="somebody")),
+    ],
+    ids=["lease", "marks", "pin", "consumer at collection", "consumer at reading"],
+)
+def test_what_only_some_need(whole: Whole, pattern: str, work: Callable[[weir.Table], object]) -> None:
+    path = whole.newest(pattern)
+    for content in (*cut(path), *flipped(path)):
+        with replaced(path, content):
+            with pytest.raises(CorruptionError) as caught:
+                work(weir.open(whole.uri, fsync=False))
+            assert str(path) in str(caught.value)
+            whole.check()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["_mem_wal/*/manifest/version_hint.json", "_versions/latest_version_hint.json"]
+)
+def test_what_only_saves_time(whole: Whole, pattern: str) -> None:
+    path = whole.newest(pattern)
+    for content in (*cut(path), *flipped(path), b'{"version":1}', b'{"version":999}', b'{"version":-1}'):
+        with replaced(path, content):
+            whole.check()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "data/*.lance",
+        "_indices/*/page_data.lance",
+        "_indices/*/page_lookup.lance",
+        "_versions/*.manifest",
+        "_mem_wal/*/*_gen_2/data/*.lance",
+        "_mem_wal/*/*_gen_2/_versions/*.manifest",
+        "_mem_wal/*/*_gen_2/bloom_filter.bin",
+    ],
+)
+def test_files_of_lance(whole: Whole, pattern: str) -> None:
+    path = whole.newest(pattern)
+    for content in cut(path):
+        with replaced(path, content):
+            for how in READS:
+                try:
+                    assert whole.read(how) == whole.rows
+                except CorruptionError as error:
+                    assert error.where is not None
+                    assert error.where.startswith(str(whole.uri))
+    for content in flipped(path):
+        with replaced(path, content):
+            for how in READS:
+                try:
+                    whole.read(how)
+                except WeirError as error:
+                    assert isinstance(error, CorruptionError), error
+    whole.check()

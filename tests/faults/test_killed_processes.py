@@ -1,0 +1,23 @@
+"""A few rounds of ``make faults``: many processes on one table, killed at any moment and started again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.faults.killing import Killing
+
+ROUNDS = 6
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL and SIGSTOP")
+def test_no_promise_is_broken_by_death(tmp_path: Path) -> None:
+    killing = Killing(tmp_path, seed=7)
+    for _ in range(ROUNDS):
+        killing.play()
+    counts = killing.counts
+    # Nothing of what is to be shown went without happening.
+    for event in ("acknowledged", "saw", "merged", "collected", "writers killed", "mergers killed"):
+        assert counts[event] > 0, counts

@@ -1,0 +1,182 @@
+"""SQL over the merged view, against the same query over a copy of the rows in memory."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from datafusion import SessionConfig, SessionContext
+
+import weir
+from weir.errors import OptionError, QueryError
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("carrier", pa.string()),
+        ("delay", pa.float64()),
+        ("Odd name", pa.int32()),
+        ("tags", pa.list_(pa.string())),
+        ("vector", pa.list_(pa.float32(), 2)),
+        ("place", pa.struct([("x", pa.int32())])),
+    ]
+)
+
+
+def row(number: int, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "id": number,
+        "carrier": ["AA", "B'x", None, "t.id"][number % 4],
+        "delay": [1.5, None, -3.0, math.nan, 60.0][number % 5],
+        "Odd name": number % 3,
+        "tags": ["a", "b"][: number % 3],
+        "vector": [float(number), 0.0],
+        "place": {"x": number},
+    }
+    return values | changes
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> weir.Table:
+    """Return a table with rows in the base, in a generation and in the log, some newer than others."""
+    uri = tmp_path_factory.mktemp("sql") / "table"
+    table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
+    with table.writer() as writer:
+        writer.upsert([row(number) for number in range(60)])
+    table.merge()
+    with table.writer() as writer:
+        writer.upsert([row(number, delay=100.0) for number in range(10, 20)])
+        writer.delete(list(range(5)))
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([row(number, carrier="ZZ") for number in range(58, 70)])
+        writer.delete([11])
+    return table
+
+
+def expected_rows() -> pa.Table:
+    rows = {number: row(number) for number in range(60)}
+    rows |= {number: row(number, delay=100.0) for number in range(10, 20)}
+    rows |= {number: row(number, carrier="ZZ") for number in range(58, 70)}
+    for number in (*range(5), 11):
+        del rows[number]
+    return pa.Table.from_pylist(list(rows.values()), schema=SCHEMA)
+
+
+def in_memory(query: str) -> pa.Table:
+    context = SessionContext(SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false"))
+    context.register_record_batches("t", [expected_rows().to_batches()])
+    return context.sql(query).to_arrow_table()
+
+
+def texts(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+QUERIES = [
+    "SELECT * FROM t",
+    "SELECT carrier, avg(delay), COUNT(*) FROM t WHERE delay > 60 AND carrier IN ('AA', 'B''x') GROUP BY 1",
+    "SELECT count(*) FROM t",
+    "SELECT count(*) FROM t WHERE carrier = 'ZZ'",
+    "SELECT count(delay), max(id) FROM t WHERE carrier IS NULL OR delay < 0",
+    "SELECT a.id, b.delay FROM t a JOIN t b ON a.id = b.id + 1 WHERE a.delay > 3 AND b.\"Odd name\" = 1",
+    "WITH x AS (SELECT *, carrier || 'x' AS y FROM t WHERE id BETWEEN 3 AND 30) SELECT id FROM x",
+    "SELECT id, delay FROM t ORDER BY delay DESC, id LIMIT 10",
+    "SELECT id FROM t WHERE carrier = 't.id' AND delay = 'NaN'",
+    "SELECT id FROM t WHERE carrier = ' WHERE t.id' OR id = 7",
+    "SELECT \"Odd name\", sum(id) FROM t WHERE \"Odd name\" <> 1 GROUP BY 1",
+    "SELECT id, tags[1], place['x'] FROM t WHERE place['x'] > 60",
+    "SELECT id FROM t WHERE array_has(tags, 'b')",
+    "SELECT id, vector FROM t WHERE id = 61",
+    "SELECT id FROM t WHERE id IN (SELECT id FROM t WHERE delay = 100) AND carrier = 'AA'",
+    "SELECT id, row_number() OVER (PARTITION BY carrier ORDER BY id) FROM t WHERE id > 50",
+    "SELECT id FROM t WHERE id > 60 UNION ALL SELECT id FROM t WHERE id < 8",
+    "SELECT id FROM t WHERE id = 1 AND id = 2",
+    "SELECT 1",
+    "SELECT id FROM t WHERE delay > 2 AND NOT (carrier LIKE 'A%')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_as_over_the_rows_in_memory(table: weir.Table, query: str) -> None:
+    found = table.sql(query).to_table()
+    wanted = in_memory(query)
+    assert texts(found) == texts(wanted)
+    assert found.schema.names == wanted.schema.names
+    assert found.schema.types == wanted.schema.types
+
+
+@pytest.mark.parametrize(
+    ("query", "columns", "condition", "limit"),
+    [
+        ("SELECT carrier FROM t WHERE delay > 60", ("carrier", "delay"), "(`delay` > 60.0)", None),
+        ("SELECT count(*) FROM t", (), None, None),
+        ("SELECT id FROM t LIMIT 3", ("id",), None, 3),
+        ("SELECT id FROM t WHERE id > 3 LIMIT 3 OFFSET 2", ("id",), "(`id` > 3)", 5),
+        ("SELECT id FROM t ORDER BY id LIMIT 3", ("id",), None, None),
+        ('SELECT id FROM t WHERE "Odd name" = 1', ("id", "Odd name"), "(`Odd name` = 1)", None),
+        (
+            "SELECT id FROM t WHERE id > 60 UNION ALL SELECT id FROM t WHERE id < 8",
+            ("id",),
+            "((`id` > 60)) OR ((`id` < 8))",
+            None,
+        ),
+        ("SELECT id FROM t WHERE id > 60 UNION ALL SELECT id FROM t", ("id",), None, None),
+    ],
+)
+def test_only_what_is_needed_is_read(
+    table: weir.Table, query: str, columns: tuple[str, ...], condition: str | None, limit: int | None
+) -> None:
+    needed = table.sql(query).needed
+    assert (needed.columns, needed.filter, needed.limit) == (columns, condition, limit)
+
+
+def test_explain_shows_the_scan(table: weir.Table) -> None:
+    text = table.sql("SELECT carrier FROM t WHERE id > 3").explain()
+    assert text.startswith("reads id, carrier\nscan of ")
+    assert "where (`id` > 3) by BTree(id)" in text
+    assert table.sql("SELECT count(*) FROM t").explain().startswith("reads no columns, but how many rows")
+
+
+def test_another_name_and_a_token(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([row(1)])
+        token = table.snapshot()
+        writer.upsert([row(2)])
+    query = "SELECT count(*) AS n FROM flights"
+    assert table.sql(query, name="flights").to_table().to_pylist() == [{"n": 2}]
+    assert table.sql(query, name="flights", at=token).to_pandas()["n"].tolist() == [1]
+    assert list(table.sql("SELECT id FROM t WHERE id > 5").to_batches()) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELEC id FROM t",
+        "SELECT nothing FROM t",
+        "SELECT ID FROM t",
+        "SELECT id FROM another",
+        "DROP TABLE t",
+        "INSERT INTO t VALUES (1)",
+        "CREATE TABLE x AS SELECT * FROM t",
+        "SET datafusion.execution.batch_size = 1",
+        "",
+    ],
+)
+def test_what_is_no_query(table: weir.Table, query: str) -> None:
+    with pytest.raises(QueryError, match="cannot be run") as caught:
+        table.sql(query)
+    assert caught.value.hint is not None
+
+
+def test_an_error_while_it_runs(table: weir.Table) -> None:
+    with pytest.raises(QueryError, match="cannot be run"):
+        table.sql("SELECT CAST(carrier AS INT) FROM t").to_table()
+
+
+def test_options_are_those_of_a_scan(table: weir.Table) -> None:
+    with pytest.raises(OptionError):
+        table.sql("SELECT id FROM t", consistency="eventually").to_table()
