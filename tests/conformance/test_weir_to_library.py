@@ -139,3 +139,28 @@ def test_the_library_searches_vectors_of_a_weir_table(tmp_path: Path) -> None:
         assert as_distances(library.search(place, "vector", query, 5)) == nearest(
             table.scan().to_table(), query, 5
         )
+
+
+def test_the_library_searches_the_index_of_a_large_generation(tmp_path: Path) -> None:
+    """A generation with rows enough has the base table's index, and the library finds its rows by it."""
+    random = np.random.default_rng(5)
+
+    def drawn(ids: range) -> pa.Table:
+        flat = pa.array(random.normal(size=4 * len(ids)).astype(np.float32))
+        return pa.table(
+            [pa.array(ids, pa.int32()), pa.FixedSizeListArray.from_arrays(flat, 4)], schema=VECTOR_SCHEMA
+        )
+
+    place = tmp_path / "t"
+    table = weir.create(place, VECTOR_SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert(drawn(range(1_000)))
+    table.merge()
+    table.create_index("vector", "IVF_FLAT", num_partitions=1)
+    with table.writer() as writer:
+        writer.upsert(drawn(range(900, 9_900)))
+        writer.delete([1, 2, 3])
+    everything = table.scan().to_table()
+    assert everything.num_rows == 9_897
+    for query in random.normal(size=(5, 4)).astype(np.float32).tolist():
+        assert as_distances(library.search(place, "vector", query, 5)) == nearest(everything, query, 5)
