@@ -28,6 +28,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex
 from weir.indexing.kinds import IndexKind, as_kind
 from weir.indexing.policy import IndexPolicy
+from weir.logs import get_logger
 from weir.read.as_of import TokenReader
 from weir.read.change_range import ChangeSource
 from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
@@ -67,6 +68,7 @@ from weir.storage.open import open_store
 from weir.throttle import background
 from weir.writer import SharedByShards, TableWriter
 
+_log = get_logger(__name__)
 _MAX_LIMIT = 2**63 - 1
 _SAMPLE_ROWS = 4096
 
@@ -104,7 +106,8 @@ def create(
         The column, or columns, that identify a row.
     shard_by : ShardBy or sequence of ShardBy, optional
         How rows are split into shards, for example ``weir.bucket("id", 8)``. Each shard has one
-        writer at a time. Default: one shard.
+        writer at a time. Default: one shard. A rule by which the released Lance library cannot route
+        rows is warned of in the log, and in :attr:`TableStatus.library_note` from then on.
     storage_options : mapping of str to str, optional
         Credentials and the like, spelled as Lance spells them.
     fsync : bool
@@ -135,7 +138,7 @@ def create(
         shard_by = unsharded()
     fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
     spec = build_spec(fields, schema, key, field_ids(table_schema(schema, key)))
-    return Table(store, create_base_table(store, schema, key, shard_specs=(spec,)))
+    return _made(Table(store, create_base_table(store, schema, key, shard_specs=(spec,))))
 
 
 def open(
@@ -212,7 +215,15 @@ def adopt(
         shard_by = unsharded()
     fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
     spec = build_spec(fields, dataset.schema, named, all_field_ids(dataset.lance_schema))
-    return Table(store, adopt_base_table(store, key, shard_specs=(spec,)))
+    return _made(Table(store, adopt_base_table(store, key, shard_specs=(spec,))))
+
+
+def _made(table: Table) -> Table:
+    """Say whether the released library can write a new table too; afterwards its status does."""
+    note = library_note(table._sharding.spec)
+    if note:
+        _log.warning("table.library_cannot_route", where=table.uri, sharded_by=table.sharded_by, reason=note)
+    return table
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from weir.base.publish import publish_details
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, InputError, ObjectNotFoundError, TableNotFoundError
 from weir.format.index_details import IndexDetails
+from weir.format.unknown_fields import carry_over, has_unknown_fields
 
-__all__ = ["update_details", "wait_for_turn"]
+__all__ = ["restore_unknown_fields", "update_details", "wait_for_turn"]
 
 _MAX_ATTEMPTS = 64
 _FIRST_WAIT_SECONDS = 0.002
@@ -84,6 +85,24 @@ def update_details(
         where=base.uri,
         hint="Run fewer services on the table at once",
     )
+
+
+def restore_unknown_fields(base: BaseTable, before: IndexDetails) -> BaseTable:
+    """Write back the fields of a newer writer that commits of the library have dropped.
+
+    The library keeps only what it knows whenever it records merge progress. Nothing is committed if
+    there was nothing else.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    before : IndexDetails
+        What was stored before those commits.
+    """
+    if not has_unknown_fields(before):
+        return base
+    return update_details(base, lambda details: carry_over(details, before))
 
 
 def wait_for_turn(attempt: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from uuid import UUID
 
+from weir.base.details_commit import restore_unknown_fields
 from weir.base.key_index import extend_key_index
 from weir.base.merge import MergeResult, merge_run
 from weir.base.merge_plan import MergeTask, plan_merge
@@ -122,7 +123,8 @@ def merge_generations(
             on_progress(done, len(merges))
     after = base.latest()
     if applied or is_left_behind(after):
-        after = publish_shards(extend_key_index(after), manifests, field_types(after.details.shard_specs))
+        after = restore_unknown_fields(extend_key_index(after), base.details)
+        after = publish_shards(after, manifests, field_types(after.details.shard_specs))
     report = MergeReport(
         shards=shards,
         generations=sum(len(result.generations) for result in applied),

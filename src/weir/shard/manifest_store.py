@@ -12,7 +12,6 @@ process that sleeps for long could take an old manifest for the newest, or publi
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
@@ -73,10 +72,10 @@ def read_manifest_version(store: ObjectStore, shard_id: UUID, version: int) -> S
 
 def _read_hint(store: ObjectStore, shard_id: UUID) -> int:
     try:
-        data = store.get(layout.version_hint_path(shard_id))
+        hint = version_hint.decode(store.get(layout.version_hint_path(shard_id)))
     except ObjectNotFoundError:
         return 1
-    return version_hint.decode(data) or 1
+    return 1 if hint is None else hint
 
 
 def read_latest_manifest(
@@ -166,7 +165,7 @@ def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifes
     if not _is_in_line(store, stamped):
         return None
     try:
-        hint = json.dumps({"version": manifest.version}).encode()
+        hint = version_hint.encode(manifest.version)
         store.put(layout.version_hint_path(manifest.shard_id), hint)
     except WeirError as error:
         # Spec: failure is acceptable, readers probe onwards from any older hint.
