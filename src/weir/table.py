@@ -725,7 +725,7 @@ class Table:
         >>> _ = table.merge()
         >>> for item in table.collect_garbage(dry_run=True).items:
         ...     print(item.objects, item.kind, "-", item.reason)
-        7 generation - merged, and no manifest lists it
+        8 generation - merged, and no manifest lists it
         3 log entries - covered by generations that are merged, up to position 4
         >>> marked = table.collect_garbage(timedelta(0))
         >>> table.collect_garbage(timedelta(0)).deleted_objects >= marked.waiting_objects
@@ -844,7 +844,7 @@ class Table:
         >>> table.create_index("carrier", "BITMAP").name
         'carrier_idx'
         >>> [index.name for index in table.indexes()]
-        ['carrier_idx']
+        ['carrier_idx', 'id_idx']
         """
         base = self._base.latest()
         if kind is None:

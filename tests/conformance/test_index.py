@@ -13,7 +13,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 from tests.conformance import library
 
 import weir
-from weir.base.published import decode_published
+from weir.base.published import decode_snapshot
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import CorruptionError
@@ -47,7 +47,7 @@ def test_an_empty_snapshot_is_read() -> None:
         path = Path(directory) / "empty.lance"
         with LanceFileWriter(str(path), schema) as writer:
             writer.write_batch(pa.Table.from_batches([], schema))
-        assert decode_published(path.read_bytes(), "here") == ()
+        assert decode_snapshot(path.read_bytes(), "here") == ()
 
 
 def test_a_manifest_of_another_version_or_shard_is_corruption(table: weir.Table, tmp_path: Path) -> None:
