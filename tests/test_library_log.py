@@ -24,7 +24,11 @@ table.merge()
 def said(**environment: str) -> str:
     inherited = {name: value for name, value in os.environ.items() if name != "LANCE_LOG"}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=inherited | environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SCRIPT],
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stderr
 

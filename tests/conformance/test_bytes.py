@@ -145,7 +145,10 @@ def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Writte
     assert one == other
     assert left.maintained_indexes == right.maintained_indexes
     assert left.maintain_all_indexes == right.maintain_all_indexes
-    assert set(left.writer_config_defaults) - set(right.writer_config_defaults) == {"weir.table_id"}
+    assert set(left.writer_config_defaults) - set(right.writer_config_defaults) == {
+        "weir.shard_snapshot",
+        "weir.table_id",
+    }
 
 
 KEY_COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
