@@ -13,6 +13,8 @@ PROTO := $(wildcard src/weir/format/proto/*.proto)
 WORKERS ?= 2
 # Histories that `make simulate` runs.
 SEEDS ?= 2000
+# Values of each type that `make conformance` draws.
+VALUES ?= 2000000
 # Rounds of killing that `make faults` plays.
 ROUNDS ?= 200
 
@@ -55,6 +57,10 @@ test: lint types contracts ## Run every check: lint, types, import contracts, do
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one
 	@$(PY) -m tests.simulation --workers $(WORKERS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+.PHONY: conformance
+conformance: setup ## Compare shard values with the library's over VALUES values of every type
+	@CONFORMANCE_VALUES=$(VALUES) $(PY) -m pytest -n $(WORKERS) tests/conformance/test_sharding.py $(ARGS)
 
 .PHONY: faults
 faults: setup ## Kill writers, mergers, collectors and readers for ROUNDS rounds, and check every row

@@ -29,6 +29,7 @@ from weir.read.snapshot import Consistency
 from weir.services.garbage_report import GarbageItem, GarbageReport, KeptItem
 from weir.services.merge import MergeReport
 from weir.services.status import ShardReport, TableStatus
+from weir.services.verify import Finding, VerifyReport
 from weir.writer import TableWriter, WriteReceipt
 
 __all__ = ["SECTIONS", "with_sections"]
@@ -183,7 +184,17 @@ def _functions() -> str:
 
 
 def _results() -> str:
-    kinds = (WriteReceipt, MergeReport, TableStatus, ShardReport, GarbageReport, GarbageItem, KeptItem)
+    kinds = (
+        WriteReceipt,
+        MergeReport,
+        TableStatus,
+        ShardReport,
+        GarbageReport,
+        GarbageItem,
+        KeptItem,
+        VerifyReport,
+        Finding,
+    )
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
 

@@ -6,6 +6,7 @@ the table by jobs that run beside the writers. See :func:`weir.create` for an ex
 
 from __future__ import annotations
 
+import weir.library_log  # noqa: F401  # before the library is imported
 from weir import errors
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition

@@ -152,17 +152,20 @@ class ShardCatalog:
     def _rows(self, manifest: ShardManifest) -> Iterable[Rows]:
         """Yield the columns that decide the shard, of what is in the WAL tail and in generations."""
         columns = sorted(self._router.source_columns)
+        # A tombstone has its key and nothing else.
+        tombstones_tell = set(columns) <= set(self._base.primary_key)
         wal = Wal(self._store, manifest.shard_id, namespace=self._base.identity)
         for item in wal.read_tail(manifest):
             for batch in item.entry.batches:
-                deciding = batch if set(columns) <= set(self._base.primary_key) else _upserts(batch)
+                deciding = batch if tombstones_tell else _upserts(batch)
                 if deciding.num_rows:
                     yield deciding.select(columns)
         options = library_options(self._store)
         for flushed in manifest.flushed_generations:
             uri = f"{self._store.uri}/{layout.generation_path(manifest.shard_id, flushed.path)}"
             dataset = lance.dataset(uri, storage_options=options)
-            yield dataset.scanner(columns=columns, filter=f"NOT {TOMBSTONE}").to_table()
+            upserts = None if tombstones_tell else f"NOT {TOMBSTONE}"
+            yield dataset.scanner(columns=columns, filter=upserts).to_table()
 
 
 def _upserts(batch: Rows) -> Rows:

@@ -17,6 +17,7 @@ from weir.base.generation_indexes import generation_indexes
 from weir.base.index_changes import base_indexes, create_index, drop_index, free_index_name
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
 from weir.errors import CorruptionError, OptionError, UriError
 from weir.format.index_details import ShardSpec
@@ -27,6 +28,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex
 from weir.indexing.kinds import IndexKind, as_kind
 from weir.indexing.policy import IndexPolicy
+from weir.logs import get_logger
 from weir.read.as_of import TokenReader
 from weir.read.change_range import ChangeSource
 from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
@@ -53,6 +55,7 @@ from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
+from weir.services.verify import VerifyReport, verify_table
 from weir.shard.writer import ShardWriter
 from weir.shard_catalog import ShardCatalog
 from weir.sharding import pruning
@@ -65,6 +68,7 @@ from weir.storage.open import open_store
 from weir.throttle import background
 from weir.writer import SharedByShards, TableWriter
 
+_log = get_logger(__name__)
 _MAX_LIMIT = 2**63 - 1
 _SAMPLE_ROWS = 4096
 
@@ -102,7 +106,8 @@ def create(
         The column, or columns, that identify a row.
     shard_by : ShardBy or sequence of ShardBy, optional
         How rows are split into shards, for example ``weir.bucket("id", 8)``. Each shard has one
-        writer at a time. Default: one shard.
+        writer at a time. Default: one shard. A rule by which the released Lance library cannot route
+        rows is warned of in the log, and in :attr:`TableStatus.library_note` from then on.
     storage_options : mapping of str to str, optional
         Credentials and the like, spelled as Lance spells them.
     fsync : bool
@@ -133,7 +138,7 @@ def create(
         shard_by = unsharded()
     fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
     spec = build_spec(fields, schema, key, field_ids(table_schema(schema, key)))
-    return Table(store, create_base_table(store, schema, key, shard_specs=(spec,)))
+    return _made(Table(store, create_base_table(store, schema, key, shard_specs=(spec,))))
 
 
 def open(
@@ -210,7 +215,15 @@ def adopt(
         shard_by = unsharded()
     fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
     spec = build_spec(fields, dataset.schema, named, all_field_ids(dataset.lance_schema))
-    return Table(store, adopt_base_table(store, key, shard_specs=(spec,)))
+    return _made(Table(store, adopt_base_table(store, key, shard_specs=(spec,))))
+
+
+def _made(table: Table) -> Table:
+    """Say whether the released library can write a new table too; afterwards its status does."""
+    note = library_note(table._sharding.spec)
+    if note:
+        _log.warning("table.library_cannot_route", where=table.uri, sharded_by=table.sharded_by, reason=note)
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +289,17 @@ class Table:
             The fields of :class:`weir.config.WriterOptions`: ``takeover=True`` fences whoever holds
             the lease; ``lease_ttl`` says for how many seconds the shards of a writer that has
             vanished stay closed to others (default 300, and not at all if it was a process of this
-            machine); ``max_memtable_rows``, ``max_unflushed_bytes``, ``max_wal_delay``, ...
+            machine); ``max_memtable_rows``, ``max_unflushed_bytes``, ``max_wal_delay``, ... What the
+            library has recorded with the table for its own writers is the default of the same
+            options here.
 
         Raises
         ------
         OptionError
             If an option is unknown or out of range.
         """
-        checked = WriterOptions.from_keywords(**options)
+        recorded = recorded_options(self._base.details.writer_config_defaults, where=self.uri, given=options)
+        checked = WriterOptions.from_keywords(**{**recorded, **options})
         rows_schema = wal_schema(self.schema)
 
         def open_shard(values: ShardValues, shared: SharedByShards) -> ShardWriter:
@@ -709,7 +725,7 @@ class Table:
         >>> _ = table.merge()
         >>> for item in table.collect_garbage(dry_run=True).items:
         ...     print(item.objects, item.kind, "-", item.reason)
-        7 generation - merged, and no manifest lists it
+        8 generation - merged, and no manifest lists it
         3 log entries - covered by generations that are merged, up to position 4
         >>> marked = table.collect_garbage(timedelta(0))
         >>> table.collect_garbage(timedelta(0)).deleted_objects >= marked.waiting_objects
@@ -828,7 +844,7 @@ class Table:
         >>> table.create_index("carrier", "BITMAP").name
         'carrier_idx'
         >>> [index.name for index in table.indexes()]
-        ['carrier_idx']
+        ['carrier_idx', 'id_idx']
         """
         base = self._base.latest()
         if kind is None:
@@ -998,6 +1014,49 @@ class Table:
             compact=self.compact(runner=runner),
             indexes=self.catch_up_indexes(runner=runner),
             garbage=self.collect_garbage(horizon=horizon, runner=runner),
+        )
+
+    def verify(
+        self,
+        *,
+        base_rows: bool = True,
+        runner: Runner | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every invariant of the table that storage can show. Writes nothing.
+
+        It reads every shard manifest, log entry and generation, what tokens, consumers and garbage
+        collections have stored, and the base table. Safe to run beside everything else: what looks
+        wrong is looked at again, and reported only if it stays so.
+
+        Parameters
+        ----------
+        base_rows : bool
+            Whether to read the rows of the base table too, whose keys are held in memory for it.
+            Default True.
+        runner : Runner, optional
+            Executes the tasks. Default: threads of this process.
+        on_progress : callable, optional
+            Called with (tasks done, tasks in all), as far as these are known.
+
+        Returns
+        -------
+        VerifyReport
+            What is not as it should be; ``report.passed`` says whether there is no error.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+        >>> report = table.verify()
+        >>> report.passed, report.generations, report.entries
+        (True, 1, 2)
+        """
+        return verify_table(
+            self._base, runner or ThreadRunner(), base_rows=base_rows, on_progress=on_progress
         )
 
     def status(self) -> TableStatus:

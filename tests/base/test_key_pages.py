@@ -16,6 +16,7 @@ from weir.base.key_index import extend_key_index
 from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
 from weir.cache import process_cache
+from weir.errors import CorruptionError, StorageError
 from weir.storage.local import LocalStore
 
 ROWS = 10_000
@@ -119,3 +120,15 @@ def test_empty_table_and_composite_key(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64(), nullable=False)])
     store = LocalStore(tmp_path / "composite", fsync=False)
     assert key_pages(create_base_table(store, schema, ("a", "b"))) is None
+
+
+@pytest.mark.parametrize("name", ["page_data.lance", "page_lookup.lance"])
+def test_a_segment_that_is_cut_short_is_named(tmp_path: Path, name: str) -> None:
+    """Left to the library, which uses the same files, it could end the process."""
+    base = _made(tmp_path, pa.int64(), np.arange(ROWS))
+    (path,) = tmp_path.glob(f"_indices/*/{name}")
+    path.write_bytes(path.read_bytes()[:-20])
+    process_cache().clear()
+    with pytest.raises((CorruptionError, StorageError), match="key index") as caught:
+        key_pages(BaseTable.open(base.store))
+    assert "_indices" in str(caught.value.where)

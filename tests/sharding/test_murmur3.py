@@ -216,3 +216,12 @@ def test_other_types_are_refused(values: pa.Array) -> None:
     if values.null_count == 0:
         with pytest.raises(ShardingError, match="cannot be hashed"):
             murmur3(values)
+
+
+@pytest.mark.parametrize(
+    "bits", [(np.uint32, 0x7F800001, pa.float32()), (np.uint64, 0x7FF0000000000001, pa.float64())]
+)
+def test_a_signalling_nan_is_the_one_nan_and_no_warning(bits: tuple[Any, int, pa.DataType]) -> None:
+    unsigned, pattern, kind = bits
+    column = pa.array(np.array([pattern] * 20, unsigned)).view(kind)
+    assert murmur3(column).tolist() == murmur3(pa.array([float("nan")] * 20, kind)).tolist()

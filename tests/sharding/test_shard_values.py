@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from weir.errors import CorruptionError
-from weir.format import shard_manifest
+from weir.format import arrow_scalar, shard_manifest
 from weir.format.index_details import ShardFieldSpec, ShardSpec
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
-from weir.sharding.shard_values import ShardValue, ShardValues, encode_values, shard_id
+from weir.sharding.shard_values import ShardValue, ShardValues, shard_id
 from weir.sharding.type_names import type_name
 
 COLUMNS = [
@@ -51,7 +51,7 @@ def spec_of(*types: pa.DataType) -> ShardSpec:
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
 def test_values_of_every_type_are_read_back_from_a_manifest(column: pa.Array) -> None:
     for part in (column, column.slice(1)):
-        for scalar, data in zip(part, encode_values(part), strict=True):
+        for scalar, data in zip(part, arrow_scalar.encode(part), strict=True):
             values = ShardValues((ShardValue("f0", data, column.type),))
             manifest = ShardManifest(UUID(int=1), 1, shard_fields=values.to_manifest())
             stored = shard_manifest.decode(shard_manifest.encode(manifest), where="test")
@@ -77,7 +77,7 @@ def test_values_of_every_type_are_read_back_from_a_manifest(column: pa.Array) ->
     ids=["int32", "int16", "utf8", "boolean"],
 )
 def test_values_are_little_endian_arrow_scalars(column: pa.Array, data: bytes) -> None:
-    assert encode_values(column) == [data]
+    assert arrow_scalar.encode(column) == [data]
 
 
 @pytest.mark.parametrize(("transform", "parameters"), [("unsharded", {}), ("bucket", {"num_buckets": "1"})])

@@ -76,6 +76,11 @@ class DatasetVersion:
     details: IndexDetails = field(default_factory=IndexDetails)
     change: Change = field(default_factory=Change)
 
+    @property
+    def uuid(self) -> UUID:
+        """The id of the MemWAL index, as its entry in the manifest has it."""
+        return UUID(int=self.version)
+
 
 @dataclass(frozen=True, slots=True)
 class _LanceField:
@@ -569,7 +574,9 @@ def read_manifest(store: SimulatedStore, version: int) -> TableManifest:
     return TableManifest(version, FileWriter.library.kept(data))
 
 
-def publish_details(store: SimulatedStore, manifest: TableManifest, details: IndexDetails) -> int | None:
+def publish_details(
+    store: SimulatedStore, manifest: TableManifest, details: IndexDetails, index_id: object = None
+) -> int | None:
     """Stand in for :func:`weir.base.publish.publish_details`."""
     library = FileWriter.library
     following = replace(

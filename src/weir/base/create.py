@@ -34,6 +34,7 @@ from weir.format import layout
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.keys import PrimaryKey
 from weir.format.newest import key_codes, newest_rows
+from weir.format.unsliced import unsliced
 from weir.storage.interface import ObjectStore
 
 __all__ = ["adopt_base_table", "create_base_table"]
@@ -285,7 +286,7 @@ def _initial_rows(
 def _write_data(store: ObjectStore, rows: pa.Table, schema: pa.Schema) -> list[FragmentMetadata]:
     try:
         fragments: list[FragmentMetadata] = write_fragments(
-            rows, store.uri, schema=schema, mode="create", storage_options=library_options(store)
+            unsliced(rows), store.uri, schema=schema, mode="create", storage_options=library_options(store)
         )
     except LIBRARY_ERRORS as error:
         if classify(error) is LibraryFailure.EXISTS:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from uuid import UUID
 
 from weir.base.manifest import read_manifest
 from weir.base.publish import publish_details
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, InputError, ObjectNotFoundError, TableNotFoundError
 from weir.format.index_details import IndexDetails
+from weir.format.unknown_fields import carry_over, has_unknown_fields
 
-__all__ = ["update_details", "wait_for_turn"]
+__all__ = ["restore_unknown_fields", "update_details", "wait_for_turn"]
 
 _MAX_ATTEMPTS = 64
 _FIRST_WAIT_SECONDS = 0.002
@@ -20,7 +22,11 @@ _LONGEST_WAIT_SECONDS = 0.5
 
 
 def update_details(
-    base: BaseTable, change: Callable[[IndexDetails], IndexDetails], *, max_attempts: int = _MAX_ATTEMPTS
+    base: BaseTable,
+    change: Callable[[IndexDetails], IndexDetails],
+    *,
+    index_id: UUID | None = None,
+    max_attempts: int = _MAX_ATTEMPTS,
 ) -> BaseTable:
     """Apply ``change`` to the newest details of the MemWAL index and commit the result.
 
@@ -35,6 +41,9 @@ def update_details(
         Maps the newest details to what should follow them. It is called again after a lost race,
         and raises to give up: whatever it raises passes through. If it returns equal details,
         nothing is committed.
+    index_id : UUID, optional
+        The id the MemWAL index is to have, where a file under that id belongs to it. Default: a random
+        one.
     max_attempts : int, default 64
         Races to lose before giving up.
 
@@ -69,13 +78,31 @@ def update_details(
                 where=base.uri,
                 hint="To write to it through Weir, adopt it: weir.adopt",
             )
-        if publish_details(base.store, manifest, changed) is not None:
+        if publish_details(base.store, manifest, changed, index_id) is not None:
             return base.latest()
     raise ConflictError(
         f"the table changed during each of {max_attempts} attempts to update its MemWAL index",
         where=base.uri,
         hint="Run fewer services on the table at once",
     )
+
+
+def restore_unknown_fields(base: BaseTable, before: IndexDetails) -> BaseTable:
+    """Write back the fields of a newer writer that commits of the library have dropped.
+
+    The library keeps only what it knows whenever it records merge progress. Nothing is committed if
+    there was nothing else.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    before : IndexDetails
+        What was stored before those commits.
+    """
+    if not has_unknown_fields(before):
+        return base
+    return update_details(base, lambda details: carry_over(details, before))
 
 
 def wait_for_turn(attempt: int) -> None:

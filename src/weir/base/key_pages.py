@@ -10,7 +10,8 @@ An index may still name rows that have been deleted since; whoever reads the row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import lance
@@ -21,9 +22,17 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
 from weir.base.key_index import key_index_names
-from weir.base.library_errors import LIBRARY_ERRORS
+from weir.base.library_errors import (
+    LIBRARY_ERRORS,
+    LibraryFailure,
+    classify,
+    is_panic,
+    library_message,
+    storage_failure,
+)
 from weir.base.table import BaseTable
 from weir.cache import process_cache
+from weir.errors import CorruptionError
 
 __all__ = ["KeyPages", "key_pages"]
 
@@ -33,6 +42,9 @@ RowAddresses = npt.NDArray[np.uint64]
 _READ_TOGETHER_FROM = 8
 _SORT_FROM = 1_000
 _NOMINAL_BYTES = 4096
+_LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
+_PAGE_COLUMNS = ["values", "ids"]
+_NOT_LANCE = "does not appear to be a Lance file"
 _REUSE_INDEX = "__lance_frag_reuse"
 _FRAGMENT_SHIFT = np.uint64(32)
 _OFFSET_MASK = 0xFFFFFFFF
@@ -58,6 +70,8 @@ class _Segment:
     ----------
     uuid : str
         Its identity, never used again.
+    place : str
+        Where its files are.
     reader : LanceFileReader
         Of its pages.
     rows, page_rows : int
@@ -69,6 +83,7 @@ class _Segment:
     """
 
     uuid: str
+    place: str
     reader: LanceFileReader
     rows: int
     page_rows: int
@@ -98,7 +113,8 @@ class _Segment:
     def _read(self, first: int, end: int) -> dict[int, _Page]:
         start = first * self.page_rows
         count = min(end * self.page_rows, self.rows) - start
-        table = self.reader.read_range(start, count, batch_size=count).to_table()
+        with _damage_is_named(self.place):
+            table = self.reader.read_range(start, count, batch_size=count).to_table().select(_PAGE_COLUMNS)
         values = table.column("values").combine_chunks()
         addresses = table.column("ids").combine_chunks().to_numpy()
         pages = {}
@@ -208,27 +224,19 @@ def _open(base: BaseTable) -> KeyPages | None:
 
 
 def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataType) -> _Segment | None:
-    options = dict(base.store.storage_options) or None
     place = f"{base.store.uri}/_indices/{uuid}"
-    try:
-        lookup = LanceFileReader(f"{place}/page_lookup.lance", storage_options=options)
-        data = LanceFileReader(f"{place}/page_data.lance", storage_options=options)
-    except LIBRARY_ERRORS:
+    opened = _read_lookup(base, place)
+    if opened is None:
         return None
-    if not {"min", "max", "null_count", "page_idx"} <= set(lookup.metadata().schema.names) or not {
-        "values",
-        "ids",
-    } <= set(data.metadata().schema.names):
-        return None
-    metadata = lookup.metadata().schema.metadata or {}
-    pages = lookup.read_all(batch_size=max(lookup.metadata().num_rows, 1)).to_table()
-    page_rows = int(metadata.get(b"batch_size", b"0"))
-    rows = data.metadata().num_rows
+    data, rows, pages, metadata = opened
+    batch_size = metadata.get(b"batch_size", b"")
+    page_rows = int(batch_size) if batch_size.isdigit() and len(batch_size) < 10 else 0
     if (
         metadata.get(b"range_partitioned") != b"false"
         or page_rows < 1
         or pages.num_rows != -(-rows // page_rows)
-        or data.metadata().schema.field("values").type != kind
+        or [data.metadata().schema.field(name).type for name in _PAGE_COLUMNS] != [kind, pa.uint64()]
+        or pages.schema.types != [kind, kind, pa.uint32(), pa.uint32()]
         or np.any(pages.column("null_count").to_numpy())
         or not np.array_equal(pages.column("page_idx").to_numpy(), np.arange(pages.num_rows))
     ):
@@ -238,7 +246,50 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         pc.search_sorted(low, low[:1])
     except pa.ArrowNotImplementedError:
         return None
-    return _Segment(uuid, data, rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64))
+    return _Segment(uuid, place, data, rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64))
+
+
+def _read_lookup(
+    base: BaseTable, place: str
+) -> tuple[LanceFileReader, int, pa.Table, dict[bytes, bytes]] | None:
+    """Return the reader of a segment's pages, its rows, and the table of the pages with its metadata.
+
+    None if there are no such files. Files that are there and cannot be read are not left to the library:
+    over some it ends the process.
+    """
+    options = dict(base.store.storage_options) or None
+    try:
+        with _damage_is_named(place):
+            lookup = LanceFileReader(f"{place}/page_lookup.lance", storage_options=options)
+            data = LanceFileReader(f"{place}/page_data.lance", storage_options=options)
+            described = lookup.metadata()
+            pages = lookup.read_all(batch_size=max(described.num_rows, 1)).to_table().select(_LOOKUP_COLUMNS)
+            for name in _PAGE_COLUMNS:
+                data.metadata().schema.field(name)
+    except LIBRARY_ERRORS as error:
+        if classify(error) is not LibraryFailure.ABSENT:
+            raise
+        return None
+    return data, data.metadata().num_rows, pages, described.schema.metadata or {}
+
+
+@contextmanager
+def _damage_is_named(place: str) -> Iterator[None]:
+    """Give what the library raises over a damaged file a name; files that are gone stay what they are."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, LIBRARY_ERRORS) and classify(error) is LibraryFailure.ABSENT:
+            raise
+        if isinstance(error, OSError) and _NOT_LANCE not in str(error):
+            raise storage_failure(error, "reading the key index", where=place) from error
+        if not isinstance(error, (*LIBRARY_ERRORS, KeyError)) and not is_panic(error):
+            raise
+        raise CorruptionError(
+            f"a segment of the key index cannot be read: {library_message(error)}",
+            where=place,
+            hint="Drop the index (LanceDataset.drop_index) and merge: the index is then built anew",
+        ) from error
 
 
 def _matches(segment: _Segment, keys: pa.Array) -> tuple[Offsets, RowAddresses] | None:

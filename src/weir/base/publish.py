@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import lance
 from lance.bitmap import Bitmap
@@ -34,7 +34,9 @@ TRANSACTIONS = "_transactions"
 """Directory of the table's transaction files, which concurrent commits read to look for conflicts."""
 
 
-def publish_details(store: ObjectStore, manifest: TableManifest, details: IndexDetails) -> int | None:
+def publish_details(
+    store: ObjectStore, manifest: TableManifest, details: IndexDetails, index_id: UUID | None = None
+) -> int | None:
     """Publish the version after ``manifest`` with other details of the MemWAL index.
 
     Parameters
@@ -45,6 +47,9 @@ def publish_details(store: ObjectStore, manifest: TableManifest, details: IndexD
         The newest version; with or without a MemWAL index.
     details : IndexDetails
         What its MemWAL index is to say.
+    index_id : UUID, optional
+        The id its MemWAL index is to have, where a file under that id belongs to it. One that no version
+        has had; default: a random one.
 
     Returns
     -------
@@ -55,7 +60,9 @@ def publish_details(store: ObjectStore, manifest: TableManifest, details: IndexD
         copied = scratch / manifest.path
         copied.parent.mkdir()
         copied.write_bytes(manifest.data)
-        change = mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
+        change = mem_wal_index_change(
+            manifest.version, details, replaced=manifest.mem_wal_index(), index_id=index_id
+        )
         try:
             lance.LanceDataset.commit(str(scratch), change, read_version=manifest.version)
         except LIBRARY_ERRORS as error:
@@ -64,7 +71,7 @@ def publish_details(store: ObjectStore, manifest: TableManifest, details: IndexD
 
 
 def mem_wal_index_change(
-    version: int, details: IndexDetails, *, replaced: IndexEntry | None
+    version: int, details: IndexDetails, *, replaced: IndexEntry | None, index_id: UUID | None = None
 ) -> LanceOperation.CreateIndex:
     """Return the library's operation that sets the MemWAL index of a version.
 
@@ -76,9 +83,11 @@ def mem_wal_index_change(
         What the index is to say.
     replaced : IndexEntry or None
         The MemWAL index of that version.
+    index_id : UUID, optional
+        The id of the new index. Default: a random one.
     """
     # A fresh uuid each time: readers of the library cache decoded details under it.
-    new = _index(str(uuid4()), version, index_details.encode(details))
+    new = _index(str(index_id or uuid4()), version, index_details.encode(details))
     removed = []
     if replaced is not None:
         removed.append(_index(str(replaced.uuid), replaced.dataset_version, replaced.details))

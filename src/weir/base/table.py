@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from uuid import UUID
 
 import lance
 import pyarrow as pa
@@ -54,7 +55,7 @@ class BaseTable:
     True
     """
 
-    __slots__ = ("_dataset", "_details", "_primary_key", "_schema", "_store", "_version")
+    __slots__ = ("_dataset", "_details", "_index_id", "_primary_key", "_schema", "_store", "_version")
 
     def __init__(
         self,
@@ -62,8 +63,10 @@ class BaseTable:
         dataset: lance.LanceDataset,
         details: IndexDetails,
         primary_key: tuple[str, ...],
+        index_id: UUID,
     ) -> None:
         self._store = store
+        self._index_id = index_id
         self._dataset = dataset
         self._details = details
         self._primary_key = primary_key
@@ -119,7 +122,7 @@ class BaseTable:
                 where=store.uri,
                 hint="Adopt it with the columns of its primary key: weir.adopt",
             )
-        return cls(store, dataset, manifest.decode_details(entry), primary_key)
+        return cls(store, dataset, manifest.decode_details(entry), primary_key, entry.uuid)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as where the table is and its version; it is opened anew on the other side."""
@@ -176,6 +179,11 @@ class BaseTable:
     def details(self) -> IndexDetails:
         """Details of the MemWAL index: shard specs, merge progress, index catch-up."""
         return self._details
+
+    @property
+    def index_id(self) -> UUID:
+        """Id of the MemWAL index at this version; another one after every change of its details."""
+        return self._index_id
 
     def latest(self) -> BaseTable:
         """Return the newest version of the table: this very handle if nothing has been committed.

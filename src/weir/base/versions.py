@@ -17,11 +17,12 @@ import xxhash
 
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, read_manifest
-from weir.base.published import decode_published
+from weir.base.published import read_published
 from weir.base.table import BaseTable, open_dataset
 from weir.cache import process_cache
 from weir.errors import ObjectNotFoundError
 from weir.format.index_details import IndexDetails
+from weir.format.shard_snapshot import snapshot_path
 from weir.storage.interface import ObjectStore
 
 __all__ = [
@@ -94,10 +95,23 @@ def latest_at(versions: Sequence[TableVersion], time: datetime) -> TableVersion 
 
 def details_at(base: BaseTable, version: int) -> IndexDetails | None:
     """Return the details of the MemWAL index at a version; None if either does not exist."""
-    if version == base.version:
-        return base.details
+    index = _index_at(base, version)
+    return None if index is None else index.details
 
-    def load() -> tuple[IndexDetails | None, int]:
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The MemWAL index of a version."""
+
+    id: UUID
+    details: IndexDetails
+
+
+def _index_at(base: BaseTable, version: int) -> _Index | None:
+    if version == base.version:
+        return _Index(base.index_id, base.details)
+
+    def load() -> tuple[_Index | None, int]:
         try:
             manifest = read_manifest(base.store, version)
         except ObjectNotFoundError:
@@ -106,7 +120,7 @@ def details_at(base: BaseTable, version: int) -> IndexDetails | None:
         if entry is None:
             return None, 0
         details = manifest.decode_details(entry)
-        return details, 256 + len(details.inline_snapshots or b"")
+        return _Index(entry.uuid, details), 256 + len(details.inline_snapshots or b"")
 
     found = process_cache().get_or_load(("details", base.identity, version), load, lambda loaded: loaded[1])
     return found[0]
@@ -153,38 +167,45 @@ def referenced_generations(
     referenced: dict[UUID, dict[str, int]] = {}
     if not any(candidates.values()):
         return referenced
-    for version, details in _read_details(base, sorted(versions)):
-        if details is None or not details.inline_snapshots:
+    for version, index in _read_indexes(base, sorted(versions)):
+        if index is None:
             continue
-        where = f"{base.uri}, MemWAL index of version {version}, inline_snapshots"
-        for shard_id, listed in _listed(base, details.inline_snapshots, where).items():
-            merged = details.merged_generation(shard_id)
+        for shard_id, listed in _listed(base, version, index).items():
+            merged = index.details.merged_generation(shard_id)
             for path, generation in listed.items():
                 if generation > merged and path in candidates.get(shard_id, ()):
                     referenced.setdefault(shard_id, {})[path] = version
     return referenced
 
 
-def _read_details(base: BaseTable, versions: Sequence[int]) -> Iterator[tuple[int, IndexDetails | None]]:
+def _read_indexes(base: BaseTable, versions: Sequence[int]) -> Iterator[tuple[int, _Index | None]]:
     if base.store.is_local or len(versions) < 2:
-        yield from ((version, details_at(base, version)) for version in versions)
+        yield from ((version, _index_at(base, version)) for version in versions)
         return
     with ThreadPoolExecutor(min(len(versions), _MAX_PARALLEL_READS), "weir-versions") as pool:
-        yield from zip(versions, pool.map(lambda version: details_at(base, version), versions), strict=True)
+        yield from zip(versions, pool.map(lambda version: _index_at(base, version), versions), strict=True)
 
 
-def _listed(base: BaseTable, inline: bytes, where: str) -> dict[UUID, dict[str, int]]:
+def _listed(base: BaseTable, version: int, index: _Index) -> dict[UUID, dict[str, int]]:
     """Return the generations in a published shard snapshot: number by directory, per shard."""
+    where = f"{base.uri}, MemWAL index of version {version}"
 
     def load() -> dict[UUID, dict[str, int]]:
         return {
             manifest.shard_id: {one.path: one.generation for one in manifest.flushed_generations}
-            for manifest in decode_published(inline, where)
+            for manifest in read_published(base.store, index.details, index.id, where=where)
         }
 
     # A merge makes several versions with one and the same snapshot.
-    key = ("listed", base.identity, xxhash.xxh3_128_digest(inline))
-    return process_cache().get_or_load(key, load, lambda _: len(inline))
+    inline = index.details.inline_snapshots
+    same: object = xxhash.xxh3_128_digest(inline) if inline else None
+    if same is None:
+        same = snapshot_path(index.details, index.id, where=where)
+    if same is None:
+        return {}
+    return process_cache().get_or_load(
+        ("listed", base.identity, same), load, lambda found: 256 * sum(map(len, found.values())) + 256
+    )
 
 
 def tagged_versions(store: ObjectStore) -> frozenset[int]:

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0 if all went well; 1 if the demo found a difference; 2 if the command or its
+        The exit code: 0 if all went well; 1 if the demo found a difference, a check an error, or what
+        was inspected is broken; 2 if the command or its
         input was refused or failed, with one line on standard error; 130 if it was interrupted; 141 if
         whoever read the output stopped reading.
     """

@@ -22,19 +22,24 @@ from rich.filesize import decimal
 from rich.table import Table as TextTable
 from rich.text import Text
 
+from weir.cli.facts_text import print_facts
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_column, json_lines
 from weir.cli.schema_text import format_schema
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.changes import ChangeBatch
 from weir.services.garbage_report import GarbageReport
+from weir.services.inspect import Description
 from weir.services.merge import MergeReport
 from weir.services.status import TableStatus
+from weir.services.verify import VerifyReport
 from weir.table import Table
 
 __all__ = ["JsonOutput", "Output", "TextOutput", "note"]
 
 _WIDEST_CELL = 60
+_MOST_ROWS = 100
+"""Rows of an object that are printed for people."""
 _UNBOUNDED_WIDTH = 100_000
 """Columns of a text table that no terminal shows: lines are as long as they need to be."""
 
@@ -76,6 +81,14 @@ class Output(ABC):
     @abstractmethod
     def merged(self, report: MergeReport) -> None:
         """Show what was merged."""
+
+    @abstractmethod
+    def described(self, description: Description) -> None:
+        """Show what an object says."""
+
+    @abstractmethod
+    def verified(self, report: VerifyReport) -> None:
+        """Show what a check of a table found."""
 
     @abstractmethod
     def collected(self, report: GarbageReport) -> None:
@@ -157,6 +170,23 @@ class JsonOutput(Output):
     def merged(self, report: MergeReport) -> None:
         """Print the report."""
         self._print(asdict(report))
+
+    def described(self, description: Description) -> None:
+        """Print what the object is, what it says and what is wrong with it, with its rows if asked for."""
+        rows = {} if description.rows is None else {"rows": _json_rows(description.rows)}
+        self._print(
+            {
+                "kind": description.kind,
+                "where": description.where,
+                "facts": description.facts,
+                "problems": list(description.problems),
+                **rows,
+            }
+        )
+
+    def verified(self, report: VerifyReport) -> None:
+        """Print the report."""
+        self._print(report.to_dict())
 
     def collected(self, report: GarbageReport) -> None:
         """Print the report, with its totals."""
@@ -302,6 +332,28 @@ class TextOutput(Output):
             f"the base table has version {report.version}"
         )
 
+    def described(self, description: Description) -> None:
+        """Print what the object says, one fact per line, lists of objects as tables."""
+        self._console.print(f"{description.kind} {description.where}", soft_wrap=True)
+        print_facts(self._console, description.facts)
+        if description.rows is not None:
+            shown = description.rows.slice(0, _MOST_ROWS)
+            self.rows(iter(shown.to_batches()), shown.schema)
+            if shown.num_rows < description.rows.num_rows:
+                note(f"these are the first {_MOST_ROWS} rows; --json gives all {description.rows.num_rows:,}")
+
+    def verified(self, report: VerifyReport) -> None:
+        """Print one line for each finding, and a sum."""
+        for finding in report.findings:
+            self._console.print(str(finding), soft_wrap=True)
+        errors = len(report.errors)
+        warnings = len(report.findings) - errors
+        result = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
+        self._console.print(
+            f"{_counted(report.shards, 'shard')}, {_counted(report.generations, 'generation')}, "
+            f"{report.entries:,} log entries, base table version {report.base_version}: {result}"
+        )
+
     def collected(self, report: GarbageReport) -> None:
         """Print how much was deleted and how much waits; then all that is garbage or old, and why."""
         deleted = f"{_counted(report.deleted_objects, 'object')} ({decimal(report.deleted_bytes)})"
@@ -354,6 +406,10 @@ class TextOutput(Output):
         for name, value in pairs.items():
             if value:
                 self._console.print(f"  {name:<{width}}  {value}", soft_wrap=True)
+
+
+def _json_rows(rows: pa.Table) -> list[Any]:
+    return [json.loads(line) for batch in rows.to_batches() for line in json_lines(batch)]
 
 
 def _counted(number: int, noun: str) -> str:

@@ -104,8 +104,12 @@ def decode(data: Bytes, *, where: str) -> FeedConsumer:
         If the bytes are not what was written (invariant I11).
     """
     members = JsonMembers("consumer", checked_json.decode(data, where=where), where)
+    name = members.text("name")
+    if _NAME.fullmatch(name) is None:
+        # It becomes part of a path.
+        raise members.invalid("name")
     return FeedConsumer(
-        name=members.text("name"),
+        name=name,
         token=members.token("token"),
         before=members.flag("before"),
         max_age=members.duration("max_age_seconds"),

@@ -79,7 +79,8 @@ _MANIFEST_SUFFIX = ".binpb"
 _REVERSED = re.compile(r"[01]{64}", re.ASCII)
 _RANDOM_HEX = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _GENERATION = re.compile(r"[0-9a-fA-F]{8}_gen_([0-9]{1,20})", re.ASCII)
-_FORBIDDEN = re.compile(r"[/\\\x00-\x1f\x7f]")
+# The last three mean something in a URI, which is what Lance takes: it reads `%2e%2e` as `..`.
+_FORBIDDEN = re.compile(r"[/\\\x00-\x1f\x7f%?#]")
 
 
 def reversed_name(number: int) -> str:
@@ -124,8 +125,8 @@ def check_name(name: str) -> str:
     Raises
     ------
     InputError
-        The name is empty, ``.`` or ``..``, longer than 255 characters, or holds a separator or
-        control character, so that it could lead out of its directory.
+        The name is empty, ``.`` or ``..``, longer than 255 characters, or holds a separator, a control
+        character, or one with a meaning in a URI, so that it could lead out of its directory.
     """
     if not name or name in (".", "..") or len(name) > 255 or _FORBIDDEN.search(name):
         raise InputError(f"{name[:80]!r} is not a plain file name")

@@ -170,7 +170,10 @@ def _number(members: dict[str, Any], name: str, where: str) -> float:
     value = members.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise CorruptionError(f"the lease has no number {name}", where=where)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise CorruptionError(f"the lease has a {name} beyond all numbers", where=where) from error
 
 
 def _member(members: dict[str, Any], name: str, kind: type, where: str) -> Any:

@@ -45,10 +45,13 @@ def serialize(message: Message) -> bytes:
 def unknown_fields(message: Message) -> bytes:
     """Return the fields of ``message`` that its definition does not have, serialised.
 
-    ``message`` is used up: its known fields are gone afterwards.
+    Those of messages inside it too, such as a shard's id, but not of messages in a list, which belong
+    to the items. ``message`` is used up: its known fields are gone afterwards.
     """
     for field in message.DESCRIPTOR.fields:
-        message.ClearField(field.name)
+        single = field.message_type is not None and not field.is_repeated
+        if not (single and message.HasField(field.name) and unknown_fields(getattr(message, field.name))):
+            message.ClearField(field.name)
     data: bytes = message.SerializeToString()
     return data
 

@@ -30,11 +30,12 @@ _MIN_ROWS = {
     IndexKind.NGRAM: 4_096,
     IndexKind.LABEL_LIST: 4_096,
     IndexKind.INVERTED: 1_024,
-    IndexKind.IVF_FLAT: 8_192,
-    IndexKind.IVF_PQ: 8_192,
-    IndexKind.IVF_HNSW_SQ: 16_384,
+    # The library's search of generations asks their vector indexes and nothing else.
+    IndexKind.IVF_FLAT: 1,
+    IndexKind.IVF_PQ: 1,
+    IndexKind.IVF_HNSW_SQ: 1,
 }
-"""Rows from which on searching an index beats reading the column."""
+"""Rows from which on searching an index beats reading the column, or the library needs it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from weir.base.library_errors import library_message
 from weir.cache import process_cache
 from weir.errors import FilterError
+from weir.format.unsliced import unsliced
 
 __all__ = ["check_filter", "matching_rows"]
 
@@ -74,7 +75,7 @@ def _evaluate(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
     try:
         # One file, so that a row's id is its offset.
         dataset = lance.write_dataset(
-            slim, "memory://", mode="create", max_rows_per_file=max(slim.num_rows, 1)
+            unsliced(slim), "memory://", mode="create", max_rows_per_file=max(slim.num_rows, 1)
         )
         found = dataset.scanner(columns=[], filter=text, with_row_id=True, scan_in_order=True).to_table()
     except (ValueError, OSError, RuntimeError) as error:

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from uuid import UUID
 
+from weir.base.details_commit import restore_unknown_fields
 from weir.base.key_index import extend_key_index
 from weir.base.merge import MergeResult, merge_run
 from weir.base.merge_plan import MergeTask, plan_merge
-from weir.base.published import publish_shards
+from weir.base.published import is_left_behind, publish_shards
 from weir.base.table import BaseTable
 from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
 from weir.services.runner import Runner
+from weir.sharding.shard_values import field_types
 from weir.throttle import background
 
 __all__ = ["MergeReport", "ShardMerge", "merge_generations"]
@@ -120,8 +122,9 @@ def merge_generations(
         if on_progress is not None:
             on_progress(done, len(merges))
     after = base.latest()
-    if applied:
-        after = publish_shards(extend_key_index(after), manifests)
+    if applied or is_left_behind(after):
+        after = restore_unknown_fields(extend_key_index(after), base.details)
+        after = publish_shards(after, manifests, field_types(after.details.shard_specs))
     report = MergeReport(
         shards=shards,
         generations=sum(len(result.generations) for result in applied),

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.format.unsliced import unsliced
+
 __all__ = ["GenerationRows"]
 
 _STREAM_FROM_BYTES = 8 * 1024 * 1024
@@ -66,4 +68,4 @@ class GenerationRows:
                 piece = piece.filter(pa.array(mask))
             for batch in piece.combine_chunks().to_batches():
                 if batch.num_rows:
-                    yield batch
+                    yield unsliced(batch)

@@ -25,6 +25,7 @@ from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
+from weir.format.unsliced import unsliced
 from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_worth_building
 from weir.shard.generation_files import checksum_files
 from weir.shard.generation_rows import GenerationRows
@@ -131,7 +132,7 @@ def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float
         pieces = background.paced(rows.pieces(), urgency)
         data = pa.RecordBatchReader.from_batches(rows.written.schema, pieces)
     else:
-        data = rows.to_table()
+        data = unsliced(rows.to_table())
     return lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
 
 
@@ -141,12 +142,21 @@ def _library_failures(place: _Place) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
-        hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
-        raise StorageError(
-            f"a generation could not be written: {error}",
-            where=place.uri,
-            hint=". ".join(hint for hint in hints if hint),
-        ) from error
+        raise _failed(place, error) from error
+    except BaseException as error:
+        # A panic of the library is no Exception; anything else here is to end the process.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _failed(place, error) from error
+
+
+def _failed(place: _Place, error: BaseException) -> StorageError:
+    hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
+    return StorageError(
+        f"a generation could not be written: {error}",
+        where=place.uri,
+        hint=". ".join(hint for hint in hints if hint),
+    )
 
 
 def _write_key_index(place: _Place, keys: list[pa.Array]) -> None:

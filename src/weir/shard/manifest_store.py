@@ -12,14 +12,13 @@ process that sleeps for long could take an old manifest for the newest, or publi
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
 from weir.errors import ConflictError, CorruptionError, ObjectExistsError, ObjectNotFoundError, WeirError
-from weir.format import layout, shard_manifest
+from weir.format import layout, shard_manifest, version_hint
 from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
 from weir.storage.interface import ObjectStore
@@ -73,11 +72,10 @@ def read_manifest_version(store: ObjectStore, shard_id: UUID, version: int) -> S
 
 def _read_hint(store: ObjectStore, shard_id: UUID) -> int:
     try:
-        hint = json.loads(bytes(store.get(layout.version_hint_path(shard_id))))
-    except (ObjectNotFoundError, ValueError):
+        hint = version_hint.decode(store.get(layout.version_hint_path(shard_id)))
+    except ObjectNotFoundError:
         return 1
-    version = hint.get("version") if isinstance(hint, dict) else None
-    return version if isinstance(version, int) and version > 0 else 1
+    return 1 if hint is None else hint
 
 
 def read_latest_manifest(
@@ -167,7 +165,7 @@ def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifes
     if not _is_in_line(store, stamped):
         return None
     try:
-        hint = json.dumps({"version": manifest.version}).encode()
+        hint = version_hint.encode(manifest.version)
         store.put(layout.version_hint_path(manifest.shard_id), hint)
     except WeirError as error:
         # Spec: failure is acceptable, readers probe onwards from any older hint.

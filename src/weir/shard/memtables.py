@@ -297,7 +297,8 @@ class MemTables:
                 if large:
                     # What is freed here would otherwise stay with the allocator of this thread.
                     pa.default_memory_pool().release_unused()
-        except Exception as failure:
+        except BaseException as failure:
+            # Whatever it was: who waits must hear of it, or would start the same flush again at once.
             error = failure
             _log.warning("shard.flush_failed", shard=str(self._claim.manifest.shard_id), error=str(failure))
         finally:

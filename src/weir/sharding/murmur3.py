@@ -171,12 +171,16 @@ def _float64_words(column: pa.Array) -> list[Hashes]:
 
 def _canonical_float32(values: NDArray[Any]) -> Hashes:
     # Adding 0.0 turns -0.0 into 0.0 and changes nothing else.
-    bits = (values + np.float32(0)).view(np.uint32)
+    # A signalling NaN is a value like any other; adding to it would be warned of.
+    with np.errstate(invalid="ignore"):
+        bits = (values + np.float32(0)).view(np.uint32)
     return np.where(np.isnan(values), _NAN32, bits)
 
 
 def _canonical_float64(values: NDArray[Any]) -> NDArray[np.uint64]:
-    bits = (values + np.float64(0)).view(np.uint64)
+    # A signalling NaN is a value like any other; adding to it would be warned of.
+    with np.errstate(invalid="ignore"):
+        bits = (values + np.float64(0)).view(np.uint64)
     return np.where(np.isnan(values), _NAN64, bits)
 
 

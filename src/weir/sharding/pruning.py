@@ -25,13 +25,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from weir.errors import SchemaError, ShardingError
+from weir.format import arrow_scalar
 from weir.format.index_details import ShardSpec
 from weir.sharding.bound import BoundField, Source, bind
 from weir.sharding.date_parts import PARTS, has_date_parts, instants_with
 from weir.sharding.predicate import AllOf, AnyOf, Anything, Place, Predicate, Where, read_filter
 from weir.sharding.promotion import plain_type
 from weir.sharding.router import Router
-from weir.sharding.shard_values import ShardValues, encode_values
+from weir.sharding.shard_values import ShardValues
 from weir.sharding.transforms import DatePart, Unsharded
 from weir.sharding.value_set import (
     ANY_VALUE,
@@ -239,7 +240,7 @@ class _Compiler:
                 ordinals_to_array(column, self._type(source))
                 for source, column in zip(one.sources, zip(*rows, strict=True), strict=True)
             ]
-            return frozenset(encode_values(one.evaluate(columns, len(rows))))
+            return frozenset(arrow_scalar.encode(one.evaluate(columns, len(rows))))
         except (ShardingError, pa.ArrowException, ValueError, OverflowError):
             # A literal the column cannot hold, or a value the spec has no shard for.
             return None

@@ -12,9 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from weir.errors import SchemaError
+from weir.format import arrow_scalar
 from weir.format.index_details import ShardSpec
 from weir.sharding.bound import BoundField, bind
-from weir.sharding.shard_values import ShardValue, ShardValues, encode_values
+from weir.sharding.shard_values import ShardValue, ShardValues
 from weir.sharding.transforms import Unsharded
 
 __all__ = ["Partition", "Router"]
@@ -170,7 +171,7 @@ class Router:
         if not unsharded and rows.num_rows > 1:
             return None
         row = rows if rows.num_rows == 1 else rows.slice(0, 1)
-        values = self._values([encode_values(_evaluate(one, row))[0] for one in fields])
+        values = self._values([arrow_scalar.encode(_evaluate(one, row))[0] for one in fields])
         if unsharded:
             self._constant = values
         return values
@@ -180,7 +181,8 @@ class Router:
         columns = [_evaluate(one, rows).dictionary_encode("encode") for one in fields]
         shards, example = _number(columns)
         pieces = [
-            _pick(encode_values(column.dictionary), column.indices.to_numpy()[example]) for column in columns
+            _pick(arrow_scalar.encode(column.dictionary), column.indices.to_numpy()[example])
+            for column in columns
         ]
         values = tuple(self._values(one) for one in zip(*pieces, strict=True))
         return Partition(values, shards)

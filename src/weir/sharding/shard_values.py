@@ -1,24 +1,26 @@
 """The values all rows of a shard share, as manifests record them, and the shard id that follows from them.
 
-A manifest records each value as the bytes of a little-endian Arrow scalar, as the released library does:
-an ``int32`` is 4 bytes, text its UTF-8 bytes, a bool one byte. A null is not recorded at all.
+A manifest records each value as the bytes of a little-endian Arrow scalar
+(:mod:`weir.format.arrow_scalar`). A null is not recorded at all.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import pyarrow as pa
 
-from weir.errors import CorruptionError, ShardingError
+from weir.errors import ShardingError
+from weir.format import arrow_scalar
 from weir.format.index_details import ShardFieldSpec, ShardSpec
 from weir.format.shard_manifest import ShardFieldValue
 from weir.sharding.type_names import parse_type
 
-__all__ = ["ShardValue", "ShardValues", "encode_values", "shard_id"]
+__all__ = ["ShardValue", "ShardValues", "field_types", "shard_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class ShardValue:
         """The value as an Arrow scalar."""
         if self.data is None:
             return pa.scalar(None, self.type)
-        return _decode(self.data, self.type)
+        return arrow_scalar.decode(self.data, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class ShardValues:
             data = known.get(one.field_id, _only_value(one))
             if data is None:
                 return None
-            _decode(data, data_type)
+            arrow_scalar.decode(data, data_type)
             values.append(ShardValue(one.field_id, data, data_type))
         return ShardValues(tuple(values))
 
@@ -148,57 +150,28 @@ def shard_id(table_identity: str, spec_id: int, values: ShardValues) -> UUID:
     return UUID(bytes=digest.digest()[:16], version=4)
 
 
-def encode_values(values: pa.Array) -> list[bytes | None]:
-    """Return every value as the bytes of a little-endian Arrow scalar, None for null."""
-    kind = values.type
-    if _has_bytes(kind):
-        return [scalar.as_buffer().to_pybytes() if scalar.is_valid else None for scalar in values]
-    if pa.types.is_boolean(kind):
-        values, width = values.cast(pa.uint8()), 1
-    else:
-        width = kind.byte_width
-    data = values.buffers()[1]
-    start = values.offset * width
-    raw = b"" if data is None else data.slice(start, len(values) * width).to_pybytes()
-    pieces: list[bytes | None] = [raw[at : at + width] for at in range(0, len(raw), width)]
-    if values.null_count:
-        valid = values.is_valid().to_pylist()
-        pieces = [piece if ok else None for piece, ok in zip(pieces, valid, strict=True)]
-    return pieces
+def field_types(specs: Iterable[ShardSpec]) -> dict[str, pa.DataType]:
+    """Return the type of every shard field, as its newest spec has it.
 
+    A field whose type this version does not know is left out.
 
-def _decode(data: bytes, data_type: pa.DataType) -> pa.Scalar:
-    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
-        try:
-            return pa.scalar(data.decode(), data_type)
-        except UnicodeDecodeError as error:
-            raise CorruptionError("a shard value that should be text is not UTF-8") from error
-    if _has_bytes(data_type) and not pa.types.is_fixed_size_binary(data_type):
-        return pa.scalar(data, data_type)
-    width = 1 if pa.types.is_boolean(data_type) else data_type.byte_width
-    if len(data) != width:
-        raise CorruptionError(
-            f"a shard value of type {data_type} should have {width} bytes and has {len(data)}"
-        )
-    if pa.types.is_boolean(data_type):
-        return pa.scalar(data != b"\x00")
-    return pa.Array.from_buffers(data_type, 1, [None, pa.py_buffer(data)])[0]
+    Examples
+    --------
+    >>> field_types([ShardSpec(1, (ShardFieldSpec("bucket", (0,), "bucket", None, "int32"),))])
+    {'bucket': DataType(int32)}
+    """
+    found = {}
+    for spec in sorted(specs, key=lambda one: one.spec_id):
+        for one in spec.fields:
+            with suppress(ShardingError):
+                found[one.field_id] = parse_type(one.result_type)
+    return found
 
 
 def _only_value(one: ShardFieldSpec) -> bytes | None:
     """Return the value of a field that can have only one, else None."""
     one_bucket = one.transform == "bucket" and one.parameters.get("num_buckets") == "1"
     return bytes(4) if one.transform == "unsharded" or one_bucket else None
-
-
-def _has_bytes(data_type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(data_type)
-        or pa.types.is_large_string(data_type)
-        or pa.types.is_binary(data_type)
-        or pa.types.is_large_binary(data_type)
-        or pa.types.is_fixed_size_binary(data_type)
-    )
 
 
 def _text(scalar: pa.Scalar) -> str:

@@ -1,0 +1,72 @@
+"""The writer options that are recorded with a table, as far as Weir has the same ones.
+
+Lance MemWAL index details, ``writer_config_defaults``: the released library records its own options there
+when it sets a table up. Those whose meaning Weir shares are the defaults of its writers too:
+
+================================  ======================  ============================================
+recorded                          option of Weir          meaning
+================================  ======================  ============================================
+``max_memtable_rows``             ``max_memtable_rows``   rows after which a MemTable is flushed
+``max_memtable_size``             ``max_memtable_bytes``  bytes after which a MemTable is flushed
+``max_unflushed_memtable_bytes``  ``max_unflushed_bytes``  bytes at which writes wait for flushes
+``max_wal_buffer_size``           ``max_wal_bytes``       bytes after which a log entry is written
+================================  ======================  ============================================
+
+The others have nothing to set: ``max_wal_flush_interval_ms`` is the longest that a write may wait for
+its log entry, and Weir lets none wait; ``durable_write`` is what every write of Weir is; the rest is about
+how the library works inside. Whatever is recorded is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from weir.errors import OptionError
+
+__all__ = ["recorded_options"]
+
+_OPTIONS = {
+    "max_memtable_rows": "max_memtable_rows",
+    "max_memtable_size": "max_memtable_bytes",
+    "max_unflushed_memtable_bytes": "max_unflushed_bytes",
+    "max_wal_buffer_size": "max_wal_bytes",
+}
+
+
+def recorded_options(
+    recorded: Mapping[str, str], *, where: str, given: Container[str] = ()
+) -> dict[str, int]:
+    """Return the options of :class:`weir.config.WriterOptions` that are recorded with a table.
+
+    Parameters
+    ----------
+    recorded : mapping of str to str
+        The writer defaults of the MemWAL index.
+    where : str
+        The table, for the error.
+    given : container of str, default ()
+        Options that the caller has set, and what is recorded does not matter.
+
+    Raises
+    ------
+    OptionError
+        A value is no whole number of at least 1.
+
+    Examples
+    --------
+    >>> recorded_options({"max_memtable_size": "1024", "durable_write": "true"}, where="example")
+    {'max_memtable_bytes': 1024}
+    """
+    found = {}
+    for name, option in _OPTIONS.items():
+        text = recorded.get(name)
+        if text is None or option in given:
+            continue
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:20]) < 1 << 63):
+            raise OptionError(
+                f"the writer default {name} recorded with the table is {text[:40]!r}",
+                where=where,
+                hint=f"Pass {option}= to table.writer()",
+            )
+        found[option] = int(text)
+    return found

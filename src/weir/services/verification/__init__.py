@@ -1,0 +1,1 @@
+"""Checking a whole table: every invariant that storage can show."""

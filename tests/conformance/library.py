@@ -1,0 +1,129 @@
+"""The released library as reader, writer and merger of a table, told only what storage says."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.mem_wal import (
+    CompactedSsTable,
+    LsmPointLookupPlanner,
+    LsmScanner,
+    LsmVectorSearchPlanner,
+    ShardSnapshot,
+    ShardWriter,
+)
+from tests.conformance.tables import Key, Kind
+
+from weir.format import index_details, layout, shard_manifest, table_manifest
+from weir.format.index_details import IndexDetails
+from weir.format.shard_manifest import ShardManifest
+
+# A put returns when its flush has; the default of 100 ms would be most of the time of these tests.
+_FLUSH_MILLISECONDS = 1
+
+
+def shards_of(table: Path) -> list[uuid.UUID]:
+    """Return the shards that have a directory."""
+    directory = table / layout.MEM_WAL
+    return sorted(uuid.UUID(path.name) for path in directory.iterdir()) if directory.exists() else []
+
+
+def manifest_of(table: Path, shard: uuid.UUID) -> ShardManifest:
+    """Return the newest manifest of a shard, by listing."""
+    files = list((table / layout.manifest_directory(shard)).glob("*.binpb"))
+    newest = max(files, key=lambda path: layout.parse_manifest_name(path.name))
+    return shard_manifest.decode(newest.read_bytes(), where=str(newest))
+
+
+def details_of(table: Path) -> IndexDetails:
+    """Return the MemWAL index details of the newest version of the base table."""
+    newest = min((table / "_versions").glob("*.manifest"))
+    for entry in table_manifest.decode_index_section(newest.read_bytes(), where=str(newest)):
+        if entry.name == index_details.INDEX_NAME:
+            return index_details.decode(entry.details, where=str(newest))
+    raise AssertionError("the table has no MemWAL index")
+
+
+def unmerged_of(table: Path, shard: uuid.UUID) -> list[tuple[int, str]]:
+    """Return number and directory of the generations a reader of the library has to be told of."""
+    merged = details_of(table).merged_generation(shard)
+    listed = manifest_of(table, shard).flushed_generations
+    return sorted((one.generation, one.path) for one in listed if one.generation > merged)
+
+
+def snapshots_of(table: Path) -> list[ShardSnapshot]:
+    """Describe every shard as the library's readers take it."""
+    shards = []
+    for shard in shards_of(table):
+        snapshot = ShardSnapshot(str(shard)).with_current_generation(
+            manifest_of(table, shard).current_generation
+        )
+        for generation, path in unmerged_of(table, shard):
+            snapshot = snapshot.with_sstable(generation, path)
+        shards.append(snapshot)
+    return shards
+
+
+def scan(table: Path) -> pa.Table:
+    """Return base table and generations, merged by the library."""
+    return LsmScanner.from_snapshots(lance.dataset(str(table)), snapshots_of(table)).to_table()
+
+
+def lookup(table: Path, kind: Kind) -> Callable[[Key], pa.Table]:
+    """Return the library's point lookup over base table and generations."""
+    planner = LsmPointLookupPlanner(lance.dataset(str(table)), snapshots_of(table))
+
+    def find(key: Key) -> pa.Table:
+        columns = kind.key_table([key]).combine_chunks().to_batches()[0].columns
+        asked = (
+            columns[0] if len(columns) == 1 else pa.StructArray.from_arrays(columns, list(kind.key_columns))
+        )
+        return planner.plan_lookup(asked).to_table()
+
+    return find
+
+
+def search(table: Path, column: str, query: list[float], k: int) -> pa.Table:
+    """Return the nearest rows over base table and generations."""
+    planner = LsmVectorSearchPlanner(lance.dataset(str(table)), snapshots_of(table), column)
+    return planner.plan_search(pa.array(query, pa.float32()), k=k, overfetch_factor=8.0).to_table()
+
+
+def open_writer(table: Path, shard: uuid.UUID) -> ShardWriter:
+    """Claim a shard with the library's writer."""
+    dataset = lance.dataset(str(table))
+    return dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=_FLUSH_MILLISECONDS)
+
+
+def make_table(path: Path, kind: Kind, rows: pa.Table | None = None, **options: object) -> lance.LanceDataset:
+    """Make a table with the library alone."""
+    dataset = lance.write_dataset(rows if rows is not None else kind.schema.empty_table(), str(path))
+    dataset.initialize_mem_wal(**options)  # type: ignore[arg-type]
+    return dataset
+
+
+def merge(table: Path, shard: uuid.UUID, kind: Kind) -> int:
+    """Merge the oldest unmerged generation as the library's documentation has it; return its number.
+
+    The library merges what it is given: tombstones are the caller's work, and deleted first. A crash
+    in between would delete them again.
+    """
+    generation, path = unmerged_of(table, shard)[0]
+    rows = lance.dataset(str(table / layout.generation_path(shard, path))).to_table()
+    gone = rows.filter(rows["_tombstone"]).select(list(kind.key_columns))
+    kept = rows.filter(pc.invert(rows["_tombstone"])).drop_columns("_tombstone")
+    dataset = lance.dataset(str(table))
+    if gone.num_rows:
+        dataset.merge_insert(list(kind.key_columns)).when_matched_delete().execute(gone)
+        dataset = lance.dataset(str(table))
+    upsert = (
+        dataset.merge_insert(list(kind.key_columns)).when_matched_update_all().when_not_matched_insert_all()
+    )
+    upsert.mark_sstables_as_compacted([CompactedSsTable(str(shard), generation)])
+    upsert.execute(kept.cast(kind.schema))
+    return generation

@@ -1,0 +1,81 @@
+"""The conformance page: every module and every test that a row names exists, and every row says enough."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/conformance.md"
+TEST = re.compile(r"`(tests/[\w/]+\.py::\w+(?:\[[^`]+\])?)`")
+MODULE = re.compile(r"`(weir(?:\.\w+)+)`")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table of the page."""
+
+    line: int
+    asks: str
+    does: str
+    code: str
+    test: str
+    differs: str
+
+
+def rows() -> list[Row]:
+    found = []
+    for number, line in enumerate(PAGE.read_text(encoding="utf-8").splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if cells and cells[0] not in ("the spec asks", "---"):
+            assert len(cells) == 5, f"line {number} has {len(cells)} cells"
+            found.append(Row(number, *cells))
+    return found
+
+
+def test_every_row_says_what_where_and_how_it_is_shown() -> None:
+    for row in rows():
+        assert row.asks, f"line {row.line}"
+        assert row.does, f"line {row.line}"
+        if not row.does.startswith("not yet"):
+            assert MODULE.fullmatch(row.code.split(", ")[0]), f"line {row.line} names no module"
+            assert TEST.search(row.test), f"line {row.line} names no test"
+
+
+def test_every_module_that_is_named_exists() -> None:
+    named = {module for row in rows() for module in MODULE.findall(row.code)}
+    assert len(named) > 30
+    assert [module for module in sorted(named) if importlib.util.find_spec(module) is None] == []
+
+
+def test_every_test_that_is_named_is_collected() -> None:
+    named = {test for row in rows() for test in TEST.findall(f"{row.test} {row.differs}")}
+    files = sorted({test.partition("::")[0] for test in named})
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    collected = set(done.stdout.splitlines())
+    collected |= {test.partition("[")[0] for test in collected}
+    assert sorted(named - collected) == []
+
+
+@pytest.mark.parametrize("message", ["ShardManifest", "MemWalIndexDetails", "ShardField"])
+def test_every_field_of_the_messages_has_a_row(message: str) -> None:
+    """By name, but for those that the page groups: Weir's own, and the parts of a flushed generation."""
+    proto = (ROOT / "src/weir/format/proto/memwal.proto").read_text(encoding="utf-8")
+    body = re.search(rf"^message {message} {{\n(.*?)^}}", proto, re.MULTILINE | re.DOTALL)
+    assert body is not None
+    fields = re.findall(r"(\w+) = \d+;", body[1])
+    text = " ".join(row.asks for row in rows())
+    missing = [
+        name for name in fields if name not in text and name not in ("write_id", "checksum", "parameters")
+    ]
+    assert len(fields) > 4
+    assert missing == []
