@@ -677,6 +677,31 @@ def _write_index(patient: Patient, number: int, rows: pa.Table) -> None:
         patient.rewrite(path, lambda _, batch=batch: pa.Table.from_batches([batch]))  # type: ignore[misc]
 
 
+@damage("error", "generation.checksum")
+def flipped_value(patient: Patient) -> str:
+    """One that decodes, in a column without bounds, so that nothing disagrees with it."""
+    (file,) = [one.path for one in patient.store.list(f"{patient.generation_path(2)}/data")]
+    data = bytes(patient.store.get(file))
+    rows = patient.rows_of(2)
+    for at in range(len(data)):
+        patient.store.put(file, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        try:
+            changed = patient.rows_of(2)
+        except BaseException:
+            continue
+        if changed.select(["id", "_tombstone"]) == rows.select(["id", "_tombstone"]) and changed != rows:
+            _catalog(patient, lambda catalog: replace(catalog, columns={}))
+            return file
+    raise AssertionError("every flipped bit breaks something")
+
+
+@damage("error", "generation.checksum")
+def lost_transaction(patient: Patient) -> str:
+    (file,) = [one.path for one in patient.store.list(f"{patient.generation_path(2)}/_transactions")]
+    patient.store.delete([file])
+    return file
+
+
 @damage("error", "key_index.unreadable")
 def no_key_index(patient: Patient) -> str:
     path = layout.page_data_path(patient.shard, patient.generation(2).path)
@@ -1164,7 +1189,9 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     # One look: every manifest, entry, bloom filter and catalog once; hint, lease, marks, the table's
     # manifest, and a probe for a newer one. Snapshots, consumers and the shard are listed once each.
     assert counts.pop("get") <= manifests + report.entries + 2 * report.generations + 5
-    assert counts.pop("list") == 3
+    # For the checksums of their files, each generation is listed, and all of it read.
+    assert counts.pop("list") == 3 + report.generations
+    assert counts.pop("get_range") == 7 * report.generations
     assert counts.pop("list_directories") == 2
     assert counts.pop("head", 0) <= 1
     assert counts == {}

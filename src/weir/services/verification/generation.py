@@ -17,6 +17,7 @@ from weir.errors import CorruptionError, StorageError, WeirError
 from weir.format import layout, pk_index
 from weir.format.bloom_filter import BloomFilter
 from weir.format.conform import conform_batch
+from weir.format.generation_catalog import GenerationCatalog
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.newest import newest_rows
@@ -27,6 +28,7 @@ from weir.services.verification.catalog import CatalogCheck
 from weir.services.verification.facts import TableFacts
 from weir.services.verification.finding import Finding, Findings
 from weir.services.verification.objects import get_or_none
+from weir.shard.generation_files import check_generation_files
 
 __all__ = ["GenerationCheck", "check_generation"]
 
@@ -82,7 +84,20 @@ def check_generation(check: GenerationCheck) -> tuple[Finding, ...]:
     if _check_rows(check, rows, findings):
         _check_key_index(check, rows, findings)
         _check_bloom_filter(check, rows, findings)
+    if catalog is not None and not findings.found:
+        _check_files(check, catalog.catalog, findings)
     return tuple(findings.found)
+
+
+def _check_files(check: GenerationCheck, catalog: GenerationCatalog, findings: Findings) -> None:
+    """Find what agrees with everything and still is not what was written: a value with a flipped bit."""
+    try:
+        damaged = check_generation_files(check.table.store, check.path, catalog)
+    except StorageError as error:
+        findings.error("generation.unreadable", check.path, error.message)
+        return
+    for one in damaged:
+        findings.error("generation.checksum", one.path, one.problem)
 
 
 def _read_rows(check: GenerationCheck, catalog: CatalogCheck | None) -> _Rows:
