@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.base.table_kit import SCHEMA
 
 import weir
-from weir.base.scratch import scratch_directory
+from weir.base import published
+from weir.base.scratch import readable_file, scratch_directory
+from weir.cache import process_cache
 from weir.errors import CorruptionError, StorageError
 
 
@@ -42,3 +46,30 @@ def test_errors_of_its_user_pass_through() -> None:
 def test_what_the_library_says_of_the_system_passes_on_with_advice() -> None:
     with pytest.raises(StorageError, match=r"No space left.*Free some space"), scratch_directory():
         raise OSError("LanceError(IO): No space left on device (os error 28), /a/b.rs:254:9")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_readable_file_has_its_content_alone(in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names come back as soon as a file is gone; what was in the last one must not."""
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    for number in range(20):
+        table = pa.table({"a": list(range(number + 1))})
+        lance_bytes = published._to_lance_bytes(table)
+        assert published._from_lance_bytes(lance_bytes, "here") == table
+        with readable_file(b"first") as path:
+            assert Path(path).read_bytes() == b"first"
+        with readable_file(b"") as path:
+            assert Path(path).read_bytes() == b""
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files in memory are Linux's")
+def test_readers_need_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = weir.create(tmp_path / "table", schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1}])
+    table.merge()
+    process_cache().clear()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert weir.open(table.uri).scan(consistency="snapshot").count() == 1

@@ -16,7 +16,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from weir.base.details_commit import update_details
 from weir.base.library_errors import is_panic, library_message
-from weir.base.scratch import scratch_directory
+from weir.base.scratch import readable_file, scratch_directory
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
@@ -186,11 +186,9 @@ def _to_lance_bytes(table: pa.Table) -> bytes:
 
 
 def _from_lance_bytes(data: bytes, where: str) -> pa.Table:
-    with scratch_directory() as directory:
-        path = directory / "snapshot.lance"
-        path.write_bytes(data)
+    with readable_file(data) as path:
         try:
-            return LanceFileReader(str(path)).read_all().to_table()
+            return LanceFileReader(path).read_all().to_table()
         except BaseException as error:
             if not isinstance(error, (ValueError, OSError, RuntimeError)) and not is_panic(error):
                 raise

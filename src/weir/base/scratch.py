@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from weir.base.library_errors import library_message
 from weir.errors import StorageError, WeirError
 from weir.storage.local_errors import hint_for
 
-__all__ = ["scratch_directory"]
+__all__ = ["readable_file", "scratch_directory"]
+
+_DESCRIPTORS = "/proc/self/fd"
 
 
 @contextmanager
@@ -38,3 +41,28 @@ def scratch_directory() -> Iterator[Path]:
             where=error.filename or tempfile.tempdir,
             hint=f"{known}; {advice}" if known else f"{advice[0].upper()}{advice[1:]}",
         ) from error
+
+
+@contextmanager
+def readable_file(data: bytes) -> Iterator[str]:
+    """Make a file with some content for the length of a block, for a library that reads paths alone.
+
+    On Linux it is in memory: readers need no place that they may write to. Elsewhere it is in a
+    :func:`scratch_directory`.
+
+    Raises
+    ------
+    StorageError
+        If no file can be made.
+    """
+    if hasattr(os, "memfd_create") and os.path.isdir(_DESCRIPTORS):
+        descriptor = os.memfd_create("weir")
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"{_DESCRIPTORS}/{descriptor}"
+        return
+    with scratch_directory() as directory:
+        path = directory / "content"
+        path.write_bytes(data)
+        yield str(path)
