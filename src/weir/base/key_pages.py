@@ -44,7 +44,6 @@ _SORT_FROM = 1_000
 _NOMINAL_BYTES = 4096
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
-_NOT_LANCE = "does not appear to be a Lance file"
 _REUSE_INDEX = "__lance_frag_reuse"
 _FRAGMENT_SHIFT = np.uint64(32)
 _OFFSET_MASK = 0xFFFFFFFF
@@ -281,7 +280,7 @@ def _damage_is_named(place: str) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, LIBRARY_ERRORS) and classify(error) is LibraryFailure.ABSENT:
             raise
-        if isinstance(error, OSError) and _NOT_LANCE not in str(error):
+        if isinstance(error, OSError) and classify(error) is not LibraryFailure.DAMAGED:
             raise storage_failure(error, "reading the key index", where=place) from error
         if not isinstance(error, (*LIBRARY_ERRORS, KeyError)) and not is_panic(error):
             raise

@@ -47,6 +47,11 @@ _SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
     ("for object of size", LibraryFailure.DAMAGED),
     ("encountered corrupt file", LibraryFailure.DAMAGED),
     ("failed to decode protobuf", LibraryFailure.DAMAGED),
+    # Files are opened without any input that could be invalid but what is in them.
+    ("error reading file metadata: invalid user input", LibraryFailure.DAMAGED),
+    ("error reading file metadata: lanceerror(schema)", LibraryFailure.DAMAGED),
+    ("failed to fill whole buffer", LibraryFailure.DAMAGED),
+    ("invalid read params", LibraryFailure.DAMAGED),
 )
 
 
