@@ -7,6 +7,7 @@
     │   ├── SchemaError                   a column is missing, unknown, doubled, or of the wrong type
     │   ├── KeyValueError                 a primary key is missing or null
     │   ├── FilterError                   a filter does not parse or does not fit the schema
+    │   ├── QueryError                    a search query cannot be used on the table
     │   ├── ShardingError                 a shard spec or transform is invalid
     │   ├── OptionError                   an option is unknown or out of range
     │   └── UriError                      a location cannot be understood
@@ -48,6 +49,7 @@ __all__ = [
     "ObjectNotFoundError",
     "OptionError",
     "PreconditionError",
+    "QueryError",
     "SchemaError",
     "ShardSealedError",
     "ShardingError",
@@ -116,6 +118,10 @@ class KeyValueError(InputError):
 
 class FilterError(InputError):
     """A filter does not parse, or names columns or types the table does not have."""
+
+
+class QueryError(InputError):
+    """A search query does not parse, or does not fit the table, its columns or its indexes."""
 
 
 class ShardingError(InputError):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,12 @@ from weir.read.lookup import get_rows
 from weir.read.plan import ScanPlan
 from weir.read.planner import ScanPlanner, check_columns
 from weir.read.scan import Scan
+from weir.read.search import Search, SearchPlan
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
 from weir.read.tokens import as_token, release_token, take_token
+from weir.read.vector_query import VectorQuery, vector_query
+from weir.read.vector_search import plan_vector_search
 from weir.rows import RowInput, as_key_table
 from weir.services.garbage import DEFAULT_HORIZON, GarbageReport, collect_garbage
 from weir.services.merge import MergeReport, merge_generations
@@ -52,6 +55,8 @@ from weir.throttle import background
 from weir.writer import SharedByShards, TableWriter
 
 _MAX_LIMIT = 2**63 - 1
+
+Query = TypeVar("Query")
 
 __all__ = ["Table", "create", "open"]
 
@@ -439,6 +444,91 @@ class Table:
         with self._states.reading(token):
             return found(self._states.take(token))
 
+    def search(
+        self,
+        vector: Any,
+        k: int = 10,
+        column: str | None = None,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> Search:
+        """Find the rows of the merged view whose vectors are nearest to a vector.
+
+        Rows that have a newer version or have been deleted, wherever that is written, are never among
+        them. The base table is searched through its vector index if it has one for the metric, and
+        else compared row by row; newer rows are compared exactly. Distances are exact in either case.
+
+        Parameters
+        ----------
+        vector : list or array of numbers
+            The query vector; or several, as a list of vectors or a two-dimensional array, for ``k`` rows
+            each and a column ``_query_index`` that says for which.
+        k : int
+            Rows to find, from 1 to 10,000. Default 10.
+        column : str, optional
+            The vector column. Default: the only one.
+        filter : str, optional
+            SQL condition: the nearest among the rows that match.
+        columns : sequence of str, optional
+            Columns of the result, in order, before ``_distance``. Default: all.
+        metric : str, optional
+            ``"l2"`` (squared), ``"cosine"`` or ``"dot"`` for floats, ``"hamming"`` for uint8. Default: that
+            of the base table's index; without one ``"l2"``, or ``"hamming"``.
+        nprobes : int, optional
+            How many partitions of the index to look into: more find more of the nearest rows, and take
+            longer. Default: Lance's.
+        refine : int, optional
+            With an index of quantized vectors, how many times ``k`` candidates to rank by their exact
+            distance. Default 1: the candidates are the ``k`` of the index.
+        consistency, at
+            As for :meth:`scan`.
+
+        Returns
+        -------
+        Search
+            Runs on ``.to_table()``, ``.to_batches()``, ``.to_pandas()``; rows come nearest first.
+            ``.explain()`` shows what it would do, ``.snapshot`` is the state that it saw.
+
+        Raises
+        ------
+        QueryError
+            If the vector has another dimension than the column, or a value that is not finite; or ``k``,
+            the column, the metric, ``nprobes`` or ``refine`` cannot be used.
+        SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
+            As for :meth:`scan`.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([("id", pa.int64()), ("at", pa.list_(pa.float32(), 2))])
+        >>> table = weir.create(tempfile.mkdtemp() + "/places", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "at": [0.0, 1.0]}, {"id": 2, "at": [3.0, 4.0]}])
+        >>> table.search([0.0, 0.0], k=1, columns=["id"]).to_table().to_pylist()
+        [{'id': 1, '_distance': 1.0}]
+        """
+
+        def asked(schema: pa.Schema) -> VectorQuery:
+            _check_asked(schema, columns, filter)
+            return vector_query(
+                schema, vector, k=k, column=column, metric=metric, nprobes=nprobes, refine=refine
+            )
+
+        return self._search(
+            asked,
+            lambda snapshot, query, seen: plan_vector_search(
+                self._store, snapshot, self._prune, query, columns=columns, filter=filter, consistency=seen
+            ),
+            consistency,
+            at,
+        )
+
     def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
         """Return a token of the table as it is now, by which it can be read again later.
 
@@ -684,6 +774,37 @@ class Table:
     def __repr__(self) -> str:
         """Return location, key and sharding."""
         return f"Table({self.uri!r}, primary_key={self.primary_key}, sharded_by={self.sharded_by!r})"
+
+    def _search(
+        self,
+        asked: Callable[[pa.Schema], Query],
+        planned: Callable[[ReadSnapshot, Query, str], SearchPlan],
+        consistency: str | Consistency,
+        at: SnapshotToken | str | None,
+    ) -> Search:
+        """Return a search: what is asked is checked now, or when the columns at a token are known."""
+        fresh = Consistency.parse(consistency)
+        token = self._token(at, fresh, given=consistency)
+        if token is not None:
+            return Search(lambda: self._plan_at(token, asked, planned), lambda _: self._states.reading(token))
+        query = asked(self.schema)
+
+        def plan() -> tuple[ReadSnapshot, SearchPlan]:
+            background.foreground()
+            return self._reader.read(fresh, lambda seen: (seen, planned(seen, query, str(fresh))))
+
+        return Search(plan, self._reader.reading, attempts=MAX_SNAPSHOTS)
+
+    def _plan_at(
+        self,
+        token: SnapshotToken,
+        asked: Callable[[pa.Schema], Query],
+        planned: Callable[[ReadSnapshot, Query, str], SearchPlan],
+    ) -> tuple[ReadSnapshot, SearchPlan]:
+        background.foreground()
+        with self._states.reading(token):
+            seen = self._states.take(token)
+            return seen, planned(seen, asked(seen.base.schema), "at a snapshot token")
 
     def _token(
         self, at: SnapshotToken | str | None, fresh: Consistency, *, given: str | Consistency
