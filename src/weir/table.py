@@ -34,8 +34,10 @@ from weir.read.scan import Scan
 from weir.read.search import Search, SearchPlan
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
+from weir.read.text_query import TextQuery, parse_text_query
+from weir.read.text_search import check_text_columns, plan_text_search
 from weir.read.tokens import as_token, release_token, take_token
-from weir.read.vector_query import VectorQuery, vector_query
+from weir.read.vector_query import VectorQuery, check_k, vector_query
 from weir.read.vector_search import plan_vector_search
 from weir.rows import RowInput, as_key_table
 from weir.services.garbage import DEFAULT_HORIZON, GarbageReport, collect_garbage
@@ -524,6 +526,74 @@ class Table:
             asked,
             lambda snapshot, query, seen: plan_vector_search(
                 self._store, snapshot, self._prune, query, columns=columns, filter=filter, consistency=seen
+            ),
+            consistency,
+            at,
+        )
+
+    def search_text(
+        self,
+        query: str | TextQuery,
+        k: int = 10,
+        column: str | None = None,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> Search:
+        """Find the rows of the merged view that answer a text query best.
+
+        Scores are BM25 by what is common among the rows that count, wherever they are: what they would
+        be if everything were merged and indexed. The base table needs a full-text index on the column.
+
+        Parameters
+        ----------
+        query : str or query
+            Words, of which some are to occur; or a :class:`weir.MatchQuery`, :class:`weir.PhraseQuery`,
+            :class:`weir.MultiMatchQuery`, :class:`weir.BooleanQuery` or :class:`weir.BoostQuery`.
+        k : int
+            Rows to find, from 1 to 10,000. Default 10.
+        column : str, optional
+            The text column, for all parts of the query that name none. Default: the only one.
+        filter : str, optional
+            SQL condition: the best among the rows that match. What is common is not affected.
+        columns : sequence of str, optional
+            Columns of the result, in order, before ``_score``. Default: all.
+        consistency, at
+            As for :meth:`scan`.
+
+        Returns
+        -------
+        Search
+            Runs on ``.to_table()``, ``.to_batches()``, ``.to_pandas()``; rows come best first.
+            ``.explain()`` shows what it would do, ``.snapshot`` is the state that it saw.
+
+        Raises
+        ------
+        QueryError
+            If the query cannot be used, has no word but stop words, or ``k`` or a column cannot be used.
+            When the search runs, if the column has no full-text index, or one without positions for a
+            phrase; it says how to create one.
+        SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
+            As for :meth:`scan`.
+        """
+
+        def asked(schema: pa.Schema) -> TextQuery:
+            _check_asked(schema, columns, filter)
+            check_k(k)
+            return check_text_columns(schema, parse_text_query(query), column)
+
+        return self._search(
+            asked,
+            lambda snapshot, checked, seen: plan_text_search(
+                self._store,
+                snapshot,
+                checked,
+                k=int(k),
+                columns=columns,
+                filter=filter,
+                consistency=seen,
             ),
             consistency,
             at,

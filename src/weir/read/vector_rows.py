@@ -60,9 +60,11 @@ class Centroids:
         else:
             scores *= -1
         if count >= scores.shape[1]:
-            return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+            everyone: npt.NDArray[np.intp] = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+            return everyone
         if count == 1:
-            return np.argmin(scores, axis=1)[:, None]
+            closest: npt.NDArray[np.intp] = np.argmin(scores, axis=1)[:, None]
+            return closest
         found: npt.NDArray[np.intp] = np.argpartition(scores, count, axis=1)[:, :count]
         return found
 
