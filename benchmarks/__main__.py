@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import get, ingest, scan
+from benchmarks import get, ingest, scan, search
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -16,7 +16,7 @@ from benchmarks.report import print_environment, print_result, write_json, write
 
 __all__ = ["main"]
 
-_SUBJECTS: dict[str, Subject] = {"ingest": ingest.run, "get": get.run, "scan": scan.run}
+_SUBJECTS: dict[str, Subject] = {"ingest": ingest.run, "get": get.run, "scan": scan.run, "search": search.run}
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import lance
 import numpy as np
@@ -25,7 +24,7 @@ from weir.base.table import BaseTable
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.storage.open import open_store
 
-__all__ = ["DIMENSION", "SearchScale", "SearchedTable", "build"]
+__all__ = ["DIMENSION", "SearchScale", "SearchedTable", "Vectors", "build"]
 
 DIMENSION = 128
 
@@ -162,8 +161,6 @@ class SearchedTable:
 
     def nearest(self, table: weir.Table, queries: Vectors, k: int) -> list[set[int]]:
         """Return the ids of the ``k`` nearest live rows by comparing all of them."""
-        scores: list[npt.NDArray[Any]] = []
-        ids: list[npt.NDArray[Any]] = []
         own = np.zeros((len(queries), 0), dtype=np.float32)
         kept = np.zeros((len(queries), 0), dtype=np.int64)
         for batch in table.scan(columns=["id", "vector"]).to_batches():
@@ -174,7 +171,6 @@ class SearchedTable:
             if own.shape[1] > k:
                 best = np.argpartition(own, k - 1, axis=1)[:, :k]
                 own, kept = np.take_along_axis(own, best, 1), np.take_along_axis(kept, best, 1)
-        del scores, ids
         return [set(row.tolist()) for row in kept]
 
     def dataset(self) -> lance.LanceDataset:

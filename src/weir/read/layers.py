@@ -23,10 +23,14 @@ from weir.read.planner import fresh_sources
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
 from weir.read.superseded import superseded_rows
+from weir.read.vector_query import is_vector
 from weir.shard.wal import first_unflushed_position
 from weir.storage.interface import ObjectStore
 
 __all__ = ["FreshLayer", "base_blocked", "fresh_layers", "token_of"]
+
+
+_HELD_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,29 @@ class FreshLayer:
         return process_cache().get_or_load(
             ("blocked", self.namespace, self.decided_by),
             lambda: BlockedRows(np.sort(source.row_ids[~self.live])),
+            lambda loaded: loaded.nbytes,
+        )
+
+    def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table:
+        """Return some rows, by their offset.
+
+        Searches come back to the same few generations again and again. Columns of a generation that take
+        little memory are held in the process cache.
+        """
+        source = self.source
+        if not isinstance(source, Generation):
+            return source.take(rows, columns)
+        schema = source.dataset.schema
+        if len(self.live) > _HELD_ROWS or any(is_vector(schema.field(name).type) for name in columns):
+            return source.take(rows, columns)
+        held = [self._held(source, name) for name in columns]
+        places = pa.array(rows)
+        return pa.table([column.take(places) for column in held], [schema.field(name) for name in columns])
+
+    def _held(self, source: Generation, name: str) -> pa.Array:
+        return process_cache().get_or_load(
+            ("column", self.namespace, source.identity, name),
+            lambda: source.column(name),
             lambda loaded: loaded.nbytes,
         )
 

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.read.bm25 import Statistics, weights
-from weir.read.tokens_of_text import TextRows
+from weir.read.tokens_of_text import Occurring, TextRows
 
-__all__ = ["AnyOf", "Boosted", "Combined", "Node", "Phrase", "Words", "score"]
+__all__ = ["AnyOf", "Boosted", "Combined", "Node", "Phrase", "Words", "score", "words_of"]
 
 Scores = npt.NDArray[np.float64]
 Found = npt.NDArray[np.bool_]
+Texts = TextRows | Occurring
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,27 @@ class Boosted:
 Node = Words | Phrase | AnyOf | Combined | Boosted
 
 
+def words_of(node: Node) -> dict[str, set[str]]:
+    """Return the words of a query by column: a row that it finds has one of them."""
+    found: dict[str, set[str]] = {}
+    if isinstance(node, Words):
+        return {node.column: {word for group in node.groups for word in group}}
+    if isinstance(node, Phrase):
+        return {node.column: {word for word, _ in node.words}}
+    if isinstance(node, AnyOf):
+        children = node.nodes
+    elif isinstance(node, Boosted):
+        children = (node.positive, node.negative)
+    else:
+        children = (*node.must, *node.should, *node.must_not)
+    for child in children:
+        for column, words in words_of(child).items():
+            found.setdefault(column, set()).update(words)
+    return found
+
+
 def score(
-    node: Node, texts: Mapping[str, TextRows], statistics: Mapping[str, Statistics]
+    node: Node, texts: Mapping[str, Texts], statistics: Mapping[str, Statistics]
 ) -> tuple[Scores, Found]:
     """Return the score of every row, and whether the query finds it.
 
@@ -95,7 +115,7 @@ def score(
     ----------
     node : Words, Phrase, AnyOf, Combined or Boosted
         The query.
-    texts : mapping of str to TextRows
+    texts : mapping of str to TextRows or Occurring
         By column: the texts of the rows.
     statistics : mapping of str to Statistics
         By column: what is common in the table.
@@ -116,7 +136,7 @@ def score(
     return _combined(node, texts, statistics)
 
 
-def _words(node: Words, texts: TextRows, statistics: Statistics) -> tuple[Scores, Found]:
+def _words(node: Words, texts: Texts, statistics: Statistics) -> tuple[Scores, Found]:
     total = np.zeros(len(texts))
     hits = np.zeros(len(texts), dtype=np.int32)
     for group in node.groups:
@@ -132,7 +152,7 @@ def _words(node: Words, texts: TextRows, statistics: Statistics) -> tuple[Scores
     return total * node.boost, found
 
 
-def _phrase(node: Phrase, texts: TextRows, statistics: Statistics) -> tuple[Scores, Found]:
+def _phrase(node: Phrase, texts: Texts, statistics: Statistics) -> tuple[Scores, Found]:
     words = Words(node.column, tuple((word,) for word, _ in node.words), True, 1.0)
     scores, found = _words(words, texts, statistics)
     rows = np.flatnonzero(found)
@@ -156,7 +176,7 @@ def _stand_together(node: Phrase, tokens: list[tuple[str, int]]) -> bool:
 
 
 def _combined(
-    node: Combined, texts: Mapping[str, TextRows], statistics: Mapping[str, Statistics]
+    node: Combined, texts: Mapping[str, Texts], statistics: Mapping[str, Statistics]
 ) -> tuple[Scores, Found]:
     rows = len(next(iter(texts.values())))
     total = np.zeros(rows)

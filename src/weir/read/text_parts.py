@@ -112,7 +112,7 @@ class LayerPart:
 
     def take(self, rows: Rows, columns: Sequence[str]) -> pa.Table:
         """Return some rows, by their offset, which ascends."""
-        return self.layer.source.take(rows, list(columns))
+        return self.layer.take(rows, list(columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from weir.read.layers import FreshLayer, base_blocked, fresh_layers
 from weir.read.plan import Pruned
 from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.text_index import TextIndex, text_index
-from weir.read.text_match import AnyOf, Boosted, Combined, Node, Phrase, Words, score
+from weir.read.text_match import AnyOf, Boosted, Combined, Node, Phrase, Words, score, words_of
 from weir.read.text_parts import LayerPart, TextPart, fragment_parts, replaced_texts, totals
 from weir.read.text_query import (
     MAX_EXPANSIONS,
@@ -41,8 +41,8 @@ from weir.read.text_query import (
     leaves,
 )
 from weir.read.threads import reading_threads
-from weir.read.tokens_of_text import TextRows, Tokenizer
-from weir.read.vector_search import fetch_chosen, result_schema
+from weir.read.tokens_of_text import Occurring, TextRows, Tokenizer, occurrences
+from weir.read.vector_search import fetch_chosen, result_schema, take_numbered, take_row_ids
 from weir.read.word_distance import words_within
 from weir.storage.interface import ObjectStore
 
@@ -51,7 +51,7 @@ __all__ = ["SCORE", "TextCandidates", "TextSearchPlan", "check_text_columns", "p
 SCORE = "_score"
 
 _ROW_ID = "_rowid"
-_SPARE_ROWS = 20
+_SPARE_ROWS = 8
 _MORE = 4
 _MOST_CANDIDATES = 4_096
 _AUTOMATIC_FUZZINESS = ((2, 0), (5, 1))
@@ -67,13 +67,10 @@ class TextCandidates:
         Their scores.
     rows : ndarray of int64
         Where they are, for :meth:`TextTask.fetch`.
-    table : Table or None
-        The rows themselves, where they have been read already.
     """
 
     score: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int64]
-    table: pa.Table | None = None
 
 
 class TextTask(Protocol):
@@ -136,6 +133,8 @@ class IndexTextTask:
         The query as it was passed, with its columns.
     blocked : BlockedRows
         Rows that do not count.
+    rows : int
+        Rows of the base table.
     excess : float
         By what Lance's score of a row may have to be multiplied, at most, to be the row's score.
     """
@@ -145,25 +144,28 @@ class IndexTextTask:
     question: Question = field(repr=False)
     query: TextQuery
     blocked: BlockedRows = field(repr=False)
+    rows: int
     excess: float
 
     def candidates(self) -> TextCandidates:
         """Return the best rows that count."""
         base, question = self.base, self.question
-        columns = list(dict.fromkeys([*question.columns, *question.tokenizers]))
-        limit = 2 * question.k + _SPARE_ROWS
+        # Lance takes longer to pass over many rows than to find a few more, which are then dropped.
+        passing_over = 2 * len(self.blocked) > self.rows
+        share = 0.0 if passing_over else len(self.blocked) / max(self.rows, 1)
+        limit = int((question.k + _SPARE_ROWS) / (1 - share)) + 1
         query = _for_lance(self.query, question.tokenizers)
         while True:
             with reading(f"base table version {base.version}", base.uri, question.filter):
                 table = base.dataset.scanner(
-                    columns=[*columns, SCORE],
+                    columns=[*question.tokenizers, SCORE],
                     full_text_query=query,
                     filter=question.filter,
-                    prefilter=True,
+                    prefilter=question.filter is not None,
                     limit=limit,
                     fast_search=True,
                     with_row_id=True,
-                    row_addr_blocklist=self.blocked.serialized,
+                    row_addr_blocklist=self.blocked.serialized if passing_over else None,
                     disable_scoring_autoprojection=True,
                 ).to_table()
             scores, rows = self._scored(table)
@@ -175,9 +177,7 @@ class IndexTextTask:
                     break
             limit *= _MORE
         best = np.lexsort((table.column(_ROW_ID).to_numpy()[rows], -scores))[: question.k]
-        chosen = table.take(pa.array(rows[best]))
-        found = chosen.column(_ROW_ID).to_numpy().astype(np.int64)
-        return TextCandidates(scores[best], found, chosen.select(list(question.columns)))
+        return TextCandidates(scores[best], table.column(_ROW_ID).to_numpy()[rows[best]].astype(np.int64))
 
     def _scored(self, table: pa.Table) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         question = self.question
@@ -186,18 +186,20 @@ class IndexTextTask:
             for column, tokenizer in question.tokenizers.items()
         }
         scores, found = score(question.node, texts, question.statistics)
+        row_ids = table.column(_ROW_ID).to_numpy()
+        if len(self.blocked):
+            found &= ~self.blocked.contains(row_ids)
         if len(texts) > 1:
             # Lance finds more where one column's index covers what another's does not.
             known = (text_index(self.base, column, self.fragments) for column in texts)
-            row_ids = table.column(_ROW_ID).to_numpy()
             found &= np.logical_or.reduce([index.knows(row_ids) for index in known])
         rows = np.flatnonzero(found)
         return scores[rows].astype(np.float32), rows
 
     def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
-        assert found.table is not None
-        return found.table.take(pa.array(chosen))
+        with reading(f"base table version {self.base.version}", self.base.uri):
+            return take_row_ids(self.base.dataset, found.rows[chosen], self.question.columns)
 
     def describe(self) -> str:
         """Return one line for people."""
@@ -210,46 +212,68 @@ class IndexTextTask:
 
 
 @dataclass(frozen=True, slots=True)
-class PartTextTask:
+class PartsTextTask:
     """Score rows of which the words are in memory.
 
     Parameters
     ----------
-    part : TextPart
+    parts : tuple of TextPart
         The rows.
     question : Question
         What is asked for.
     """
 
-    part: TextPart
+    parts: tuple[TextPart, ...]
     question: Question = field(repr=False)
 
     def candidates(self) -> TextCandidates:
         """Return the best rows that count."""
         question = self.question
-        texts = {
-            column: self.part.texts(column, tokenizer) for column, tokenizer in question.tokenizers.items()
+        held = {
+            column: [part.texts(column, tokenizer) for part in self.parts]
+            for column, tokenizer in question.tokenizers.items()
         }
+        having = [
+            occurrences(held[column], word)[0]
+            for column, words in words_of(question.node).items()
+            for word in words
+        ]
+        rows = np.unique(np.concatenate(having)) if having else np.zeros(0, dtype=np.int64)
+        texts = {column: Occurring(parts, rows) for column, parts in held.items()}
         scores, found = score(question.node, texts, question.statistics)
-        if found.any():
-            found &= self.part.matching(question.filter)
-        rows = np.flatnonzero(found)
-        own = scores[rows].astype(np.float32)
+        found &= self._counted(rows, found)
+        own, rows = scores[found].astype(np.float32), rows[found]
         best = np.lexsort((rows, -own))[: question.k]
         return TextCandidates(own[best], rows[best])
 
+    @property
+    def _starts(self) -> npt.NDArray[np.int64]:
+        return np.cumsum([0, *(len(part.live) for part in self.parts)])
+
+    def _counted(self, rows: npt.NDArray[np.int64], found: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which of the rows found count, and pass the filter."""
+        counted = np.zeros(len(rows), dtype=bool)
+        bounds = np.searchsorted(rows, self._starts)
+        for part, start, low, high in zip(
+            self.parts, self._starts[:-1], bounds[:-1], bounds[1:], strict=True
+        ):
+            if found[low:high].any():
+                counted[low:high] = part.matching(self.question.filter)[rows[low:high] - start]
+        return counted
+
     def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
-        distinct, place = np.unique(found.rows[chosen], return_inverse=True)
-        return self.part.take(distinct, self.question.columns).take(pa.array(place))
+        starts = self._starts[:-1].tolist()
+        return take_numbered(self.parts, starts, found.rows[chosen], self.question.columns)
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line per part for people."""
         where = f" where {self.question.filter}" if self.question.filter else ""
-        live = self.part.live
-        return (
-            f"{self.part.label}: score {', '.join(self.question.tokenizers)} in memory{where}, "
-            f"{np.count_nonzero(~live)} of {len(live)} rows superseded or deleted"
+        columns = ", ".join(self.question.tokenizers)
+        return "\n  ".join(
+            f"{part.label}: score {columns} in memory{where}, "
+            f"{np.count_nonzero(~part.live)} of {len(part.live)} rows superseded or deleted"
+            for part in self.parts
         )
 
 
@@ -397,9 +421,10 @@ def plan_text_search(
     question = Question(node, statistics, tokenizers, k, names, filter)
     excess = max((corpus.excess(statistics[column]) for column, corpus in corpora.items()), default=1.0)
     tasks: list[TextTask] = [
-        IndexTextTask(base, _common(indexes), question, query, blocked, excess),
-        *(PartTextTask(part, question) for part in parts),
+        IndexTextTask(base, _common(indexes), question, query, blocked, base.dataset.count_rows(), excess),
     ]
+    if parts:
+        tasks.append(PartsTextTask(tuple(parts), question))
     counted = ", ".join(
         f"{one.documents} texts of {one.mean_length:.1f} words in {column}"
         for column, one in statistics.items()

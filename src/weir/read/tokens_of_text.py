@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["TextRows", "Tokenizer"]
+__all__ = ["Occurring", "TextRows", "Tokenizer", "occurrences"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -145,7 +145,7 @@ class TextRows:
         arrays = self._rows.nbytes + self._counts.nbytes + self._starts.nbytes + self.lengths.nbytes
         return int(arrays + self.texts.nbytes + 200 * len(self.vocabulary))
 
-    def occurrences(self, word: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def occurrences(self, word: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
         """Return the texts that a word occurs in, ascending, and how often it does."""
         number = self._number.get(word)
         if number is None:
@@ -156,3 +156,60 @@ class TextRows:
     def take(self, rows: Rows) -> pa.Array:
         """Return some of the texts."""
         return self.texts.take(pa.array(rows))
+
+
+class Occurring:
+    """The rows of several :class:`TextRows` that have some of a query's words, as if they were one.
+
+    Parameters
+    ----------
+    parts : sequence of TextRows
+        Texts of the same tokenizer; their rows are numbered one after the other.
+    rows : ndarray of int64
+        Numbers of the rows, ascending.
+    """
+
+    def __init__(self, parts: Sequence[TextRows], rows: Rows) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *(len(part) for part in parts)])
+        self._of = np.searchsorted(self._starts, rows, side="right") - 1
+        self.rows = rows
+        self.tokenizer = parts[0].tokenizer
+        self.lengths = np.zeros(len(rows), dtype=np.int32)
+        for at, part in enumerate(parts):
+            mine = self._of == at
+            self.lengths[mine] = part.lengths[rows[mine] - self._starts[at]]
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.rows)
+
+    def occurrences(self, word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
+        """Return the rows that a word occurs in, as offsets into ``rows``, and how often it does."""
+        found, counts = occurrences(self._parts, word)
+        at = np.searchsorted(self.rows, found)
+        return at, counts
+
+    def take(self, rows: Rows) -> pa.Array:
+        """Return some of the texts."""
+        numbers = self.rows[rows]
+        parts = []
+        for at in np.unique(self._of[rows]).tolist():
+            mine = numbers[self._of[rows] == at] - self._starts[at]
+            parts.append(self._parts[at].take(mine).cast(pa.large_string()))
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.large_string())
+
+
+def occurrences(parts: Sequence[TextRows], word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
+    """Return the numbers of the rows that a word occurs in, ascending, and how often it does."""
+    start = 0
+    rows, counts = [], []
+    for part in parts:
+        found, count = part.occurrences(word)
+        if len(found):
+            rows.append(found.astype(np.int64) + start)
+            counts.append(count)
+        start += len(part)
+    if not rows:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+    return np.concatenate(rows), np.concatenate(counts)

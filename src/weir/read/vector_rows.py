@@ -19,7 +19,7 @@ from weir.read.distances import nearest
 from weir.read.generation import Generation
 from weir.read.overlay import FreshSource
 
-__all__ = ["Centroids", "VectorRows", "fits_in_memory", "vector_rows"]
+__all__ = ["Centroids", "Probes", "VectorRows", "fits_in_memory", "vector_rows"]
 
 Vectors = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -50,10 +50,12 @@ class Centroids:
 
     def closest(self, vectors: Vectors, count: int) -> npt.NDArray[np.intp]:
         """Return, per vector, the ``count`` closest centroids, in no order."""
-        scores = vectors.astype(np.float32, copy=False) @ self.vectors.T
+        narrow = vectors.astype(np.float32, copy=False)
+        # A matrix product goes over all cores, which does not pay for one vector.
+        scores = np.vecdot(self.vectors, narrow)[None, :] if len(narrow) == 1 else narrow @ self.vectors.T
         if self.metric == "l2":
             scores *= -2
-            scores += np.einsum("ij,ij->i", self.vectors, self.vectors)
+            scores += np.vecdot(self.vectors, self.vectors)
         elif self.metric == "cosine":
             lengths = np.linalg.norm(self.vectors, axis=1)
             scores /= -np.maximum(lengths, np.finfo(np.float32).tiny)
@@ -83,6 +85,27 @@ class _Division:
         return int(self.order.nbytes + self.starts.nbytes + self.vectors.nbytes + self.squared_lengths.nbytes)
 
 
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """The partitions that a query looks into.
+
+    Parameters
+    ----------
+    centroids : Centroids
+        What makes the partitions.
+    partitions : ndarray of int
+        Those closest to the query, ascending.
+    """
+
+    centroids: Centroids
+    partitions: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, centroids: Centroids, query: Vectors, count: int) -> Probes:
+        """Return the ``count`` partitions closest to a query."""
+        return cls(centroids, np.sort(centroids.closest(query[None, :], count)[0]))
+
+
 class VectorRows:
     """The vectors of one source.
 
@@ -107,54 +130,40 @@ class VectorRows:
         """Bytes it takes in memory, a division included."""
         return int(2 * (self.vectors.nbytes + self.squared_lengths.nbytes + self.rows.nbytes))
 
-    def nearest(
-        self,
-        query: Vectors,
-        k: int,
-        metric: str,
-        keep: npt.NDArray[np.bool_],
-        centroids: Centroids | None,
-        nprobes: int,
+    def among(
+        self, query: Vectors, k: int, metric: str, keep: npt.NDArray[np.bool_], probes: Probes | None
     ) -> tuple[Rows, npt.NDArray[np.float32]]:
-        """Return the offsets and distances of the nearest rows among those that count.
+        """Return the offsets and distances of the nearest rows among those that count, nearest first.
 
         Parameters
         ----------
         keep : ndarray of bool
             Per row of the source: whether it counts.
-        centroids : Centroids or None
-            By which the vectors may be divided.
-        nprobes : int
-            Partitions to look into then.
+        probes : Probes or None
+            The partitions to look into, if the vectors may be divided.
         """
-        division = self._divided(centroids) if centroids is not None and metric == centroids.metric else None
-        if division is not None and centroids is not None:
-            probes = np.sort(centroids.closest(query[None, :], nprobes)[0])
-            ends = zip(division.starts[probes].tolist(), division.starts[probes + 1].tolist(), strict=True)
-            pieces = [np.arange(start, end) for start, end in ends if start < end]
-            at = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
+        division = None if probes is None else self._divided(probes.centroids)
+        if division is not None and probes is not None:
+            starts, ends = division.starts[probes.partitions], division.starts[probes.partitions + 1]
+            at = _ranges(starts, ends)
             at = at[keep[self.rows[division.order[at]]]]
             # Where the filter leaves too few in those partitions, all are looked at.
             if len(at) >= k:
-                picked = np.argsort(division.order[at])
                 found, distance = nearest(
-                    division.vectors[at[picked]], division.squared_lengths[at[picked]], query, k, metric
+                    division.vectors[at], division.squared_lengths[at], query, k, metric
                 )
-                return self.rows[division.order[at[picked[found]]]], distance
+                return self.rows[division.order[at[found]]], distance
         counted = keep[self.rows]
-        if counted.all():
-            found, distance = nearest(self.vectors, self.squared_lengths, query, k, metric)
-            return self.rows[found], distance
-        chosen = np.flatnonzero(counted)
-        if 2 * len(chosen) < len(counted):
+        if 2 * np.count_nonzero(counted) < len(counted):
+            chosen = np.flatnonzero(counted)
             found, distance = nearest(self.vectors[chosen], self.squared_lengths[chosen], query, k, metric)
             return self.rows[chosen[found]], distance
-        # Cheaper than a copy of most vectors: look at all, for as many more as do not count at worst.
+        # Cheaper than a copy of most vectors: look at all, for some more than asked for.
         want = k
         while True:
-            found, distance = nearest(self.vectors, self.squared_lengths, query, 2 * want, metric)
+            found, distance = nearest(self.vectors, self.squared_lengths, query, want, metric)
             good = counted[found]
-            if good.sum() >= k or len(found) < 2 * want:
+            if np.count_nonzero(good) >= k or len(found) < want:
                 return self.rows[found[good]][:k], distance[good][:k]
             want *= 4
 
@@ -176,6 +185,13 @@ class VectorRows:
         division = _Division(order, starts, self.vectors[order], self.squared_lengths[order])
         self._division = (centroids.identity, division)
         return division
+
+
+def _ranges(starts: Rows, ends: Rows) -> Rows:
+    """Return all numbers from each start to its end, one range after the other."""
+    sizes = ends - starts
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 
 
 def fits_in_memory(source: FreshSource, kind: pa.DataType) -> bool:

@@ -29,7 +29,7 @@ from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.threads import reading_threads
 from weir.read.vector_index import VectorIndex, vector_index
 from weir.read.vector_query import VectorQuery
-from weir.read.vector_rows import Centroids, fits_in_memory, vector_rows
+from weir.read.vector_rows import Centroids, Probes, fits_in_memory, vector_rows
 from weir.storage.interface import ObjectStore
 
 __all__ = ["DISTANCE", "QUERY_INDEX", "VectorCandidates", "VectorSearchPlan", "plan_vector_search"]
@@ -42,7 +42,6 @@ _ROW_ID = "_rowid"
 _DATASET_BYTES = 64 * 1024
 _SPARE_ROWS = 4
 _DEFAULT_PROBES = 20
-_MORE_PROBES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,11 @@ class VectorCandidates:
         Its distance to that.
     rows : ndarray of int64
         Where it is, for :meth:`VectorTask.fetch`.
-    table : Table or None
-        The rows themselves, where they have been read with their distances.
     """
 
     query: npt.NDArray[np.int32]
     distance: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int64]
-    table: pa.Table | None = None
 
 
 class VectorTask(Protocol):
@@ -163,14 +159,12 @@ class DatasetVectorTask:
             found = self._asked(k + spare, NOTHING_BLOCKED)
             if not len(self.blocked):
                 return found
-            keep = ~_contained(found.rows.astype(np.uint64), self.blocked.row_ids)
+            keep = ~self.blocked.contains(found.rows.astype(np.uint64))
             counts = np.bincount(found.query, minlength=len(self.query.vectors))
             left = np.bincount(found.query[keep], minlength=len(self.query.vectors))
             if np.any((left < k) & (counts == k + spare)):
                 return self._asked(k, self.blocked)
-        assert found.table is not None
-        table = found.table.filter(pa.array(keep))
-        return VectorCandidates(found.query[keep], found.distance[keep], found.rows[keep], table)
+        return VectorCandidates(found.query[keep], found.distance[keep], found.rows[keep])
 
     def _asked(self, k: int, blocked: BlockedRows) -> VectorCandidates:
         vectors = self.query.vectors
@@ -183,7 +177,6 @@ class DatasetVectorTask:
             np.concatenate([part.query for part in parts]),
             np.concatenate([part.distance for part in parts]),
             np.concatenate([part.rows for part in parts]),
-            pa.concat_tables([part.table for part in parts if part.table is not None]),
         )
 
     def _answer(
@@ -202,12 +195,13 @@ class DatasetVectorTask:
         if self.use_index and self.query.nprobes is not None:
             nearest["nprobes"] = self.query.nprobes
         if self.use_index and self.refine is not None:
-            nearest["refine_factor"] = self.refine
+            # Spare rows need no more candidates.
+            nearest["refine_factor"] = max(-(-self.refine * self.query.k // k), 1)
         table = dataset.scanner(
-            columns=[*self.columns, DISTANCE],
+            columns=[DISTANCE],
             nearest=nearest,
             filter=self.filter,
-            prefilter=True,
+            prefilter=self.filter is not None,
             with_row_id=True,
             row_addr_blocklist=blocked.serialized,
             disable_scoring_autoprojection=True,
@@ -218,12 +212,12 @@ class DatasetVectorTask:
             query = table.column(_LIBRARY_QUERY_INDEX).to_numpy().astype(np.int32)
         else:
             query = np.full(len(rows), number, dtype=np.int32)
-        return VectorCandidates(query, distance, rows, table.select(list(self.columns)))
+        return VectorCandidates(query, distance, rows)
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
-        assert found.table is not None
-        return found.table.take(pa.array(chosen))
+        with reading(self.label, self.uri):
+            return take_row_ids(self._dataset(), found.rows[chosen], self.columns)
 
     def describe(self) -> str:
         """Return one line for people."""
@@ -239,13 +233,13 @@ class DatasetVectorTask:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerVectorTask:
-    """Compare the vectors of a generation or of rows that are only in the log, in memory.
+class LayersVectorTask:
+    """Compare the vectors of generations, and of rows that are only in the log, in memory.
 
     Parameters
     ----------
-    layer : FreshLayer
-        The source, and which of its rows count.
+    layers : tuple of FreshLayer
+        The sources, and which of their rows count.
     query : VectorQuery
         What is asked for; the metric is set.
     columns : tuple of str
@@ -256,7 +250,7 @@ class LayerVectorTask:
         By which the vectors may be divided.
     """
 
-    layer: FreshLayer
+    layers: tuple[FreshLayer, ...]
     query: VectorQuery = field(repr=False)
     columns: tuple[str, ...]
     filter: str | None
@@ -264,39 +258,78 @@ class LayerVectorTask:
 
     def candidates(self) -> VectorCandidates:
         """Return the nearest rows that count."""
-        layer, query = self.layer, self.query
-        keep = layer.matching(self.filter)
-        rows = vector_rows(layer.namespace, layer.source, query.column)
-        probes = _MORE_PROBES * (query.nprobes or _DEFAULT_PROBES)
-        assert query.metric is not None
-        found = [
-            rows.nearest(vector, query.k, query.metric, keep, self.centroids, probes)
-            for vector in query.vectors
-        ]
-        numbers = [np.full(len(offsets), at, dtype=np.int32) for at, (offsets, _) in enumerate(found)]
-        return VectorCandidates(
-            np.concatenate(numbers),
-            np.concatenate([distance for _, distance in found]),
-            np.concatenate([offsets for offsets, _ in found]),
-        )
+        query, metric = self.query, self.query.metric
+        assert metric is not None
+        probes: list[Probes | None] = [None] * len(query.vectors)
+        if self.centroids is not None:
+            count = query.nprobes or _DEFAULT_PROBES
+            probes = [Probes.of(self.centroids, vector, count) for vector in query.vectors]
+        parts = []
+        for start, layer in zip(layer_starts(self.layers), self.layers, strict=True):
+            keep = layer.matching(self.filter)
+            rows = vector_rows(layer.namespace, layer.source, query.column)
+            for number, (vector, partitions) in enumerate(zip(query.vectors, probes, strict=True)):
+                offsets, distance = rows.among(vector, query.k, metric, keep, partitions)
+                parts.append((np.full(len(offsets), number, dtype=np.int32), distance, offsets + start))
+        return VectorCandidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
-        return take_rows(self.layer, found.rows[chosen], self.columns)
+        return take_rows(self.layers, found.rows[chosen], self.columns)
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line per layer for people."""
         where = f" where {self.filter}" if self.filter else ""
-        return (
-            f"{self.layer.label}: compare {self.query.column} by {self.query.metric} in memory{where}, "
-            f"{np.count_nonzero(~self.layer.live)} of {len(self.layer.live)} rows superseded or deleted"
+        return "\n  ".join(
+            f"{layer.label}: compare {self.query.column} by {self.query.metric} in memory{where}, "
+            f"{np.count_nonzero(~layer.live)} of {len(layer.live)} rows superseded or deleted"
+            for layer in self.layers
         )
 
 
-def take_rows(layer: FreshLayer, rows: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
-    """Return some rows of a layer in the order asked for, each as often as asked for."""
+def layer_starts(layers: Sequence[FreshLayer]) -> list[int]:
+    """Return the number that the first row of each layer has when all are numbered one after the other."""
+    starts: list[int] = np.cumsum([0, *(len(layer.live) for layer in layers[:-1])]).tolist()
+    return starts
+
+
+class _Takes(Protocol):
+    def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table: ...
+
+
+def take_rows(layers: Sequence[FreshLayer], rows: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+    """Return some rows of layers by their numbers, in the order asked for, each as often as asked for."""
+    return take_numbered(layers, layer_starts(layers), rows, columns)
+
+
+def take_row_ids(
+    dataset: lance.LanceDataset, row_ids: npt.NDArray[np.int64], columns: Sequence[str]
+) -> pa.Table:
+    """Return some rows of a dataset by their ids, in the order asked for, each as often as asked for."""
+    distinct, place = np.unique(row_ids, return_inverse=True)
+    return dataset._take_rows(distinct.tolist(), columns=list(columns)).take(pa.array(place))
+
+
+def take_numbered(
+    sources: Sequence[_Takes], starts: Sequence[int], rows: npt.NDArray[np.int64], columns: Sequence[str]
+) -> pa.Table:
+    """Return some rows of sources that are numbered one after the other.
+
+    Parameters
+    ----------
+    starts : sequence of int
+        Number of the first row of each source.
+    rows : ndarray of int64
+        Numbers of the rows; at least one.
+    """
     distinct, place = np.unique(rows, return_inverse=True)
-    return layer.source.take(distinct, list(columns)).take(pa.array(place))
+    of = np.searchsorted(starts, distinct, side="right") - 1
+    parts = [
+        sources[at].take(distinct[of == at] - starts[at], list(columns)) for at in np.unique(of).tolist()
+    ]
+    schema = parts[0].schema
+    table = pa.concat_tables([part if part.schema.equals(schema) else part.cast(schema) for part in parts])
+    return table.take(pa.array(place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +363,7 @@ class VectorSearchPlan:
         """Return the nearest rows, nearest first."""
         # Lance works beside this thread while that compares what is in memory.
         others = [
-            None if isinstance(task, LayerVectorTask) else reading_threads().submit(task.candidates)
+            None if isinstance(task, LayersVectorTask) else reading_threads().submit(task.candidates)
             for task in self.tasks
         ]
         own = [
@@ -459,17 +492,17 @@ def plan_vector_search(
     ]
     centroids = None if usable is None else usable.centroids
     kind = base.schema.field(query.column).type
+    held: list[FreshLayer] = []
     for layer in layers:
-        source = layer.source
         if not layer.live.any():
             pruned.append(Pruned(layer.label, "every row is superseded or deleted"))
-        elif fits_in_memory(source, kind):
-            tasks.append(LayerVectorTask(layer, query, names, filter, centroids))
+        elif fits_in_memory(layer.source, kind):
+            held.append(layer)
         else:
-            assert isinstance(source, Generation)
+            assert isinstance(layer.source, Generation)
             tasks.append(
                 dataset_task(
-                    source.dataset,
+                    layer.source.dataset,
                     store.storage_options,
                     label=layer.label,
                     query=query,
@@ -481,6 +514,8 @@ def plan_vector_search(
                     refine=None,
                 )
             )
+    if held:
+        tasks.append(LayersVectorTask(tuple(held), query, names, filter, centroids))
     header = (
         f"{query.k} nearest of {store.uri}, {consistency}: base version {base.version}, "
         f"{len(kept)} of {len(snapshot.shards)} shards, {_explained(index, usable, query, rows)}"
@@ -532,9 +567,3 @@ def _explained(index: VectorIndex | None, usable: VectorIndex | None, query: Vec
         "no vector index: all rows are compared; "
         f'create_index("{query.column}", "IVF_PQ") would make that approximate and fast'
     )
-
-
-def _contained(values: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    at = np.minimum(ordered.searchsorted(values), len(ordered) - 1)
-    found: npt.NDArray[np.bool_] = ordered[at] == values
-    return found
