@@ -87,7 +87,8 @@ class FreshLayer:
             return source.take(rows, columns)
         held = [self._held(source, name) for name in columns]
         places = pa.array(rows)
-        return pa.table([column.take(places) for column in held], [schema.field(name) for name in columns])
+        wanted = pa.schema([schema.field(name) for name in columns])
+        return pa.table([column.take(places) for column in held], schema=wanted)
 
     def _held(self, source: Generation, name: str) -> pa.Array:
         return process_cache().get_or_load(
