@@ -9,6 +9,7 @@ from __future__ import annotations
 from weir import errors
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.snapshot import bounded
+from weir.read.text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
 from weir.sharding.shard_by import (
     bucket,
     day,
@@ -26,6 +27,11 @@ from weir.table import Table, adopt, create, open
 __version__ = "0.1.0"
 
 __all__ = [
+    "BooleanQuery",
+    "BoostQuery",
+    "MatchQuery",
+    "MultiMatchQuery",
+    "PhraseQuery",
     "SnapshotToken",
     "Table",
     "__version__",

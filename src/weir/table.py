@@ -16,7 +16,7 @@ from weir.base.create import adopt_base_table, create_base_table
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.config import WriterOptions
-from weir.errors import CorruptionError, OptionError, UriError
+from weir.errors import CorruptionError, OptionError, QueryError, UriError
 from weir.format.index_details import ShardSpec
 from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
@@ -26,6 +26,8 @@ from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
 from weir.read.consumers import drop_consumer
 from weir.read.cut import CutTaker
 from weir.read.filters import check_filter
+from weir.read.hybrid import Fusion, HybridSearchPlan
+from weir.read.hybrid import fusion as make_fusion
 from weir.read.keys import KeySet
 from weir.read.lookup import get_rows
 from weir.read.plan import ScanPlan
@@ -598,6 +600,104 @@ class Table:
             consistency,
             at,
         )
+
+    def search_hybrid(
+        self,
+        vector: Any,
+        text: str | TextQuery,
+        k: int = 10,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        vector_column: str | None = None,
+        text_column: str | None = None,
+        fusion: str = "rrf",
+        weights: Sequence[float] | None = None,
+        rrf_k: int = 60,
+        candidates: int | None = None,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> Search:
+        """Find the rows of the merged view that are best by vector and by text together.
+
+        Both rankings are of one snapshot.
+
+        Parameters
+        ----------
+        vector : list or array of numbers
+            One query vector, as for :meth:`search`.
+        text : str or query
+            As for :meth:`search_text`.
+        k : int
+            Rows to find, from 1 to 10,000. Default 10.
+        filter, columns
+            As for :meth:`search`.
+        vector_column, text_column : str, optional
+            The columns. Default: the only one of its kind.
+        fusion : str
+            ``"rrf"`` (default): by reciprocal rank, each ranking adding its weight divided by ``rrf_k``
+            plus the place in it. ``"weighted"``: by the weighted sum of distances and scores, each brought
+            to the range from 0 for the last candidate to 1 for the best.
+        weights : (float, float), optional
+            Of the ranking by vector and of that by text. Default: the same.
+        rrf_k : int
+            Default 60.
+        candidates : int, optional
+            Rows of each ranking that are looked at. Default: five times ``k``, at least 50.
+        metric, nprobes, refine
+            As for :meth:`search`.
+        consistency, at
+            As for :meth:`scan`.
+
+        Returns
+        -------
+        Search
+            Its rows have ``_distance`` and ``_score``, null in a row that only the other ranking found,
+            and ``_relevance``, by which they are ordered.
+
+        Raises
+        ------
+        QueryError
+            As for :meth:`search` and :meth:`search_text`, or if an option of the fusion cannot be used.
+        SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
+            As for :meth:`scan`.
+        """
+
+        def asked(schema: pa.Schema) -> tuple[VectorQuery, TextQuery, Fusion]:
+            _check_asked(schema, columns, filter)
+            how = make_fusion(fusion, weights, rrf_k, k, candidates)
+            near = vector_query(
+                schema,
+                vector,
+                k=how.candidates,
+                column=vector_column,
+                metric=metric,
+                nprobes=nprobes,
+                refine=refine,
+            )
+            if near.batch:
+                raise QueryError("a hybrid search takes one query vector", where="vector")
+            return near, check_text_columns(schema, parse_text_query(text), text_column), how
+
+        def planned(
+            snapshot: ReadSnapshot, query: tuple[VectorQuery, TextQuery, Fusion], seen: str
+        ) -> HybridSearchPlan:
+            near, words, how = query
+            base = snapshot.base
+            names = tuple(base.schema.names if columns is None else columns)
+            read = tuple(dict.fromkeys([*names, *base.primary_key]))
+            by_vector = plan_vector_search(
+                self._store, snapshot, self._prune, near, columns=read, filter=filter, consistency=seen
+            )
+            by_text = plan_text_search(
+                self._store, snapshot, words, k=how.candidates, columns=read, filter=filter, consistency=seen
+            )
+            return HybridSearchPlan(by_vector, by_text, how, names, base.primary_key)
+
+        return self._search(asked, planned, consistency, at)
 
     def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
         """Return a token of the table as it is now, by which it can be read again later.

@@ -40,7 +40,6 @@ from weir.read.text_query import (
     TextQuery,
     leaves,
 )
-from weir.read.threads import reading_threads
 from weir.read.tokens_of_text import Occurring, TextRows, Tokenizer, occurrences
 from weir.read.vector_search import fetch_chosen, result_schema, take_numbered, take_row_ids
 from weir.read.word_distance import words_within
@@ -306,9 +305,7 @@ class TextSearchPlan:
 
     def run(self) -> pa.Table:
         """Return the best rows, best first."""
-        first = reading_threads().submit(self.tasks[0].candidates) if len(self.tasks) > 1 else None
-        others = [task.candidates() for task in (self.tasks if first is None else self.tasks[1:])]
-        return self.merge(others if first is None else [first.result(), *others])
+        return self.merge([task.candidates() for task in self.tasks])
 
     def merge(self, found: Sequence[TextCandidates]) -> pa.Table:
         """Return the best rows of all; equally good ones by task, and then by place."""

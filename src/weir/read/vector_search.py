@@ -26,7 +26,6 @@ from weir.read.layers import FreshLayer, base_blocked, fresh_layers
 from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
 from weir.read.snapshot import Consistency, ReadSnapshot
-from weir.read.threads import reading_threads
 from weir.read.vector_index import VectorIndex, vector_index
 from weir.read.vector_query import VectorQuery
 from weir.read.vector_rows import Centroids, Probes, fits_in_memory, vector_rows
@@ -361,23 +360,9 @@ class VectorSearchPlan:
 
     def run(self) -> pa.Table:
         """Return the nearest rows, nearest first."""
-        # Lance works beside this thread while that compares what is in memory.
-        others = [
-            None if isinstance(task, LayersVectorTask) else reading_threads().submit(task.candidates)
-            for task in self.tasks
-        ]
-        own = [
-            task.candidates() if other is None else None
-            for task, other in zip(self.tasks, others, strict=True)
-        ]
-        found = []
-        for mine, other in zip(own, others, strict=True):
-            if mine is not None:
-                found.append(mine)
-            else:
-                assert other is not None
-                found.append(other.result())
-        return self.merge(found)
+        # One after the other: Lance uses all cores by itself, and handing a search this short to another
+        # thread takes longer than what is compared in memory.
+        return self.merge([task.candidates() for task in self.tasks])
 
     def merge(self, found: Sequence[VectorCandidates]) -> pa.Table:
         """Return the nearest rows of all, by query vector and then by distance.
