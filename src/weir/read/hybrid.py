@@ -66,12 +66,12 @@ class Fusion:
             Scores, larger ones better.
         """
         if self.kind == "rrf":
-            added: Floats = weight / (self.rrf_k + place + 1.0)
-            return added
+            return weight / (self.rrf_k + 1.0 + place.astype(np.float64))
         if not len(goodness):
             return goodness
         span = goodness.max() - goodness.min()
-        return weight * ((goodness - goodness.min()) / span if span > 0 else np.ones(len(goodness)))
+        normalised: Floats = (goodness - goodness.min()) / span if span > 0 else np.ones(len(goodness))
+        return weight * normalised
 
 
 def fusion(kind: str, weights: Sequence[float] | None, rrf_k: int, k: int, candidates: int | None) -> Fusion:

@@ -114,8 +114,8 @@ class MultiMatchQuery:
     """
 
     query: str
-    columns: tuple[str, ...]
-    boosts: tuple[float, ...] | None = None
+    columns: Sequence[str]
+    boosts: Sequence[float] | None = None
     operator: str = "or"
 
     def __post_init__(self) -> None:
@@ -155,17 +155,17 @@ class BooleanQuery:
 
     Parameters
     ----------
-    must : sequence of query
+    must : sequence of query or str
         All of these have to find a row. Their scores add up.
-    should : sequence of query
+    should : sequence of query or str
         Without ``must``, one of these has to. Scores of those that do are added.
-    must_not : sequence of query
+    must_not : sequence of query or str
         None of these may find it.
     """
 
-    must: tuple[TextQuery, ...] = ()
-    should: tuple[TextQuery, ...] = ()
-    must_not: tuple[TextQuery, ...] = ()
+    must: Sequence[Any] = ()
+    should: Sequence[Any] = ()
+    must_not: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         """Check what was passed."""
@@ -188,16 +188,16 @@ class BoostQuery:
 
     Parameters
     ----------
-    positive : query
+    positive : query or str
         Finds the rows.
-    negative : query
+    negative : query or str
         Its score is multiplied by ``negative_boost`` and taken off.
     negative_boost : float
         At least 0. Default 0.5.
     """
 
-    positive: TextQuery
-    negative: TextQuery
+    positive: Any
+    negative: Any
     negative_boost: float = 0.5
 
     def __post_init__(self) -> None:
