@@ -26,6 +26,11 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 PROJECT: dict[str, Any] = PYPROJECT["project"]
 
 PUBLIC_NAMES = [
+    "BooleanQuery",
+    "BoostQuery",
+    "MatchQuery",
+    "MultiMatchQuery",
+    "PhraseQuery",
     "SnapshotToken",
     "Table",
     "__version__",

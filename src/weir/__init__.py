@@ -6,7 +6,7 @@ the table by jobs that run beside the writers. See :func:`weir.create` for an ex
 
 from __future__ import annotations
 
-from weir import errors
+from weir import errors, library_log
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.snapshot import bounded
 from weir.read.text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
@@ -23,6 +23,8 @@ from weir.sharding.shard_by import (
     year,
 )
 from weir.table import Table, adopt, create, open
+
+del library_log
 
 __version__ = "0.1.0"
 

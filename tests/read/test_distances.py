@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 
@@ -15,8 +18,8 @@ from weir.read.distances import METRICS, distances, nearest
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 def test_nearest_is_the_sorted_distances(metric: str, kind: type) -> None:
     generator = np.random.default_rng(3)
-    vectors = generator.standard_normal((500, 7)).astype(kind)
-    query = generator.standard_normal(7).astype(kind)
+    vectors: npt.NDArray[Any] = generator.standard_normal((500, 7)).astype(kind)
+    query: npt.NDArray[Any] = generator.standard_normal(7).astype(kind)
     rows, found = nearest(vectors, np.vecdot(vectors, vectors), query, 20, metric)
     expected = np.sort([distance(vector, query, metric) for vector in vectors])[:20]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from weir.cli.json_text import from_json_type
 from weir.errors import KeyValueError, OptionError
 
-__all__ = ["parse_keys", "parse_names", "parse_storage_options"]
+__all__ = ["parse_keys", "parse_names", "parse_storage_options", "parse_vector"]
 
 
 def parse_names(text: str, option: str) -> list[str]:
@@ -31,6 +31,30 @@ def parse_names(text: str, option: str) -> list[str]:
     if not all(names):
         raise OptionError(f"names with commas between them are wanted, got {text!r}", where=option)
     return names
+
+
+def parse_vector(text: str) -> object:
+    """Return the vector, or the list of vectors, in a JSON text.
+
+    Raises
+    ------
+    OptionError
+        If it is no JSON array.
+
+    Examples
+    --------
+    >>> parse_vector("[0.5, 1]")
+    [0.5, 1]
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise OptionError(
+            f"the vector is not JSON: {error}", where="vector", hint="For example --vector '[0.1, 0.7]'"
+        ) from error
+    if not isinstance(value, list):
+        raise OptionError(f"the vector has to be a JSON array, got {text!r:.60}", where="vector")
+    return value
 
 
 def parse_storage_options(texts: Sequence[str]) -> dict[str, str]:
