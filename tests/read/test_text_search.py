@@ -200,7 +200,7 @@ def test_rows_of_several_parts_are_numbered_one_after_the_other() -> None:
     parts = [TextRows(pa.array(texts), tokenizer) for texts in (["a b", "c"], [], ["b b", "", "d a"])]
     found, counts = occurrences(parts, "b")
     assert (found.tolist(), counts.tolist()) == ([0, 2], [1, 2])
-    some = Occurring(parts, np.array([0, 2, 4]))
+    some = Occurring(parts, np.array([0, 2, 4]), {word: occurrences(parts, word) for word in "ab"})
     assert some.lengths.tolist() == [2, 2, 2]
     assert [array.tolist() for array in some.occurrences("a")] == [[0, 2], [1, 1]]
     assert some.take(np.array([1, 2])).to_pylist() == ["b b", "d a"]

@@ -16,6 +16,7 @@ import pytest
 
 import weir
 from tests.read.search_model import check_ranking, nearest
+from weir.read import vector_division
 from weir.read import vector_rows as vector_rows_module
 from weir.read.search import Search
 from weir.read.vector_search import VectorSearchPlan
@@ -142,7 +143,7 @@ def test_an_index_finds_nearly_all_and_its_distances_are_exact(
     dataset = lance.dataset(table.uri)
     dataset.create_index("vector", kind, metric=metric, num_partitions=12, replace=True, **options)
     # Generations this small would not be divided.
-    monkeypatch.setattr(vector_rows_module, "_DIVIDED_FROM", 100)
+    monkeypatch.setattr(vector_division, "_DIVIDED_FROM", 100)
     hits = total = 0
     for _ in range(30):
         query = generator.standard_normal(DIMENSION).astype(np.float32)

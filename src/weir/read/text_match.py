@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.read.bm25 import Statistics, weights
-from weir.read.tokens_of_text import Occurring, TextRows
+from weir.read.tokens_of_text import AskedTexts, Occurring, TextRows
 
 __all__ = ["AnyOf", "Boosted", "Combined", "Node", "Phrase", "Words", "score", "words_of"]
 
 Scores = npt.NDArray[np.float64]
 Found = npt.NDArray[np.bool_]
-Texts = TextRows | Occurring
+Texts = TextRows | AskedTexts | Occurring
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def score(
     ----------
     node : Words, Phrase, AnyOf, Combined or Boosted
         The query.
-    texts : mapping of str to TextRows or Occurring
+    texts : mapping of str to TextRows, AskedTexts or Occurring
         By column: the texts of the rows.
     statistics : mapping of str to Statistics
         By column: what is common in the table.

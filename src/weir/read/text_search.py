@@ -40,7 +40,7 @@ from weir.read.text_query import (
     TextQuery,
     leaves,
 )
-from weir.read.tokens_of_text import Occurring, TextRows, Tokenizer, occurrences
+from weir.read.tokens_of_text import AskedTexts, Occurring, TextRows, Tokenizer, occurrences
 from weir.read.vector_search import fetch_chosen, result_schema, take_numbered, take_row_ids
 from weir.read.word_distance import words_within
 from weir.storage.interface import ObjectStore
@@ -50,7 +50,7 @@ __all__ = ["SCORE", "TextCandidates", "TextSearchPlan", "check_text_columns", "p
 SCORE = "_score"
 
 _ROW_ID = "_rowid"
-_SPARE_ROWS = 8
+_SPARE_ROWS = 6
 _MORE = 4
 _MOST_CANDIDATES = 4_096
 _AUTOMATIC_FUZZINESS = ((2, 0), (5, 1))
@@ -181,8 +181,10 @@ class IndexTextTask:
     def _scored(self, table: pa.Table) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         question = self.question
         texts = {
-            column: TextRows(table.column(column).combine_chunks(), tokenizer)
-            for column, tokenizer in question.tokenizers.items()
+            column: AskedTexts(
+                table.column(column).combine_chunks(), question.tokenizers[column], sorted(words)
+            )
+            for column, words in words_of(question.node).items()
         }
         scores, found = score(question.node, texts, question.statistics)
         row_ids = table.column(_ROW_ID).to_numpy()
@@ -232,13 +234,16 @@ class PartsTextTask:
             column: [part.texts(column, tokenizer) for part in self.parts]
             for column, tokenizer in question.tokenizers.items()
         }
-        having = [
-            occurrences(held[column], word)[0]
+        known = {
+            column: {word: occurrences(held[column], word) for word in words}
             for column, words in words_of(question.node).items()
-            for word in words
-        ]
-        rows = np.unique(np.concatenate(having)) if having else np.zeros(0, dtype=np.int64)
-        texts = {column: Occurring(parts, rows) for column, parts in held.items()}
+        }
+        having = np.zeros(int(self._starts[-1]), dtype=bool)
+        for words in known.values():
+            for numbers, _ in words.values():
+                having[numbers] = True
+        rows = np.flatnonzero(having)
+        texts = {column: Occurring(parts, rows, known[column]) for column, parts in held.items()}
         scores, found = score(question.node, texts, question.statistics)
         found &= self._counted(rows, found)
         own, rows = scores[found].astype(np.float32), rows[found]

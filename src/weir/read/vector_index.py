@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.cache import process_cache
-from weir.read.vector_rows import Centroids
+from weir.read.vector_division import Centroids
 
 __all__ = ["VectorIndex", "vector_index"]
 

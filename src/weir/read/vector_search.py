@@ -8,7 +8,7 @@ is asked again and given the rows to pass over. Newer sources are compared in me
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,9 +26,10 @@ from weir.read.layers import FreshLayer, base_blocked, fresh_layers
 from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
 from weir.read.snapshot import Consistency, ReadSnapshot
+from weir.read.vector_division import Centroids, Division, divided
 from weir.read.vector_index import VectorIndex, vector_index
 from weir.read.vector_query import VectorQuery
-from weir.read.vector_rows import Centroids, Probes, fits_in_memory, vector_rows
+from weir.read.vector_rows import VectorRows, fits_in_memory, vector_rows
 from weir.storage.interface import ObjectStore
 
 __all__ = ["DISTANCE", "QUERY_INDEX", "VectorCandidates", "VectorSearchPlan", "plan_vector_search"]
@@ -41,6 +42,7 @@ _ROW_ID = "_rowid"
 _DATASET_BYTES = 64 * 1024
 _SPARE_ROWS = 4
 _DEFAULT_PROBES = 20
+_ROWS_TOGETHER = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,18 +261,61 @@ class LayersVectorTask:
         """Return the nearest rows that count."""
         query, metric = self.query, self.query.metric
         assert metric is not None
-        probes: list[Probes | None] = [None] * len(query.vectors)
-        if self.centroids is not None:
-            count = query.nprobes or _DEFAULT_PROBES
-            probes = [Probes.of(self.centroids, vector, count) for vector in query.vectors]
         parts = []
-        for start, layer in zip(layer_starts(self.layers), self.layers, strict=True):
-            keep = layer.matching(self.filter)
-            rows = vector_rows(layer.namespace, layer.source, query.column)
-            for number, (vector, partitions) in enumerate(zip(query.vectors, probes, strict=True)):
-                offsets, distance = rows.among(vector, query.k, metric, keep, partitions)
-                parts.append((np.full(len(offsets), number, dtype=np.int32), distance, offsets + start))
+        for start, group in self._groups():
+            probes: list[npt.NDArray[np.intp]] = []
+            held = [vector_rows(layer.namespace, layer.source, query.column) for layer in group]
+            keeps = [layer.matching(self.filter) for layer in group]
+            division = self._division(group, held)
+            if division is not None and self.centroids is not None:
+                count = query.nprobes or _DEFAULT_PROBES
+                probes = [self.centroids.probes(vector, count) for vector in query.vectors]
+                keep = np.concatenate(keeps)
+            for number, vector in enumerate(query.vectors):
+                found = (
+                    division.nearest(vector, query.k, metric, keep, probes[number])
+                    if division is not None
+                    else None
+                )
+                # Where the filter leaves too few in those partitions, all are looked at.
+                for rows, distance in (
+                    _nearest_of_each(group, held, keeps, vector, query.k, metric)
+                    if found is None
+                    else [found]
+                ):
+                    parts.append((np.full(len(rows), number, dtype=np.int32), distance, rows + start))
         return VectorCandidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _groups(self) -> Iterator[tuple[int, tuple[FreshLayer, ...]]]:
+        """Yield the layers that are searched together, and the number of the first row of each group.
+
+        Generations are; the log would make the groups other ones with every write.
+        """
+        start = 0
+        together: list[FreshLayer] = []
+        for layer in self.layers:
+            log = not isinstance(layer.source, Generation)
+            rows = sum(len(one.live) for one in together)
+            if together and (log or rows + len(layer.live) > _ROWS_TOGETHER):
+                yield start, tuple(together)
+                start += rows
+                together = []
+            together.append(layer)
+            if log:
+                yield start, (layer,)
+                start += len(layer.live)
+                together = []
+        if together:
+            yield start, tuple(together)
+
+    def _division(self, group: Sequence[FreshLayer], held: Sequence[VectorRows]) -> Division | None:
+        if self.centroids is None:
+            return None
+        key = (
+            (group[0].namespace, self.query.column),
+            *(layer.source.identity for layer in group),
+        )
+        return divided(key, held, [len(layer.live) for layer in group], self.centroids)
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
@@ -284,6 +329,19 @@ class LayersVectorTask:
             f"{np.count_nonzero(~layer.live)} of {len(layer.live)} rows superseded or deleted"
             for layer in self.layers
         )
+
+
+def _nearest_of_each(
+    group: Sequence[FreshLayer],
+    held: Sequence[VectorRows],
+    keeps: Sequence[npt.NDArray[np.bool_]],
+    vector: npt.NDArray[Any],
+    k: int,
+    metric: str,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    for start, rows, keep in zip(layer_starts(group), held, keeps, strict=True):
+        found, distance = rows.nearest(vector, k, metric, keep)
+        yield found + start, distance
 
 
 def layer_starts(layers: Sequence[FreshLayer]) -> list[int]:
@@ -305,7 +363,12 @@ def take_row_ids(
     dataset: lance.LanceDataset, row_ids: npt.NDArray[np.int64], columns: Sequence[str]
 ) -> pa.Table:
     """Return some rows of a dataset by their ids, in the order asked for, each as often as asked for."""
-    distinct, place = np.unique(row_ids, return_inverse=True)
+    order = np.argsort(row_ids)
+    ascending = row_ids[order]
+    if (ascending[1:] > ascending[:-1]).all():
+        distinct, place = ascending, np.argsort(order)
+    else:
+        distinct, place = np.unique(row_ids, return_inverse=True)
     return dataset._take_rows(distinct.tolist(), columns=list(columns)).take(pa.array(place))
 
 
