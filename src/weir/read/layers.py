@@ -130,6 +130,10 @@ def fresh_layers(
     store: ObjectStore, snapshot: ReadSnapshot, views: Sequence[ShardView]
 ) -> tuple[FreshLayer, ...]:
     """Return the layers of some shards above the base table: by shard, oldest first."""
+    key = ("layers", tuple(view.shard_id for view in views))
+    known: tuple[FreshLayer, ...] | None = snapshot.derived.get(key)
+    if known is not None:
+        return known
     found: list[FreshLayer] = []
     for view in views:
         merged = overlay(snapshot.base.identity, fresh_sources(store, snapshot, view))
@@ -139,18 +143,23 @@ def fresh_layers(
             FreshLayer(view.shard_id, source, live, namespace, identities[at:])
             for at, (source, live) in enumerate(zip(merged.sources, merged.live, strict=True))
         ]
-    return tuple(found)
+    known = snapshot.derived[key] = tuple(found)
+    return known
 
 
 def base_blocked(snapshot: ReadSnapshot, layers: Sequence[FreshLayer]) -> BlockedRows:
     """Return the base table's rows that some layer has replaced or deleted."""
     base = snapshot.base
     sources = [layer.source for layer in layers]
-    return process_cache().get_or_load(
-        ("blocked", base.identity, base.version, tuple(source.identity for source in sources)),
-        lambda: BlockedRows(superseded_rows(base.identity, base, sources)),
-        lambda loaded: loaded.nbytes,
-    )
+    key = ("blocked", base.identity, base.version, tuple(source.identity for source in sources))
+    known: BlockedRows | None = snapshot.derived.get(key)
+    if known is None:
+        known = snapshot.derived[key] = process_cache().get_or_load(
+            key,
+            lambda: BlockedRows(superseded_rows(base.identity, base, sources)),
+            lambda loaded: loaded.nbytes,
+        )
+    return known
 
 
 def token_of(snapshot: ReadSnapshot) -> SnapshotToken:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -456,13 +457,24 @@ class _Corpus:
     def __init__(self, index: TextIndex, layers: Sequence[FreshLayer], parts: Sequence[TextPart]) -> None:
         self.index = index
         self._key: Hashable = (*index.key, tuple(layer.source.identity for layer in layers))
-        self._replaced = replaced_texts(index, layers)
-        self._parts = [
-            (part.texts(index.column, index.tokenizer), part.live, (part.decided_by, index.column))
-            for part in parts
-        ]
+        self._layers = layers
+        self._given_parts = parts
         self._frequencies: dict[str, int] = {}
         self._in_index: dict[str, int] = {}
+
+    # Both are looked at only for what is not known yet.
+
+    @cached_property
+    def _replaced(self) -> list[tuple[TextRows, npt.NDArray[np.bool_], Hashable]]:
+        return replaced_texts(self.index, self._layers)
+
+    @cached_property
+    def _parts(self) -> list[tuple[TextRows, npt.NDArray[np.bool_], Hashable]]:
+        index = self.index
+        return [
+            (part.texts(index.column, index.tokenizer), part.live, (part.decided_by, index.column))
+            for part in self._given_parts
+        ]
 
     def add(self, word: str, source: str) -> int:
         """Take a word into the statistics, and return how many texts have it."""
@@ -485,18 +497,21 @@ class _Corpus:
 
     def statistics(self) -> Statistics:
         """Return what is common, with the words that were taken in."""
-        lengths = self.index.lengths
-        base_words = process_cache().get_or_load(
-            ("indexed words", self._key), lambda: int(lengths.sum()), lambda _: 64
+        documents, words = process_cache().get_or_load(
+            ("documents and words", self._key), self._total, lambda _: 64
         )
-        documents, words = len(lengths), base_words
+        return Statistics(documents, words, self._frequencies)
+
+    def _total(self) -> tuple[int, int]:
+        lengths = self.index.lengths
+        documents, words = len(lengths), int(lengths.sum())
         for texts, counted, decided_by in self._replaced:
             less = totals(texts, counted, decided_by)
             documents, words = documents - less.documents, words - less.words
         for texts, counted, decided_by in self._parts:
             more = totals(texts, counted, decided_by)
             documents, words = documents + more.documents, words + more.words
-        return Statistics(documents, words, self._frequencies)
+        return documents, words
 
     def excess(self, statistics: Statistics) -> float:
         """Return how many times Lance's score of a row the row's score can be."""

@@ -50,11 +50,14 @@ class Tokenizer:
 
     options: tuple[tuple[str, Any], ...]
     _given: dict[str, Any] = field(init=False, compare=False, repr=False)
+    _between: str | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Keep the options as Lance takes them."""
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options}
         object.__setattr__(self, "_given", given)
+        between = self.words(_BETWEEN)
+        object.__setattr__(self, "_between", between[0] if len(between) == 1 else None)
 
     @classmethod
     def of_index(cls, details: Mapping[str, Any]) -> Tokenizer:
@@ -82,10 +85,10 @@ class Tokenizer:
         """
         words: list[pa.Array] = []
         rows: list[Rows] = []
-        between = self.words(_BETWEEN)
+        between = self._between
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
             part = texts[start : start + _TEXTS_AT_ONCE]
-            found = self._together(part, between[0]) if len(between) == 1 and len(part) > 1 else None
+            found = self._together(part, between) if between is not None and len(part) > 1 else None
             if found is None:
                 found = self._one_by_one(part)
             words.append(found[0])
