@@ -54,6 +54,8 @@ class TextIndex:
         Words of each of them.
     indexed_documents, indexed_words : int
         What Lance's scores are by: rows that have words and words, deleted ones included.
+    longest : int
+        Most words of one row.
     identity : tuple of str
         Its files, for caches.
     """
@@ -67,6 +69,7 @@ class TextIndex:
     lengths: npt.NDArray[np.int32] = field(repr=False)
     indexed_documents: int
     indexed_words: int
+    longest: int
     identity: tuple[str, ...] = field(repr=False)
 
     @property
@@ -239,6 +242,7 @@ def _open(
         all_lengths[live],
         len(all_rows),
         words,
+        int(all_lengths.max(initial=0)),
         tuple(sorted(uuids)),
     )
 

@@ -23,7 +23,7 @@ from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import QueryError
 from weir.read.blocked import BlockedRows
-from weir.read.bm25 import Statistics
+from weir.read.bm25 import Statistics, weights
 from weir.read.damage import reading
 from weir.read.layers import FreshLayer, base_blocked, fresh_layers
 from weir.read.plan import Pruned
@@ -42,6 +42,7 @@ from weir.read.text_query import (
     leaves,
 )
 from weir.read.tokens_of_text import AskedTexts, Occurring, TextRows, Tokenizer, occurrences
+from weir.read.vector_query import is_vector
 from weir.read.vector_search import fetch_chosen, result_schema, take_numbered, take_row_ids
 from weir.read.word_distance import words_within
 from weir.storage.interface import ObjectStore
@@ -51,7 +52,7 @@ __all__ = ["SCORE", "TextCandidates", "TextSearchPlan", "check_text_columns", "p
 SCORE = "_score"
 
 _ROW_ID = "_rowid"
-_SPARE_ROWS = 6
+_SPARE_ROWS = 5
 _MORE = 4
 _MOST_CANDIDATES = 4_096
 _AUTOMATIC_FUZZINESS = ((2, 0), (5, 1))
@@ -67,10 +68,13 @@ class TextCandidates:
         Their scores.
     rows : ndarray of int64
         Where they are, for :meth:`TextTask.fetch`.
+    table : Table or None
+        The columns of the result, where they have been read with the scores.
     """
 
     score: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int64]
+    table: pa.Table | None = None
 
 
 class TextTask(Protocol):
@@ -155,10 +159,14 @@ class IndexTextTask:
         share = 0.0 if passing_over else len(self.blocked) / max(self.rows, 1)
         limit = int((question.k + _SPARE_ROWS) / (1 - share)) + 1
         query = _for_lance(self.query, question.tokenizers)
+        # Reading a few rows too many with their scores takes less than going back for the best.
+        schema = base.schema
+        at_once = not any(is_vector(schema.field(name).type) for name in question.columns)
+        columns = list(dict.fromkeys([*question.tokenizers, *(question.columns if at_once else ())]))
         while True:
             with reading(f"base table version {base.version}", base.uri, question.filter):
                 table = base.dataset.scanner(
-                    columns=[*question.tokenizers, SCORE],
+                    columns=[*columns, SCORE],
                     full_text_query=query,
                     filter=question.filter,
                     prefilter=question.filter is not None,
@@ -177,7 +185,9 @@ class IndexTextTask:
                     break
             limit *= _MORE
         best = np.lexsort((table.column(_ROW_ID).to_numpy()[rows], -scores))[: question.k]
-        return TextCandidates(scores[best], table.column(_ROW_ID).to_numpy()[rows[best]].astype(np.int64))
+        chosen = table.take(pa.array(rows[best]))
+        found = chosen.column(_ROW_ID).to_numpy().astype(np.int64)
+        return TextCandidates(scores[best], found, chosen.select(list(question.columns)) if at_once else None)
 
     def _scored(self, table: pa.Table) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         question = self.question
@@ -200,6 +210,8 @@ class IndexTextTask:
 
     def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
+        if found.table is not None:
+            return found.table.take(pa.array(chosen))
         with reading(f"base table version {self.base.version}", self.base.uri):
             return take_row_ids(self.base.dataset, found.rows[chosen], self.question.columns)
 
@@ -518,7 +530,16 @@ class _Corpus:
         index = self.index
         if not index.indexed_documents or not statistics.documents:
             return 1.0
-        by_length = max(1.0, statistics.mean_length * index.indexed_documents / index.indexed_words)
+        # How much less a text of some length is held against it, at most: that of the longest one.
+        indexed_mean = index.indexed_words / index.indexed_documents
+        longest = np.array([index.longest], dtype=np.int32)
+        once = np.ones(1, dtype=np.int32)
+        by_length = max(
+            1.0,
+            float(
+                weights(once, longest, statistics.mean_length)[0] / weights(once, longest, indexed_mean)[0]
+            ),
+        )
         by_word = [
             statistics.rarity(word) / index.least_rarity(frequency)
             for word, frequency in self._in_index.items()
