@@ -28,7 +28,7 @@ from weir.read.planner import ShardPruner
 from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.vector_division import Centroids, Division, divided
 from weir.read.vector_index import VectorIndex, vector_index
-from weir.read.vector_query import VectorQuery
+from weir.read.vector_query import VectorQuery, is_vector
 from weir.read.vector_rows import VectorRows, fits_in_memory, vector_rows
 from weir.storage.interface import ObjectStore
 
@@ -57,11 +57,19 @@ class VectorCandidates:
         Its distance to that.
     rows : ndarray of int64
         Where it is, for :meth:`VectorTask.fetch`.
+    table : Table or None
+        The columns of the result, where they have been read with the distances.
     """
 
     query: npt.NDArray[np.int32]
     distance: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int64]
+    table: pa.Table | None = None
+
+    def filter(self, keep: npt.NDArray[np.bool_]) -> VectorCandidates:
+        """Return some of them."""
+        table = None if self.table is None else self.table.filter(pa.array(keep))
+        return VectorCandidates(self.query[keep], self.distance[keep], self.rows[keep], table)
 
 
 class VectorTask(Protocol):
@@ -165,7 +173,7 @@ class DatasetVectorTask:
             left = np.bincount(found.query[keep], minlength=len(self.query.vectors))
             if np.any((left < k) & (counts == k + spare)):
                 return self._asked(k, self.blocked)
-        return VectorCandidates(found.query[keep], found.distance[keep], found.rows[keep])
+        return found.filter(keep)
 
     def _asked(self, k: int, blocked: BlockedRows) -> VectorCandidates:
         vectors = self.query.vectors
@@ -178,7 +186,17 @@ class DatasetVectorTask:
             np.concatenate([part.query for part in parts]),
             np.concatenate([part.distance for part in parts]),
             np.concatenate([part.rows for part in parts]),
+            pa.concat_tables([part.table for part in parts]) if self._at_once else None,
         )
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether to read the columns of the result with the distances.
+
+        A few rows too many take less than going back for the best, unless there are vectors to read.
+        """
+        schema = self._dataset().schema
+        return not any(is_vector(schema.field(name).type) for name in self.columns)
 
     def _answer(
         self, asked: npt.NDArray[Any], k: int, blocked: BlockedRows, number: int | None
@@ -199,7 +217,7 @@ class DatasetVectorTask:
             # Spare rows need no more candidates.
             nearest["refine_factor"] = max(-(-self.refine * self.query.k // k), 1)
         table = dataset.scanner(
-            columns=[DISTANCE],
+            columns=[*self.columns, DISTANCE] if self._at_once else [DISTANCE],
             nearest=nearest,
             filter=self.filter,
             prefilter=self.filter is not None,
@@ -213,10 +231,13 @@ class DatasetVectorTask:
             query = table.column(_LIBRARY_QUERY_INDEX).to_numpy().astype(np.int32)
         else:
             query = np.full(len(rows), number, dtype=np.int32)
-        return VectorCandidates(query, distance, rows)
+        read = table.select(list(self.columns)) if self._at_once else None
+        return VectorCandidates(query, distance, rows, read)
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
+        if found.table is not None:
+            return found.table.take(pa.array(chosen))
         with reading(self.label, self.uri):
             return take_row_ids(self._dataset(), found.rows[chosen], self.columns)
 
