@@ -119,7 +119,7 @@ def word_of(number: int) -> str:
     Examples
     --------
     >>> word_of(0), word_of(29_999)
-    ('zaaaax', 'zbskvx')
+    ('zaaaax', 'zbsjvx')
     """
     letters = ""
     for _ in range(4):
