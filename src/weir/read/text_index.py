@@ -18,9 +18,11 @@ from lance.file import LanceFileReader
 from lance.query import FullTextQuery
 from lance.query import MatchQuery as LanceMatchQuery
 
+from weir.base.library_errors import LIBRARY_ERRORS
 from weir.base.table import BaseTable, library_options
 from weir.cache import process_cache
 from weir.errors import CorruptionError, QueryError
+from weir.format.fst import Fst
 from weir.read.bm25 import inverse_document_frequency, weights
 from weir.read.damage import reading
 from weir.read.tokens_of_text import TextRows, Tokenizer
@@ -30,6 +32,7 @@ __all__ = ["TextIndex", "text_index"]
 RowIds = npt.NDArray[np.uint64]
 
 _KIND = "Inverted"
+_STORED_WORDS = "_token_fst_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,10 @@ class TextIndex:
         return process_cache().get_or_load(key, lambda: self._frequency(word, source), lambda _: len(word))
 
     def _frequency(self, word: str, source: str) -> int:
+        if self.is_current:
+            segments = [_words(self.base, uuid) for uuid in self.identity]
+            if None not in segments:
+                return sum(one.frequency(word) for one in segments if one is not None)
         asked = next((text for text in (word, *source.split()) if self.tokenizer.words(text) == [word]), None)
         if asked is not None and self.is_current:
             return self._by_score(word, LanceMatchQuery(asked, self.column))
@@ -158,6 +165,61 @@ class TextIndex:
         """Return the least that Lance can take for the rarity of a word that so many rows have."""
         deleted = self.indexed_documents - len(self.row_ids)
         return inverse_document_frequency(self.indexed_documents, frequency + deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a segment of an index.
+
+    Parameters
+    ----------
+    partitions : tuple of (Fst, ndarray of uint32)
+        The numbers of the words, and by number how many rows have each.
+    """
+
+    partitions: tuple[tuple[Fst, npt.NDArray[np.uint32]], ...]
+
+    def frequency(self, word: str) -> int:
+        """Return how many rows have a word."""
+        encoded = word.encode()
+        numbers = ((fst.get(encoded), rows) for fst, rows in self.partitions)
+        return sum(int(rows[number]) for number, rows in numbers if number is not None)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(fst.nbytes + rows.nbytes for fst, rows in self.partitions)
+
+
+def _words(base: BaseTable, uuid: str) -> _Words | None:
+    """Return the words of a segment, or None if its files are not as expected. It never changes."""
+    # Wrapped, because the cache takes None for a miss.
+    return process_cache().get_or_load(
+        ("text words", base.identity, uuid),
+        lambda: (_load_words(base, uuid),),
+        lambda loaded: loaded[0].nbytes if loaded[0] else 0,
+    )[0]
+
+
+def _load_words(base: BaseTable, uuid: str) -> _Words | None:
+    options = library_options(base.store)
+    partitions = []
+    try:
+        for meta in base.store.list(f"_indices/{uuid}"):
+            if meta.path.endswith("_tokens.lance"):
+                place = f"{base.store.uri}/{meta.path}"
+                words = LanceFileReader(place, storage_options=options).read_all().to_table()
+                if _STORED_WORDS not in words.column_names:
+                    return None
+                lists = LanceFileReader(
+                    place.replace("_tokens.lance", "_invert.lance"),
+                    storage_options=options,
+                    columns=["_length"],
+                )
+                rows = lists.read_all(batch_size=1 << 20).to_table().column("_length").to_numpy()
+                partitions.append((Fst(words.column(_STORED_WORDS)[0].as_py()), rows))
+    except LIBRARY_ERRORS:
+        return None
+    return _Words(tuple(partitions))
 
 
 def text_index(base: BaseTable, column: str, within: frozenset[int] | None = None) -> TextIndex:
