@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import changes, concurrent_puts, following, get, ingest, recovery, scan
+from benchmarks import changes, concurrent_puts, following, get, ingest, recovery, scan, search
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -24,6 +24,7 @@ _SUBJECTS: dict[str, Subject] = {
     "scan": scan.run,
     "following": following.run,
     "changes": changes.run,
+    "search": search.run,
 }
 
 

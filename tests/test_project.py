@@ -28,6 +28,11 @@ PROJECT: dict[str, Any] = PYPROJECT["project"]
 PUBLIC_NAMES = [
     "IndexDefinition",
     "IndexPolicy",
+    "BooleanQuery",
+    "BoostQuery",
+    "MatchQuery",
+    "MultiMatchQuery",
+    "PhraseQuery",
     "SnapshotToken",
     "Table",
     "__version__",

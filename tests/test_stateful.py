@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
+import lance
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,7 @@ from hypothesis.stateful import (
 )
 
 import weir
+from tests.read.search_model import check_ranking, nearest, text_scores
 from weir.cache import process_cache
 from weir.errors import FencedError
 from weir.writer import TableWriter
@@ -68,10 +70,18 @@ class TableMachine(RuleBasedStateMachine):
     def create(self, shards: int | None, memtable_rows: int) -> None:
         self.directory = tempfile.mkdtemp(prefix="weir-stateful-")
         uri = f"{self.directory}/table"
-        schema = pa.schema([*self.fields, ("color", pa.string()), ("number", pa.int64())])
+        schema = pa.schema(
+            [
+                *self.fields,
+                ("color", pa.string()),
+                ("number", pa.int64()),
+                ("vector", pa.list_(pa.float32(), 2)),
+            ]
+        )
         names = [field.name for field in self.fields]
         shard_by = None if shards is None else weir.bucket(names[-1], shards)
         self.table = weir.create(uri, schema, primary_key=names, shard_by=shard_by, fsync=False)
+        lance.dataset(uri).create_scalar_index("color", "INVERTED", stem=False)
         self.reader = weir.open(uri, fsync=False)
         self.memtable_rows = memtable_rows
         self.shards = shards
@@ -103,7 +113,12 @@ class TableMachine(RuleBasedStateMachine):
     def as_rows(self, items: list[tuple[Key, tuple[Any, Any]]]) -> list[dict[str, Any]]:
         names = [field.name for field in self.fields]
         return [
-            {**dict(zip(names, key, strict=True)), "color": color, "number": number}
+            {
+                **dict(zip(names, key, strict=True)),
+                "color": color,
+                "number": number,
+                "vector": None if number is None else [float(number), float(len(repr(key)))],
+            }
             for key, (color, number) in items
         ]
 
@@ -213,6 +228,28 @@ class TableMachine(RuleBasedStateMachine):
         plain: list[Any] = [key[0] for key in keys] if len(self.fields) == 1 else keys
         found = self.from_table(self.reader.get(plain))
         assert found == [(key, self.model[key]) for key in dict.fromkeys(keys) if key in self.model]
+
+    @rule(number=st.integers(0, 9), k=st.integers(1, 6))
+    def search(self, number: int, k: int) -> None:
+        query = [float(number), 8.0]
+        rows = {
+            key: {"vector": [float(row[1]), float(len(repr(key)))]}
+            for key, row in self.model.items()
+            if row[1] is not None
+        }
+        found = self.reader.search(query, k).to_table()
+        names = [field.name for field in self.fields]
+        check_ranking(found, names, "_distance", nearest(rows, query), k, descending=False)
+        assert set(map(repr, self.from_table(found))) <= set(map(repr, self.model.items()))
+
+    @rule(color=st.sampled_from(["red", "green", "blue"]), k=st.integers(1, 6))
+    def search_text(self, color: str, k: int) -> None:
+        rows = {key: {"text": row[0]} for key, row in self.model.items()}
+        found = self.reader.search_text(color, k, "color").to_table()
+        names = [field.name for field in self.fields]
+        expected = text_scores(rows, weir.MatchQuery(color))
+        check_ranking(found, names, "_score", expected, k, descending=True)
+        assert set(map(repr, self.from_table(found))) <= set(map(repr, self.model.items()))
 
     @rule(consistency=st.sampled_from(["snapshot", "bounded(3600000)"]))
     def read_behind(self, consistency: str) -> None:

@@ -12,6 +12,7 @@ from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.policy import IndexPolicy
 from weir.read.snapshot import bounded
+from weir.read.text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
 from weir.sharding.shard_by import (
     bucket,
     day,
@@ -29,8 +30,13 @@ from weir.table import Table, adopt, create, open
 __version__ = "0.1.0"
 
 __all__ = [
+    "BooleanQuery",
+    "BoostQuery",
     "IndexDefinition",
     "IndexPolicy",
+    "MatchQuery",
+    "MultiMatchQuery",
+    "PhraseQuery",
     "SnapshotToken",
     "Table",
     "__version__",

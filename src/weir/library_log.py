@@ -1,16 +1,18 @@
-"""What the Lance library writes to standard error, on its own, unless ``LANCE_LOG`` says otherwise.
+"""What the Lance library writes to standard error, less what would mislead.
 
-It reads the variable when it is imported, so this comes before every import of it. Left away are its
-warnings about what is meant so: the MemWAL index has no fields, and a generation has no rows for some
-partitions of a vector index.
+It complains, in every merge and every text search, that the MemWAL index has no fields, and for every
+small generation that partitions of its vector index are empty. Both are as they should be. The library
+takes what it logs from the environment, once, when it is imported; so this module is imported before it.
+Whoever sets ``LANCE_LOG`` decides alone.
 """
 
 from __future__ import annotations
 
 import os
 
-__all__ = ["DEFAULT"]
+__all__ = ["LANCE_LOG"]
 
-DEFAULT = "warn,lance::index=error"
+LANCE_LOG = "warn,lance::index=off"
+"""The level that Lance has by default, and nothing of the modules that complain."""
 
-os.environ.setdefault("LANCE_LOG", DEFAULT)
+os.environ.setdefault("LANCE_LOG", LANCE_LOG)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
-from weir.errors import CorruptionError, OptionError, UriError
+from weir.errors import CorruptionError, OptionError, QueryError, UriError
 from weir.format.index_details import ShardSpec
 from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
@@ -36,16 +36,23 @@ from weir.read.consumers import drop_consumer
 from weir.read.cut import CutTaker
 from weir.read.feed_options import FeedOptions
 from weir.read.filters import check_filter
+from weir.read.hybrid import Fusion, HybridSearchPlan
+from weir.read.hybrid import fusion as make_fusion
 from weir.read.keys import KeySet
 from weir.read.lookup import get_rows
 from weir.read.plan import ScanPlan
 from weir.read.planner import ScanPlanner, check_columns
 from weir.read.scan import Scan
+from weir.read.search import Search, SearchPlan
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
 from weir.read.sql import SqlQuery
 from weir.read.sql_query import Needed
+from weir.read.text_query import TextQuery, parse_text_query
+from weir.read.text_search import check_text_columns, plan_text_search
 from weir.read.tokens import as_token, release_token, take_token
+from weir.read.vector_query import VectorQuery, check_k, vector_query
+from weir.read.vector_search import plan_vector_search
 from weir.rows import RowInput, as_key_table
 from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD, CatchUpReport, catch_up_indexes
 from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT, CompactReport, compact
@@ -71,6 +78,8 @@ from weir.writer import SharedByShards, TableWriter
 _log = get_logger(__name__)
 _MAX_LIMIT = 2**63 - 1
 _SAMPLE_ROWS = 4096
+
+Query = TypeVar("Query")
 
 __all__ = ["Table", "create", "open"]
 
@@ -476,6 +485,257 @@ class Table:
                 return self._reader.read(fresh, found)
             with self._states.reading(token):
                 return found(self._states.take(token))
+
+    def search(
+        self,
+        vector: Any,
+        k: int = 10,
+        column: str | None = None,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> Search:
+        """Find the rows of the merged view whose vectors are nearest to a vector.
+
+        Rows that have a newer version or have been deleted, wherever that is written, are never among
+        them. The base table is searched through its vector index if it has one for the metric, and
+        else compared row by row; newer rows are compared exactly. Distances are exact in either case.
+
+        Parameters
+        ----------
+        vector : list or array of numbers
+            The query vector; or several, as a list of vectors or a two-dimensional array, for ``k`` rows
+            each and a column ``_query_index`` that says for which.
+        k : int
+            Rows to find, from 1 to 10,000. Default 10.
+        column : str, optional
+            The vector column. Default: the only one.
+        filter : str, optional
+            SQL condition: the nearest among the rows that match.
+        columns : sequence of str, optional
+            Columns of the result, in order, before ``_distance``. Default: all.
+        metric : str, optional
+            ``"l2"`` (squared), ``"cosine"`` or ``"dot"`` for floats, ``"hamming"`` for uint8. Default: that
+            of the base table's index; without one ``"l2"``, or ``"hamming"``.
+        nprobes : int, optional
+            How many partitions of the index to look into: more find more of the nearest rows, and take
+            longer. Default: Lance's.
+        refine : int, optional
+            With an index of quantized vectors, how many times ``k`` candidates to rank by their exact
+            distance. Default 1: the candidates are the ``k`` of the index.
+        consistency, at
+            As for :meth:`scan`.
+
+        Returns
+        -------
+        Search
+            Runs on ``.to_table()``, ``.to_batches()``, ``.to_pandas()``; rows come nearest first.
+            ``.explain()`` shows what it would do, ``.snapshot`` is the state that it saw.
+
+        Raises
+        ------
+        QueryError
+            If the vector has another dimension than the column, or a value that is not finite; or ``k``,
+            the column, the metric, ``nprobes`` or ``refine`` cannot be used.
+        SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
+            As for :meth:`scan`.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([("id", pa.int64()), ("at", pa.list_(pa.float32(), 2))])
+        >>> table = weir.create(tempfile.mkdtemp() + "/places", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "at": [0.0, 1.0]}, {"id": 2, "at": [3.0, 4.0]}])
+        >>> table.search([0.0, 0.0], k=1, columns=["id"]).to_table().to_pylist()
+        [{'id': 1, '_distance': 1.0}]
+        """
+
+        def asked(schema: pa.Schema) -> VectorQuery:
+            _check_asked(schema, columns, filter)
+            return vector_query(
+                schema, vector, k=k, column=column, metric=metric, nprobes=nprobes, refine=refine
+            )
+
+        return self._search(
+            asked,
+            lambda snapshot, query, seen: plan_vector_search(
+                self._store, snapshot, self._prune, query, columns=columns, filter=filter, consistency=seen
+            ),
+            consistency,
+            at,
+        )
+
+    def search_text(
+        self,
+        query: str | TextQuery,
+        k: int = 10,
+        column: str | None = None,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> Search:
+        """Find the rows of the merged view that answer a text query best.
+
+        Scores are BM25 by what is common among the rows that count, wherever they are: what they would
+        be if everything were merged and indexed. The base table needs a full-text index on the column.
+
+        Parameters
+        ----------
+        query : str or query
+            Words, of which some are to occur; or a :class:`weir.MatchQuery`, :class:`weir.PhraseQuery`,
+            :class:`weir.MultiMatchQuery`, :class:`weir.BooleanQuery` or :class:`weir.BoostQuery`.
+        k : int
+            Rows to find, from 1 to 10,000. Default 10.
+        column : str, optional
+            The text column, for all parts of the query that name none. Default: the only one.
+        filter : str, optional
+            SQL condition: the best among the rows that match. What is common is not affected.
+        columns : sequence of str, optional
+            Columns of the result, in order, before ``_score``. Default: all.
+        consistency, at
+            As for :meth:`scan`.
+
+        Returns
+        -------
+        Search
+            Runs on ``.to_table()``, ``.to_batches()``, ``.to_pandas()``; rows come best first.
+            ``.explain()`` shows what it would do, ``.snapshot`` is the state that it saw.
+
+        Raises
+        ------
+        QueryError
+            If the query cannot be used, has no word but stop words, or ``k`` or a column cannot be used.
+            When the search runs, if the column has no full-text index, or one without positions for a
+            phrase; it says how to create one.
+        SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
+            As for :meth:`scan`.
+        """
+
+        def asked(schema: pa.Schema) -> TextQuery:
+            _check_asked(schema, columns, filter)
+            check_k(k)
+            return check_text_columns(schema, parse_text_query(query), column)
+
+        return self._search(
+            asked,
+            lambda snapshot, checked, seen: plan_text_search(
+                self._store,
+                snapshot,
+                checked,
+                k=int(k),
+                columns=columns,
+                filter=filter,
+                consistency=seen,
+            ),
+            consistency,
+            at,
+        )
+
+    def search_hybrid(
+        self,
+        vector: Any,
+        text: str | TextQuery,
+        k: int = 10,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        vector_column: str | None = None,
+        text_column: str | None = None,
+        fusion: str = "rrf",
+        weights: Sequence[float] | None = None,
+        rrf_k: int = 60,
+        candidates: int | None = None,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        consistency: str | Consistency = STRONG,
+        at: SnapshotToken | str | None = None,
+    ) -> Search:
+        """Find the rows of the merged view that are best by vector and by text together.
+
+        Both rankings are of one snapshot.
+
+        Parameters
+        ----------
+        vector : list or array of numbers
+            One query vector, as for :meth:`search`.
+        text : str or query
+            As for :meth:`search_text`.
+        k : int
+            Rows to find, from 1 to 10,000. Default 10.
+        filter, columns
+            As for :meth:`search`.
+        vector_column, text_column : str, optional
+            The columns. Default: the only one of its kind.
+        fusion : str
+            ``"rrf"`` (default): by reciprocal rank, each ranking adding its weight divided by ``rrf_k``
+            plus the place in it. ``"weighted"``: by the weighted sum of distances and scores, each brought
+            to the range from 0 for the last candidate to 1 for the best.
+        weights : (float, float), optional
+            Of the ranking by vector and of that by text. Default: the same.
+        rrf_k : int
+            Default 60.
+        candidates : int, optional
+            Rows of each ranking that are looked at. Default: five times ``k``, at least 50.
+        metric, nprobes, refine
+            As for :meth:`search`.
+        consistency, at
+            As for :meth:`scan`.
+
+        Returns
+        -------
+        Search
+            Its rows have ``_distance`` and ``_score``, null in a row that only the other ranking found,
+            and ``_relevance``, by which they are ordered.
+
+        Raises
+        ------
+        QueryError
+            As for :meth:`search` and :meth:`search_text`, or if an option of the fusion cannot be used.
+        SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
+            As for :meth:`scan`.
+        """
+
+        def asked(schema: pa.Schema) -> tuple[VectorQuery, TextQuery, Fusion]:
+            _check_asked(schema, columns, filter)
+            how = make_fusion(fusion, weights, rrf_k, k, candidates)
+            near = vector_query(
+                schema,
+                vector,
+                k=how.candidates,
+                column=vector_column,
+                metric=metric,
+                nprobes=nprobes,
+                refine=refine,
+            )
+            if near.batch:
+                raise QueryError("a hybrid search takes one query vector", where="vector")
+            return near, check_text_columns(schema, parse_text_query(text), text_column), how
+
+        def planned(
+            snapshot: ReadSnapshot, query: tuple[VectorQuery, TextQuery, Fusion], seen: str
+        ) -> HybridSearchPlan:
+            near, words, how = query
+            base = snapshot.base
+            names = tuple(base.schema.names if columns is None else columns)
+            read = tuple(dict.fromkeys([*names, *base.primary_key]))
+            by_vector = plan_vector_search(
+                self._store, snapshot, self._prune, near, columns=read, filter=filter, consistency=seen
+            )
+            by_text = plan_text_search(
+                self._store, snapshot, words, k=how.candidates, columns=read, filter=filter, consistency=seen
+            )
+            return HybridSearchPlan(by_vector, by_text, how, names, base.primary_key)
+
+        return self._search(asked, planned, consistency, at)
 
     def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
         """Return a token of the table as it is now, by which it can be read again later.
@@ -1074,6 +1334,37 @@ class Table:
     def __repr__(self) -> str:
         """Return location, key and sharding."""
         return f"Table({self.uri!r}, primary_key={self.primary_key}, sharded_by={self.sharded_by!r})"
+
+    def _search(
+        self,
+        asked: Callable[[pa.Schema], Query],
+        planned: Callable[[ReadSnapshot, Query, str], SearchPlan],
+        consistency: str | Consistency,
+        at: SnapshotToken | str | None,
+    ) -> Search:
+        """Return a search: what is asked is checked now, or when the columns at a token are known."""
+        fresh = Consistency.parse(consistency)
+        token = self._token(at, fresh, given=consistency)
+        if token is not None:
+            return Search(lambda: self._plan_at(token, asked, planned), lambda _: self._states.reading(token))
+        query = asked(self.schema)
+
+        def plan() -> tuple[ReadSnapshot, SearchPlan]:
+            background.foreground()
+            return self._reader.read(fresh, lambda seen: (seen, planned(seen, query, str(fresh))))
+
+        return Search(plan, self._reader.reading, attempts=MAX_SNAPSHOTS)
+
+    def _plan_at(
+        self,
+        token: SnapshotToken,
+        asked: Callable[[pa.Schema], Query],
+        planned: Callable[[ReadSnapshot, Query, str], SearchPlan],
+    ) -> tuple[ReadSnapshot, SearchPlan]:
+        background.foreground()
+        with self._states.reading(token):
+            seen = self._states.take(token)
+            return seen, planned(seen, asked(seen.base.schema), "at a snapshot token")
 
     def _token(
         self, at: SnapshotToken | str | None, fresh: Consistency, *, given: str | Consistency

@@ -13,7 +13,7 @@ import pyarrow as pa
 from weir.cli.json_text import from_json_type
 from weir.errors import KeyValueError, OptionError
 
-__all__ = ["parse_duration", "parse_keys", "parse_names", "parse_storage_options"]
+__all__ = ["parse_duration", "parse_keys", "parse_names", "parse_storage_options", "parse_vector"]
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _PART_OF_DURATION = r"\s*(\d+(?:\.\d+)?)\s*(ms|[smhd])\s*"
@@ -62,6 +62,30 @@ def parse_duration(text: str, option: str) -> timedelta:
         where=option,
         hint="Units are ms, s, m, h and d: 90s, 15m, 36h, 7d",
     )
+
+
+def parse_vector(text: str) -> object:
+    """Return the vector, or the list of vectors, in a JSON text.
+
+    Raises
+    ------
+    OptionError
+        If it is no JSON array.
+
+    Examples
+    --------
+    >>> parse_vector("[0.5, 1]")
+    [0.5, 1]
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise OptionError(
+            f"the vector is not JSON: {error}", where="vector", hint="For example --vector '[0.1, 0.7]'"
+        ) from error
+    if not isinstance(value, list):
+        raise OptionError(f"the vector has to be a JSON array, got {text!r:.60}", where="vector")
+    return value
 
 
 def parse_storage_options(texts: Sequence[str]) -> dict[str, str]:

@@ -38,6 +38,14 @@ class BlockedRows:
         """The row ids as Lance's scanner takes them; None if there are none."""
         return serialize_row_addrs(self.row_ids.tolist()) if len(self.row_ids) else None
 
+    def contains(self, row_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Return which of some rows do not count."""
+        if not len(self.row_ids):
+            return np.zeros(len(row_ids), dtype=bool)
+        at = np.minimum(self.row_ids.searchsorted(row_ids), len(self.row_ids) - 1)
+        found: npt.NDArray[np.bool_] = self.row_ids[at] == row_ids
+        return found
+
     def remove_from(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` without the rows that do not count and without its row ids."""
         ids = batch.column(_ROW_ID).to_numpy()

@@ -240,6 +240,13 @@ class Generation:
         """Lance row id of every row."""
         return self._content.row_ids
 
+    def column(self, name: str) -> pa.Array:
+        """Return one column of every row, in their order."""
+        with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
+            return (
+                self.dataset.scanner(columns=[name], scan_in_order=True).to_table().column(0).combine_chunks()
+            )
+
     def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table:
         """Return some rows, by their offset among the rows the dataset has not deleted itself."""
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.read.plan import ScanPlan
+from weir.read.threads import reading_threads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,18 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["Scan"]
 
 Result = TypeVar("Result")
-
-_MAX_PARALLEL_TASKS = 8
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads of this process that read sources; starting some per scan can cost as much as it."""
-    return ThreadPoolExecutor(_MAX_PARALLEL_TASKS, "weir-scan")
-
-
-# A forked process has none of its parent's threads.
-os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class Scan:
@@ -85,7 +71,7 @@ class Scan:
             with self._reading():
                 return _as_schema(plan.tasks[0].table(), plan.schema)
         with self._reading():
-            tables = list(_pool().map(lambda task: task.table(), plan.tasks))
+            tables = list(reading_threads().map(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([_as_schema(table, plan.schema) for table in tables])
 
     def to_pandas(self) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -125,12 +125,12 @@ class ReadSnapshot:
     shards : tuple of ShardView
         Every shard, by ascending id.
     derived : dict
-        What readers have worked out per shard; it follows from the rest.
+        What readers have worked out of it, per shard and as a whole; it follows from the rest.
     """
 
     base: BaseTable
     shards: tuple[ShardView, ...]
-    derived: dict[UUID, Any] = field(default_factory=dict, compare=False, repr=False)
+    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def shows(self, base: BaseTable, shards: tuple[ShardView, ...]) -> bool:
         """Whether it was made of these very objects, which is so while nothing has been written."""

@@ -81,6 +81,14 @@ class TailRun:
         result: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
         return result
 
+    def column(self, name: str) -> pa.Array:
+        """Return one column of every row, in write order."""
+        return self.rows.column(name).combine_chunks()
+
+    def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table:
+        """Return some rows, by their offset."""
+        return self.rows.select(columns).take(pa.array(rows))
+
     def split_after(self, position: int) -> TailRun | None:
         """Return the part after ``position``, or None if there is none."""
         if position < self.first_position:

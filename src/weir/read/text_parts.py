@@ -1,0 +1,294 @@
+"""The parts of the merged view that no full-text index covers, with the words of their texts in memory.
+
+These are the generations and the log, and the fragments that merges have added to the base table since its
+index was made. Their texts never change, so the words are kept in the process cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.cache import process_cache
+from weir.read.blocked import BlockedRows
+from weir.read.damage import reading
+from weir.read.layers import FreshLayer
+from weir.read.superseded import superseded_rows
+from weir.read.text_index import TextIndex
+from weir.read.tokens_of_text import TextRows, Tokenizer
+
+__all__ = ["FragmentPart", "LayerPart", "TextPart", "Totals", "fragment_parts", "replaced_texts", "totals"]
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How many texts have words, and how many words there are."""
+
+    documents: int
+    words: int
+
+
+class TextPart(Protocol):
+    """Rows of which the words are known. It can be pickled."""
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        ...
+
+    @property
+    def live(self) -> Mask:
+        """Per row: whether it counts."""
+        ...
+
+    def texts(self, column: str, tokenizer: Tokenizer) -> TextRows:
+        """Return the words of a column."""
+        ...
+
+    def matching(self, filter: str | None) -> Mask:
+        """Return, per row, whether it counts and a filter lets it pass."""
+        ...
+
+    def take(self, rows: Rows, columns: Sequence[str]) -> pa.Table:
+        """Return some rows, by their offset, which ascends."""
+        ...
+
+    @property
+    def decided_by(self) -> Hashable:
+        """What the rows and ``live`` follow from, for caches."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPart:
+    """A generation, or a part of the log.
+
+    Parameters
+    ----------
+    layer : FreshLayer
+        It, and which of its rows count.
+    """
+
+    layer: FreshLayer
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return self.layer.label
+
+    @property
+    def live(self) -> Mask:
+        """Per row: whether it counts."""
+        return self.layer.live
+
+    @property
+    def decided_by(self) -> Hashable:
+        """What the rows and ``live`` follow from, for caches."""
+        return (self.layer.namespace, self.layer.decided_by)
+
+    def texts(self, column: str, tokenizer: Tokenizer) -> TextRows:
+        """Return the words of a column."""
+        layer = self.layer
+        return process_cache().get_or_load(
+            ("texts", layer.namespace, layer.source.identity, column, tokenizer),
+            lambda: TextRows(layer.source.column(column), tokenizer),
+            lambda loaded: loaded.nbytes,
+        )
+
+    def matching(self, filter: str | None) -> Mask:
+        """Return, per row, whether it counts and a filter lets it pass."""
+        return self.layer.matching(filter)
+
+    def take(self, rows: Rows, columns: Sequence[str]) -> pa.Table:
+        """Return some rows, by their offset, which ascends."""
+        return self.layer.take(rows, list(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentPart:
+    """A fragment of the base table that the full-text index does not cover.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    number : int
+        The fragment.
+    blocked : BlockedRows
+        Rows of the base table that do not count.
+    blocked_by : tuple
+        Identities of the sources that these follow from.
+    """
+
+    base: BaseTable
+    number: int
+    blocked: BlockedRows = field(repr=False)
+    blocked_by: tuple[Hashable, ...] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return f"base table version {self.base.version}, fragment {self.number}"
+
+    @property
+    def decided_by(self) -> Hashable:
+        """What the rows and ``live`` follow from, for caches."""
+        return (self.base.identity, self.base.version, self.number, self.blocked_by)
+
+    @property
+    def _fragment(self) -> lance.LanceFragment:
+        fragment = self.base.dataset.get_fragment(self.number)
+        assert fragment is not None
+        return fragment
+
+    @property
+    def _content(self) -> Hashable:
+        """Its files: a fragment of the same files has the same rows in every version."""
+        metadata = self._fragment.metadata
+        return (tuple(file.path for file in metadata.files), str(metadata.deletion_file))
+
+    @property
+    def row_ids(self) -> npt.NDArray[np.uint64]:
+        """The row id of every row."""
+        return process_cache().get_or_load(
+            ("row ids", self.base.identity, self._content),
+            lambda: self._scan([]).column("_rowid").to_numpy(),
+            lambda loaded: loaded.nbytes,
+        )
+
+    @property
+    def live(self) -> Mask:
+        """Per row: whether it counts."""
+        return process_cache().get_or_load(
+            ("live", self.decided_by),
+            lambda: ~np.isin(self.row_ids, self.blocked.row_ids),
+            lambda loaded: loaded.nbytes,
+        )
+
+    def texts(self, column: str, tokenizer: Tokenizer) -> TextRows:
+        """Return the words of a column."""
+        return process_cache().get_or_load(
+            ("texts", self.base.identity, self._content, column, tokenizer),
+            lambda: TextRows(self._scan([column]).column(column).combine_chunks(), tokenizer),
+            lambda loaded: loaded.nbytes,
+        )
+
+    def matching(self, filter: str | None) -> Mask:
+        """Return, per row, whether it counts and a filter lets it pass."""
+        if filter is None:
+            return self.live
+        found = self._scan([], filter).column("_rowid").to_numpy()
+        return np.isin(self.row_ids, found)
+
+    def take(self, rows: Rows, columns: Sequence[str]) -> pa.Table:
+        """Return some rows, by their offset, which ascends."""
+        with reading(self.label, self.base.uri):
+            return self.base.dataset._take_rows(self.row_ids[rows].tolist(), columns=list(columns))
+
+    def _scan(self, columns: list[str], filter: str | None = None) -> pa.Table:
+        with reading(self.label, self.base.uri, filter):
+            return self.base.dataset.scanner(
+                columns=columns,
+                filter=filter,
+                fragments=[self._fragment],
+                with_row_id=True,
+                scan_in_order=True,
+                row_addr_blocklist=None if filter is None else self.blocked.serialized,
+            ).to_table()
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """Rows of an index that a source has replaced or deleted, and no older one of its shard has."""
+
+    texts: TextRows
+    first: Mask
+    row_ids: npt.NDArray[np.uint64]
+
+    @property
+    def nbytes(self) -> int:
+        return self.texts.nbytes + self.first.nbytes + self.row_ids.nbytes
+
+
+def replaced_texts(index: TextIndex, layers: Sequence[FreshLayer]) -> list[tuple[TextRows, Mask, Hashable]]:
+    """Return the texts of an index's rows that layers have replaced, each to be counted once.
+
+    Returns
+    -------
+    list
+        Texts, which of them count, and what they follow from, for caches.
+    """
+    found: list[tuple[TextRows, Mask, Hashable]] = []
+    before: dict[object, list[_Replaced]] = {}
+    identities: dict[object, tuple[Hashable, ...]] = {}
+    key = ("replaced", *index.key)
+    for layer in layers:
+        own = identities[layer.shard_id] = (*identities.get(layer.shard_id, ()), layer.source.identity)
+        older = before.setdefault(layer.shard_id, [])
+        replaced = process_cache().get_or_load(
+            (key, own),
+            partial(_replaced, index, layer, older),
+            lambda one: one.nbytes,
+        )
+        older.append(replaced)
+        if len(replaced.row_ids):
+            found.append((replaced.texts, replaced.first, (key, own)))
+    return found
+
+
+def _replaced(index: TextIndex, layer: FreshLayer, older: Sequence[_Replaced]) -> _Replaced:
+    base = index.base
+    row_ids = superseded_rows(base.identity, base, [layer.source])
+    row_ids = row_ids[index.knows(row_ids)]
+
+    def load() -> TextRows:
+        with reading(f"base table version {base.version}", base.uri):
+            texts = base.dataset._take_rows(row_ids.tolist(), columns=[index.column])
+        return TextRows(texts.column(0).combine_chunks(), index.tokenizer)
+
+    if len(row_ids):
+        texts = process_cache().get_or_load(
+            ("replaced texts", *index.key, layer.source.identity),
+            load,
+            lambda loaded: loaded.nbytes,
+        )
+    else:
+        texts = TextRows(pa.array([], pa.string()), index.tokenizer)
+    first = np.ones(len(row_ids), dtype=bool)
+    for one in older:
+        first &= ~np.isin(row_ids, one.row_ids)
+    return _Replaced(texts, first, row_ids)
+
+
+def totals(texts: TextRows, counted: Mask, decided_by: Hashable) -> Totals:
+    """Return how many of some texts have words, and how many words those have."""
+
+    def add() -> Totals:
+        lengths = texts.lengths[counted]
+        return Totals(int(np.count_nonzero(lengths)), int(lengths.sum()))
+
+    return process_cache().get_or_load(("totals", decided_by), add, lambda _: 64)
+
+
+def fragment_parts(
+    base: BaseTable,
+    indexes: Mapping[str, TextIndex],
+    blocked: BlockedRows,
+    layers: Sequence[FreshLayer],
+) -> list[FragmentPart]:
+    """Return the fragments of the base table that some of the indexes do not cover."""
+    covered = frozenset.intersection(*(index.fragments for index in indexes.values()))
+    numbers = sorted(fragment.fragment_id for fragment in base.dataset.get_fragments())
+    by = tuple(layer.source.identity for layer in layers)
+    return [FragmentPart(base, number, blocked, by) for number in numbers if number not in covered]

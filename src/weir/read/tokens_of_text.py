@@ -1,0 +1,269 @@
+"""The words of texts, as Lance's tokenizer of an index makes them, and where they occur."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["AskedTexts", "Occurring", "TextRows", "Tokenizer", "occurrences"]
+
+Rows = npt.NDArray[np.int64]
+
+_OPTIONS = (
+    "base_tokenizer",
+    "language",
+    "max_token_length",
+    "lower_case",
+    "stem",
+    "remove_stop_words",
+    "custom_stop_words",
+    "ascii_folding",
+    "min_ngram_length",
+    "max_ngram_length",
+    "prefix_only",
+    "split_identifiers",
+    "split_on_numerics",
+    "preserve_original",
+    "index_operators",
+)
+_DEFAULT_TOKEN_LENGTH = 40
+_BETWEEN = "qzvxqjkzv"
+_TEXTS_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """Lance's tokenizer with the options of an index.
+
+    Parameters
+    ----------
+    options : tuple of (str, object)
+        What Lance's ``tokenize`` takes.
+    """
+
+    options: tuple[tuple[str, Any], ...]
+    _given: dict[str, Any] = field(init=False, compare=False, repr=False)
+    _between: str | None = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Keep the options as Lance takes them."""
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options}
+        object.__setattr__(self, "_given", given)
+        between = self.words(_BETWEEN)
+        object.__setattr__(self, "_between", between[0] if len(between) == 1 else None)
+
+    @classmethod
+    def of_index(cls, details: Mapping[str, Any]) -> Tokenizer:
+        """Return the tokenizer of an index, from its details."""
+        options = []
+        for name in _OPTIONS:
+            value = details.get(name)
+            if value is not None or name == "max_token_length":
+                options.append((name, tuple(value) if isinstance(value, list) else value))
+        return cls(tuple(options))
+
+    def tokens(self, text: str) -> list[tuple[str, int]]:
+        """Return the words of one text and their positions."""
+        return [(token.text, token.position) for token in lance.tokenize(text, **self._given)]
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of one text."""
+        return [token.text for token in lance.tokenize(text, **self._given)]
+
+    def words_of_each(self, texts: pa.Array) -> tuple[pa.Array, Rows]:
+        """Return the words of all texts, and for each of them the offset of its text.
+
+        Most tokenizers take a while to start, so many texts are taken as one with a word between them
+        that occurs in none. Where that cannot be told apart, each is taken by itself.
+        """
+        words: list[pa.Array] = []
+        rows: list[Rows] = []
+        between = self._between
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            part = texts[start : start + _TEXTS_AT_ONCE]
+            found = self._together(part, between) if between is not None and len(part) > 1 else None
+            if found is None:
+                found = self._one_by_one(part)
+            words.append(found[0])
+            rows.append(found[1] + start)
+        if not words:
+            return pa.array([], pa.string()), np.zeros(0, dtype=np.int64)
+        return pa.concat_arrays(words), np.concatenate(rows)
+
+    def _together(self, texts: pa.Array, between: str) -> tuple[pa.Array, Rows] | None:
+        joined = f"\n{_BETWEEN}\n".join(text or "" for text in texts.to_pylist())
+        words = pa.array(self.words(joined), pa.string())
+        ends = pc.equal(words, between).to_numpy(zero_copy_only=False)
+        row = np.cumsum(ends)
+        if len(ends) == 0 or row[-1] != len(texts) - 1:
+            return None
+        return words.filter(pa.array(~ends)), row[~ends].astype(np.int64)
+
+    def _one_by_one(self, texts: pa.Array) -> tuple[pa.Array, Rows]:
+        each = [self.words(text) if text else [] for text in texts.to_pylist()]
+        flat = pa.array([word for one in each for word in one], pa.string())
+        return flat, np.repeat(np.arange(len(each)), [len(one) for one in each])
+
+
+class TextRows:
+    """Which words occur in some texts, and how often.
+
+    Parameters
+    ----------
+    texts : Array of string
+        The texts; null is a text without words.
+    tokenizer : Tokenizer
+        Makes the words.
+    """
+
+    def __init__(self, texts: pa.Array, tokenizer: Tokenizer) -> None:
+        self.texts = texts
+        self.tokenizer = tokenizer
+        words, rows = tokenizer.words_of_each(texts)
+        encoded = words.dictionary_encode()
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        self.vocabulary: list[str] = encoded.dictionary.to_pylist()
+        self._number = {word: number for number, word in enumerate(self.vocabulary)}
+        pairs, counts = np.unique(codes * max(len(texts), 1) + rows, return_counts=True)
+        word, row = np.divmod(pairs, max(len(texts), 1))
+        self._rows = row.astype(np.int32)
+        self._counts = counts.astype(np.int32)
+        self._starts = np.searchsorted(word, np.arange(len(self.vocabulary) + 1))
+        self.lengths = np.bincount(rows, minlength=len(texts)).astype(np.int32)
+
+    def __len__(self) -> int:
+        """Return how many texts there are."""
+        return len(self.texts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in memory, roughly."""
+        arrays = self._rows.nbytes + self._counts.nbytes + self._starts.nbytes + self.lengths.nbytes
+        return int(arrays + self.texts.nbytes + 200 * len(self.vocabulary))
+
+    def occurrences(self, word: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+        """Return the texts that a word occurs in, ascending, and how often it does."""
+        number = self._number.get(word)
+        if number is None:
+            return self._rows[:0], self._counts[:0]
+        span = slice(int(self._starts[number]), int(self._starts[number + 1]))
+        return self._rows[span], self._counts[span]
+
+    def take(self, rows: Rows) -> pa.Array:
+        """Return some of the texts."""
+        return self.texts.take(pa.array(rows))
+
+
+class AskedTexts:
+    """Texts of which only some words are of interest: what takes least time to make.
+
+    Parameters
+    ----------
+    texts : Array of string
+        The texts; null is a text without words.
+    tokenizer : Tokenizer
+        Makes the words.
+    words : sequence of str
+        The words of interest.
+    """
+
+    def __init__(self, texts: pa.Array, tokenizer: Tokenizer, words: Sequence[str]) -> None:
+        self.texts = texts
+        self.tokenizer = tokenizer
+        found, rows = tokenizer.words_of_each(texts)
+        self.lengths = np.bincount(rows, minlength=len(texts)).astype(np.int32)
+        which = pc.index_in(found, value_set=pa.array(words, pa.string())).to_numpy(zero_copy_only=False)
+        asked = ~np.isnan(which) if which.dtype.kind == "f" else np.ones(len(which), dtype=bool)
+        pairs = which[asked].astype(np.int64) * len(texts) + rows[asked]
+        counts = np.bincount(pairs, minlength=len(words) * len(texts)).astype(np.int32)
+        self._counts = dict(zip(words, counts.reshape(len(words), len(texts)), strict=True))
+
+    def __len__(self) -> int:
+        """Return how many texts there are."""
+        return len(self.texts)
+
+    def occurrences(self, word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
+        """Return the texts that a word of interest occurs in, ascending, and how often it does."""
+        counts = self._counts[word]
+        rows = np.flatnonzero(counts)
+        return rows, counts[rows]
+
+    def take(self, rows: Rows) -> pa.Array:
+        """Return some of the texts."""
+        return self.texts.take(pa.array(rows))
+
+
+class Occurring:
+    """The rows of several :class:`TextRows` that have some of a query's words, as if they were one.
+
+    Parameters
+    ----------
+    parts : sequence of TextRows
+        Texts of the same tokenizer; their rows are numbered one after the other.
+    rows : ndarray of int64
+        Numbers of the rows, ascending.
+    known : mapping
+        By word of interest: the numbers of the rows it occurs in, and how often.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[TextRows],
+        rows: Rows,
+        known: Mapping[str, tuple[Rows, npt.NDArray[np.int32]]],
+    ) -> None:
+        self._parts = parts
+        self._known = known
+        self._starts = np.cumsum([0, *(len(part) for part in parts)])
+        self.rows = rows
+        self.tokenizer = parts[0].tokenizer
+        bounds = np.searchsorted(rows, self._starts).tolist()
+        self.lengths = np.concatenate(
+            [
+                part.lengths[rows[low:high] - start]
+                for part, start, low, high in zip(
+                    parts, self._starts[:-1], bounds[:-1], bounds[1:], strict=True
+                )
+            ]
+        )
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.rows)
+
+    def occurrences(self, word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
+        """Return the rows that a word occurs in, as offsets into ``rows``, and how often it does."""
+        found, counts = self._known[word]
+        return np.searchsorted(self.rows, found), counts
+
+    def take(self, rows: Rows) -> pa.Array:
+        """Return some of the texts."""
+        numbers = self.rows[rows]
+        of = np.searchsorted(self._starts, numbers, side="right") - 1
+        parts = []
+        for at in np.unique(of).tolist():
+            mine = numbers[of == at] - self._starts[at]
+            parts.append(self._parts[at].take(mine).cast(pa.large_string()))
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.large_string())
+
+
+def occurrences(parts: Sequence[TextRows], word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
+    """Return the numbers of the rows that a word occurs in, ascending, and how often it does."""
+    start = 0
+    rows, counts = [], []
+    for part in parts:
+        found, count = part.occurrences(word)
+        if len(found):
+            rows.append(found.astype(np.int64) + start)
+            counts.append(count)
+        start += len(part)
+    if not rows:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+    return np.concatenate(rows), np.concatenate(counts)
