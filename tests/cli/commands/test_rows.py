@@ -1,4 +1,4 @@
-"""The commands, through the real entry of the program."""
+"""Commands that write and read rows, through the real entry of the program."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.cli.conftest import Run
 
-import weir
-
-_PEOPLE = b"id,name,born\n1,Ada,1815-12-10\n2,Grace,\n3,,1912-06-23\n"
 _ROWS = [
     {"id": 1, "name": "Ada", "born": "1815-12-10"},
     {"id": 2, "name": "Grace", "born": None},
@@ -21,50 +16,8 @@ _ROWS = [
 ]
 
 
-@pytest.fixture
-def people(tmp_path: Path, weir_program: Run) -> Path:
-    """Return a table of three people in four shards."""
-    uri = tmp_path / "people"
-    created = weir_program(
-        *("create", uri, "--schema", "id: int64!, name: string, born: date"),
-        *("--primary-key", "id", "--shard-by", "bucket(id, 4)", "--no-fsync"),
-    )
-    assert created.code == 0, created.err
-    (tmp_path / "people.csv").write_bytes(_PEOPLE)
-    ingested = weir_program("ingest", uri, tmp_path / "people.csv", "--no-fsync")
-    assert ingested.code == 0, ingested.err
-    return uri
-
-
 def _json_lines(text: str) -> list[dict[str, Any]]:
     return sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["id"])
-
-
-def test_create_says_what_was_created(tmp_path: Path, weir_program: Run) -> None:
-    uri = tmp_path / "t"
-    answer = weir_program(
-        *("create", uri, "--schema", "site: string, id: int32, vec: vector(4)", "--primary-key", "site, id"),
-        *("--shard-by", "identity(site), truncate(id, 100)", "--json"),
-    )
-    assert answer.code == 0
-    said = json.loads(answer.out)
-    assert said["uri"] == str(uri)
-    assert said["primary_key"] == ["site", "id"]
-    assert said["schema"] == "site: string!, id: int32!, vec: vector(4)"
-    assert not said["library_writable"]
-    assert said["library_note"]
-    assert weir.open(uri).primary_key == ("site", "id")
-
-
-def test_create_takes_the_columns_of_a_file(tmp_path: Path, weir_program: Run) -> None:
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"id": [1], "vec": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2))}), path)
-    answer = weir_program("create", tmp_path / "t", "--schema-from", path, "--primary-key", "id")
-    assert answer.code == 0
-    assert answer.err == ""
-    assert "id: int64!, vec: vector(2)" in answer.out
-    assert weir_program("ingest", tmp_path / "t", path).code == 0
-    assert _json_lines(weir_program("scan", tmp_path / "t", "--json").out) == [{"id": 1, "vec": [1, 2]}]
 
 
 def test_scan_prints_rows_as_json_and_as_text(people: Path, weir_program: Run) -> None:
@@ -225,71 +178,3 @@ def test_a_dry_run_writes_nothing(people: Path, weir_program: Run) -> None:
     assert [shard["wal_position"] for shard in after["shards"]] == [
         shard["wal_position"] for shard in json.loads(before)["shards"]
     ]
-
-
-def test_status_tells_what_waits(people: Path, weir_program: Run) -> None:
-    said = json.loads(weir_program("status", people, "--json").out)
-    assert said["unmerged_rows"] == 3
-    assert said["unflushed_rows"] == 0
-    assert said["sharded_by"] == "bucket(id, 4)"
-    assert sum(shard["unmerged_rows"] for shard in said["shards"]) == 3
-    text = weir_program("status", people).out
-    assert "3 rows for a merge, 0 for a flush" in text
-    assert "bucket=" in text
-
-
-def test_merge_says_what_it_merged(people: Path, weir_program: Run) -> None:
-    said = json.loads(weir_program("merge", people, "--json").out)
-    assert said["rows_upserted"] == 3
-    assert said["rows_deleted"] == 0
-    again = weir_program("merge", people)
-    assert again.out == f"nothing to merge; the base table has version {said['version']}\n"
-    assert weir_program("status", people).out.count("0 rows for a merge") == 1
-
-
-def test_gc_says_what_it_collects_and_why(people: Path, weir_program: Run) -> None:
-    weir_program("merge", people)
-    before = sorted(people.rglob("*"))
-    planned = weir_program("gc", people, "--dry-run")
-    assert planned.code == 0
-    assert sorted(people.rglob("*")) == before
-    assert planned.lines[0].startswith("0 objects (0 bytes) would be deleted, ")
-    assert planned.lines[0].endswith(" would wait for the horizon; nothing was written")
-    assert planned.out.count("generation 1 in ") == len(list((people / "_mem_wal").iterdir()))
-    assert "merged, and no manifest lists it" in planned.out
-    assert "they fence writers that may be asleep" in planned.out
-
-    marked = json.loads(weir_program("gc", people, "--horizon", "0s", "--json").out)
-    assert (marked["dry_run"], marked["deleted_objects"]) == (False, 0)
-    assert planned.lines[0].split(", ")[1].startswith(f"{marked['waiting_objects']} (")
-    assert json.loads(weir_program("gc", people, "--dry-run", "--json").out)["deleted_objects"] == 0
-    due = json.loads(weir_program("gc", people, "--horizon", "0s", "--dry-run", "--json").out)
-    assert due["dry_run"] is True
-    done = weir_program("gc", people, "--horizon", "0s", "--version-retention", "1d")
-    assert f"{due['deleted_objects']} objects (" in done.lines[0]
-    assert done.lines[0].endswith(" deleted, 0 (0 bytes) marked, to be deleted after the horizon")
-    kinds = {one["kind"]: one for one in due["items"]}
-    assert {one["shard_id"] for one in due["items"]} <= {
-        path.name for path in (people / "_mem_wal").iterdir()
-    }
-    assert kinds["generation"]["reason"] == "merged, and no manifest lists it"
-    gone = set(before) - set(people.rglob("*"))
-    assert len([path for path in gone if path.suffix]) >= due["deleted_objects"]
-    assert weir_program("scan", people, "--count").out == "3\n"
-    assert json.loads(weir_program("gc", people, "--json").out)["items"] == []
-
-
-def test_storage_options_reach_the_store(weir_program: Run) -> None:
-    answer = weir_program("status", "s3://bucket/table", "--storage-option", "nonsense=1")
-    assert answer.code == 2
-    assert "nonsense" in answer.err
-
-
-def test_the_version_and_help_are_printed(weir_program: Run) -> None:
-    assert weir_program("--version").out == f"weir {weir.__version__}\n"
-    for arguments in ((), ("--help",)):
-        answer = weir_program(*arguments)
-        assert answer.code == 0
-        for command in ("create", "ingest", "scan", "get", "status", "merge", "gc", "demo"):
-            assert f"  {command} " in answer.out
-            assert weir_program(command, "--help").out.startswith(f"Usage: weir {command} ")
