@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
 
 from weir import failpoint
-from weir.errors import BackpressureError, CorruptionError
+from weir.errors import BackpressureError, CorruptionError, StorageError
 from weir.failpoint import FailpointError
 from weir.format import layout
 from weir.format.bloom_filter import BloomFilter
@@ -180,3 +181,21 @@ def test_round_trips(store: LocalStore, open_writer: OpenWriter) -> None:
     # durable.
     # Each of the three looks whether the manifest before is there still: collection may have passed us.
     assert dict(counting.counts) == {"get": 4, "head": 3, "put": 3, "put_if_absent": 1, "sync": 1}
+
+
+def test_a_flush_that_fails_says_what_and_nothing_of_the_library_source(
+    store: LocalStore, open_writer: OpenWriter
+) -> None:
+    writer = open_writer(store)
+    writer.write(rows((1, "x")))
+    directory = Path(store.uri, layout.shard_directory(SHARD))
+    directory.rename(directory.with_name("elsewhere"))
+    directory.write_text("a file is in its place")
+    with pytest.raises(StorageError, match="a generation could not be written") as failed:
+        writer.flush()
+    assert "os error 20" in str(failed.value)
+    assert ".rs:" not in str(failed.value)
+    directory.unlink()
+    directory.with_name("elsewhere").rename(directory)
+    writer.flush()
+    assert [generation for generation, _ in listed(store)] == [1]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.base.library_errors import LIBRARY_ERRORS, is_panic, library_message
+from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout
@@ -19,6 +19,7 @@ from weir.format.bloom_filter import BloomFilter
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
+from weir.indexing.library_message import library_message
 from weir.read.damage import reading
 from weir.read.keys import KeyIndex, KeySet
 from weir.storage.interface import ObjectStore

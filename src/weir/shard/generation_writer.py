@@ -25,6 +25,7 @@ from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_worth_building
+from weir.indexing.library_message import library_message
 from weir.shard.generation_rows import GenerationRows
 from weir.shard.generation_summary import summarize
 from weir.storage.interface import ObjectStore
@@ -125,7 +126,7 @@ def _library_failures(place: _Place) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError) as error:
         hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
         raise StorageError(
-            f"a generation could not be written: {error}",
+            f"a generation could not be written: {library_message(error)}",
             where=place.uri,
             hint=". ".join(hint for hint in hints if hint),
         ) from error
