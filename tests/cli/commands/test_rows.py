@@ -178,3 +178,50 @@ def test_a_dry_run_writes_nothing(people: Path, weir_program: Run) -> None:
     assert [shard["wal_position"] for shard in after["shards"]] == [
         shard["wal_position"] for shard in json.loads(before)["shards"]
     ]
+
+
+def test_sql_queries_fresh_rows(people: Path, weir_program: Run) -> None:
+    query = "SELECT count(*) AS people, max(born) AS youngest FROM t"
+    answer = weir_program("sql", people, query)
+    assert answer.code == 0
+    assert [line.split() for line in answer.lines] == [
+        ["people", "youngest"],
+        ["3", "1912-06-23"],
+        ["1", "row"],
+    ]
+    assert weir_program("sql", people, query, "--json").out == '{"people":3,"youngest":"1912-06-23"}\n'
+    assert weir_program("sql", people, query, "--consistency", "snapshot", "--json").out == (
+        '{"people":0,"youngest":null}\n'
+    )
+    token = weir_program("snapshot", people).lines[0]
+    weir_program("ingest", people, "-", "--format", "csv", stdin=b"id,name\n4,Edsger\n")
+    named = ("sql", people, "SELECT count(*) AS n FROM somebody", "--name", "somebody", "--json")
+    assert weir_program(*named).out == '{"n":4}\n'
+    assert weir_program(*named, "--at", token).out == '{"n":3}\n'
+
+
+def test_sql_explains_and_writes_files(people: Path, tmp_path: Path, weir_program: Run) -> None:
+    query = "SELECT name FROM t WHERE id > 1 ORDER BY id"
+    explained = weir_program("sql", people, query, "--explain")
+    assert explained.lines[0].startswith("reads ")
+    plan = json.loads(weir_program("sql", people, query, "--explain", "--json").out)["plan"]
+    assert plan == explained.lines
+    path = tmp_path / "names.csv"
+    assert weir_program("sql", people, query, "--output", path).out == f"2 rows written to {path}\n"
+    assert path.read_text().splitlines()[0].strip('"') == "name"
+    for arguments in (
+        ("SELECT nothing FROM t",),
+        ("DROP TABLE t",),
+        (query, "--explain", "--output", path),
+        (query, "--output", tmp_path / "names.txt"),
+    ):
+        refused = weir_program("sql", people, *arguments)
+        assert (refused.code, refused.out) == (2, "")
+
+
+def test_sql_shows_people_the_first_rows_and_says_so(people: Path, weir_program: Run) -> None:
+    query = "SELECT a.id FROM t a, t b, t c, t d, t e"
+    answer = weir_program("sql", people, query)
+    assert answer.lines[-1] == "100 rows"
+    assert "first 100 of 243 rows" in answer.err
+    assert len(weir_program("sql", people, query, "--json").lines) == 243

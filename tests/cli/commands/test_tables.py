@@ -61,6 +61,17 @@ def test_the_version_and_help_are_printed(weir_program: Run) -> None:
     for arguments in ((), ("--help",)):
         answer = weir_program(*arguments)
         assert answer.code == 0
-        for command in ("create", "ingest", "scan", "get", "status", "merge", "gc", "demo"):
+        for command in (
+            "create",
+            "ingest",
+            "scan",
+            "get",
+            "sql",
+            "status",
+            "merge",
+            "index",
+            "recover",
+            "demo",
+        ):
             assert f"  {command} " in answer.out
             assert weir_program(command, "--help").out.startswith(f"Usage: weir {command} ")

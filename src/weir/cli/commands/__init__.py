@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import weir
-from weir.cli.commands import demo, rows, services, tables, tokens
+from weir.cli.commands import demo, indexes, rows, services, tables, tokens
 
 __all__ = ["app"]
 
@@ -41,13 +41,26 @@ def _weir(
         print(context.get_help())
 
 
+_index = typer.Typer(help="Build, list, drop and extend indexes.")
+_index.callback(invoke_without_command=True)(indexes.help_if_alone)
+_index.command("create")(indexes.create)
+_index.command("auto")(indexes.auto)
+_index.command("list")(indexes.list_indexes)
+_index.command("drop")(indexes.drop)
+_index.command("catch-up")(indexes.catch_up)
+
 app.command("create")(tables.create)
 app.command("ingest")(rows.ingest_files)
 app.command("scan")(rows.scan)
 app.command("get")(rows.get)
+app.command("sql")(rows.sql)
 app.command("snapshot")(tokens.snapshot)
 app.command("changes")(tokens.changes)
 app.command("status")(tables.status)
 app.command("merge")(services.merge)
+app.add_typer(_index, name="index")
+app.command("compact")(services.compact)
+app.command("recover")(services.recover)
 app.command("gc")(services.collect_garbage)
+app.command("maintain")(services.maintain)
 app.command("demo")(demo.demo)

@@ -23,10 +23,20 @@ from weir.errors import OptionError
 from weir.read.scan import Scan
 from weir.read.snapshot import STRONG, Consistency
 
-__all__ = ["get", "ingest_files", "scan"]
+__all__ = ["get", "ingest_files", "scan", "sql"]
 
 _ROWS_SHOWN = 100
-"""Rows of a scan that are printed for people when they set no limit."""
+"""Rows of a scan that are printed for people when nothing sets a limit."""
+
+
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the rows to a .parquet, .csv, .arrow or .jsonl file.",
+        show_default=False,
+    ),
+]
 
 
 def ingest_files(
@@ -106,14 +116,7 @@ def scan(
     explain: Annotated[
         bool, typer.Option("--explain", help="Print what would be read, and read nothing.")
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the rows to a .parquet, .csv, .arrow or .jsonl file.",
-            show_default=False,
-        ),
-    ] = None,
+    output: OutputFile = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
@@ -173,6 +176,49 @@ def get(
     missing = wanted.group_by(wanted.column_names).aggregate([]).num_rows - rows.num_rows
     if missing:
         note(f"{missing} of the keys {'have' if missing > 1 else 'has'} no row")
+
+
+def sql(
+    uri: Uri,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help='One query, such as "SELECT carrier, avg(delay) FROM t GROUP BY carrier".',
+            show_default=False,
+        ),
+    ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the query calls the table.")] = "t",
+    consistency: Consistent = "strong",
+    at: AtToken = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what would be read, and read nothing.")
+    ] = False,
+    output: OutputFile = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Query a table with SQL, fresh rows included."""
+    if explain and output is not None:
+        raise OptionError("only one of --explain and --output can be had", where="sql")
+    if output is not None:
+        output_format(output)
+    table = _open(uri, storage_option, no_fsync)
+    answer = _output(json)
+    found = table.sql(query, name=name, consistency=_state(consistency, at), at=at)
+    if explain:
+        answer.plan(found.explain())
+        return
+    with progress_bar("sql"):
+        rows = found.to_table()
+    if output is not None:
+        answer.saved(write_rows(iter(rows.to_batches()), rows.schema, output), output)
+        return
+    shown = rows if answer.shows_all_rows else rows.slice(0, _ROWS_SHOWN)
+    answer.rows(iter(shown.to_batches()), shown.schema)
+    if shown.num_rows < rows.num_rows:
+        note(f"these are the first {_ROWS_SHOWN} of {rows.num_rows:,} rows; --json or --output gives all")
 
 
 def _state(consistency: str, at: str | None) -> str | Consistency:

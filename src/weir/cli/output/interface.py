@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,9 +12,15 @@ import pyarrow as pa
 
 from weir.cli.ingest import IngestReport
 from weir.format.snapshot_token import SnapshotToken
+from weir.indexing.definition import IndexDefinition
 from weir.read.changes import ChangeBatch
+from weir.services.catch_up import CatchUpReport
+from weir.services.compact import CompactReport
 from weir.services.garbage_report import GarbageReport
+from weir.services.index_status import IndexReport
+from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport
+from weir.services.recover import RecoverReport
 from weir.services.status import TableStatus
 from weir.table import Table
 
@@ -58,6 +64,34 @@ class Output(ABC):
     @abstractmethod
     def merged(self, report: MergeReport) -> None:
         """Show what was merged."""
+
+    @abstractmethod
+    def compacted(self, report: CompactReport) -> None:
+        """Show what was compacted."""
+
+    @abstractmethod
+    def indexes(self, indexes: Sequence[IndexReport]) -> None:
+        """Show the indexes of a table."""
+
+    @abstractmethod
+    def indexes_built(self, definitions: Sequence[IndexDefinition]) -> None:
+        """Show the indexes that were built."""
+
+    @abstractmethod
+    def index_dropped(self, name: str) -> None:
+        """Show that an index is gone."""
+
+    @abstractmethod
+    def caught_up(self, report: CatchUpReport) -> None:
+        """Show how indexes were brought up to the merged rows."""
+
+    @abstractmethod
+    def maintained(self, report: MaintenanceReport) -> None:
+        """Show what a round of maintenance did, at once, though more may follow."""
+
+    @abstractmethod
+    def recovered(self, report: RecoverReport) -> None:
+        """Show what was recovered, and what was left alone."""
 
     @abstractmethod
     def collected(self, report: GarbageReport) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -17,9 +17,15 @@ from weir.cli.json_text import json_lines
 from weir.cli.output.interface import Output
 from weir.cli.schema_text import format_schema
 from weir.format.snapshot_token import SnapshotToken
+from weir.indexing.definition import IndexDefinition
 from weir.read.changes import ChangeBatch
+from weir.services.catch_up import CatchUpReport
+from weir.services.compact import CompactReport
 from weir.services.garbage_report import GarbageReport
+from weir.services.index_status import IndexReport
+from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport
+from weir.services.recover import RecoverReport
 from weir.services.status import TableStatus
 from weir.table import Table
 
@@ -84,6 +90,54 @@ class JsonOutput(Output):
     def merged(self, report: MergeReport) -> None:
         """Print the report."""
         self._print(asdict(report))
+
+    def compacted(self, report: CompactReport) -> None:
+        """Print the report."""
+        self._print(asdict(report))
+
+    def indexes(self, indexes: Sequence[IndexReport]) -> None:
+        """Print the indexes, a list in an object."""
+        self._print({"indexes": [index.to_dict() for index in indexes]})
+
+    def indexes_built(self, definitions: Sequence[IndexDefinition]) -> None:
+        """Print what was built, a list in an object."""
+        self._print(
+            {
+                "built": [
+                    {
+                        "name": one.name,
+                        "kind": str(one.kind),
+                        "column": one.column,
+                        "parameters": dict(one.parameters),
+                    }
+                    for one in definitions
+                ]
+            }
+        )
+
+    def index_dropped(self, name: str) -> None:
+        """Print its name."""
+        self._print({"dropped": name})
+
+    def caught_up(self, report: CatchUpReport) -> None:
+        """Print the report."""
+        self._print(asdict(report))
+
+    def maintained(self, report: MaintenanceReport) -> None:
+        """Print the four reports as one line."""
+        self._print(
+            {
+                "merge": asdict(report.merge),
+                "compact": asdict(report.compact),
+                "indexes": asdict(report.indexes),
+                "garbage": report.garbage.to_dict(),
+            }
+        )
+        sys.stdout.flush()
+
+    def recovered(self, report: RecoverReport) -> None:
+        """Print the report, with its totals."""
+        self._print(report.to_dict())
 
     def collected(self, report: GarbageReport) -> None:
         """Print the report, with its totals."""

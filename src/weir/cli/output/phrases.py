@@ -10,7 +10,7 @@ from rich.console import Console
 __all__ = ["counted", "print_pairs", "short_id"]
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun.
 
     Examples
@@ -18,7 +18,7 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "row"), counted(2000, "row")
     ('1 row', '2,000 rows')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def short_id(shard_id: UUID | None) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
+from weir.cli.output.index_text import print_indexes
 from weir.cli.output.phrases import counted, print_pairs
-from weir.services.status import TableStatus
+from weir.services.status import ShardReport, TableStatus
 
 __all__ = ["print_status"]
 
@@ -27,15 +30,21 @@ def print_status(console: Console, status: TableStatus) -> None:
             "note": status.library_note,
         },
     )
-    if not status.shards:
+    if status.shards:
+        _print_shards(console, status.shards)
+    else:
         console.print("no shard has been written yet")
-        return
+    if status.indexes:
+        print_indexes(console, status.indexes)
+
+
+def _print_shards(console: Console, reports: Sequence[ShardReport]) -> None:
     shards = TextTable(box=None, pad_edge=False, header_style="bold")
     for name in ("shard", "rows with", "state", "lease"):
         shards.add_column(name)
     for name in ("epoch", "WAL", "generation", "merged", "unmerged", "rows", "unflushed", "lag"):
         shards.add_column(name, justify="right")
-    for shard in status.shards:
+    for shard in reports:
         shards.add_row(
             str(shard.shard_id)[:8],
             Text(", ".join(f"{name}={value}" for name, value in shard.values.items())),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,15 +12,23 @@ from rich.console import Console
 
 from weir.cli.ingest import IngestReport
 from weir.cli.output.garbage_text import print_garbage
+from weir.cli.output.index_text import print_caught_up, print_definitions, print_indexes
 from weir.cli.output.interface import Output, note
 from weir.cli.output.phrases import counted, print_pairs
 from weir.cli.output.rows_text import print_rows
+from weir.cli.output.service_text import print_compacted, print_maintained, print_merged, print_recovered
 from weir.cli.output.status_text import print_status
 from weir.cli.schema_text import format_schema
 from weir.format.snapshot_token import SnapshotToken
+from weir.indexing.definition import IndexDefinition
 from weir.read.changes import ChangeBatch
+from weir.services.catch_up import CatchUpReport
+from weir.services.compact import CompactReport
 from weir.services.garbage_report import GarbageReport
+from weir.services.index_status import IndexReport
+from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport
+from weir.services.recover import RecoverReport
 from weir.services.status import TableStatus
 from weir.table import Table
 
@@ -94,14 +102,36 @@ class TextOutput(Output):
 
     def merged(self, report: MergeReport) -> None:
         """Print what was merged."""
-        if not report.generations:
-            self._console.print(f"nothing to merge; the base table has version {report.version}")
-            return
-        self._console.print(
-            f"{counted(report.generations, 'generation')} of {counted(report.shards, 'shard')} merged: "
-            f"{counted(report.rows_upserted, 'row')} upserted, {report.rows_deleted:,} deleted; "
-            f"the base table has version {report.version}"
-        )
+        print_merged(self._console, report)
+
+    def compacted(self, report: CompactReport) -> None:
+        """Print what was compacted."""
+        print_compacted(self._console, report)
+
+    def indexes(self, indexes: Sequence[IndexReport]) -> None:
+        """Print the indexes as a table."""
+        print_indexes(self._console, indexes)
+
+    def indexes_built(self, definitions: Sequence[IndexDefinition]) -> None:
+        """Print what was built, one index per line."""
+        print_definitions(self._console, definitions)
+
+    def index_dropped(self, name: str) -> None:
+        """Say so."""
+        self._console.print(f"dropped {name}", soft_wrap=True)
+
+    def caught_up(self, report: CatchUpReport) -> None:
+        """Print what was done for each index."""
+        print_caught_up(self._console, report)
+
+    def maintained(self, report: MaintenanceReport) -> None:
+        """Print a line."""
+        print_maintained(self._console, report)
+        sys.stdout.flush()
+
+    def recovered(self, report: RecoverReport) -> None:
+        """Print what was flushed, and why shards were left alone."""
+        print_recovered(self._console, report)
 
     def collected(self, report: GarbageReport) -> None:
         """Print how much was deleted and how much waits; then all that is garbage or old, and why."""
