@@ -42,7 +42,7 @@ def test_closing_twice_is_closing_once(table: weir.Table) -> None:
 def test_a_flush_beside_a_close_flushes_or_says_that_the_writer_is_closed(
     table: weir.Table, flush_on_close: bool
 ) -> None:
-    for round_ in range(8):
+    for round_ in range(4):
         writer = table.writer(flush_on_close=flush_on_close)
         writer.upsert(some(value=str(round_)))
         ready = threading.Barrier(3)
@@ -81,7 +81,7 @@ def test_a_flush_beside_a_close_flushes_or_says_that_the_writer_is_closed(
 
 
 def test_upserts_beside_a_close_are_written_or_refused(table: weir.Table) -> None:
-    for _ in range(8):
+    for _ in range(4):
         writer = table.writer()
         ready = threading.Barrier(3)
         acknowledged: list[int] = []
@@ -141,3 +141,37 @@ def test_a_new_writer_of_a_table_that_was_removed(table: weir.Table) -> None:
             writer.upsert(some())
         writer.close()
     assert not Path(table.uri).exists()
+
+
+@pytest.mark.parametrize("flush_on_close", [True, False])
+def test_a_flush_that_a_close_overtakes(
+    table: weir.Table, flush_on_close: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = table.writer(flush_on_close=flush_on_close)
+    writer.upsert(some())
+    closed_after_the_check(writer, monkeypatch)
+    with pytest.raises(WriterClosedError):
+        writer.flush()
+    assert table.status().unflushed_rows == (0 if flush_on_close else 40)
+
+
+def test_an_upsert_that_a_close_overtakes_claims_nothing(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = table.writer()
+    closed_after_the_check(writer, monkeypatch)
+    with pytest.raises(WriterClosedError):
+        writer.upsert(some())
+    assert table.status().shards == ()
+
+
+def closed_after_the_check(writer: TableWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close the writer as another thread would, right after the next call has found it open."""
+    check = writer._refuse_if_closed
+
+    def overtaken() -> None:
+        check()
+        monkeypatch.undo()
+        writer.close()
+
+    monkeypatch.setattr(writer, "_refuse_if_closed", overtaken)
