@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -175,3 +176,19 @@ def closed_after_the_check(writer: TableWriter, monkeypatch: pytest.MonkeyPatch)
         writer.close()
 
     monkeypatch.setattr(writer, "_refuse_if_closed", overtaken)
+
+
+def test_threads_that_all_close(table: weir.Table) -> None:
+    for _ in range(4):
+        writer = table.writer()
+        writer.upsert(some())
+        ready = threading.Barrier(4)
+
+        def close(writer: TableWriter = writer, ready: threading.Barrier = ready) -> None:
+            ready.wait()
+            writer.close()
+
+        with ThreadPoolExecutor(4) as pool:
+            for closed in [pool.submit(close) for _ in range(4)]:
+                closed.result()
+        assert table.status().unflushed_rows == 0
