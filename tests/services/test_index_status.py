@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 import weir
 from weir.base.details_commit import update_details
-from weir.services.index_status import IndexReport
+from weir.services.index_status import IndexReport, index_reports
 from weir.storage.counting import CountingStore
 
 SCHEMA = pa.schema(
@@ -114,3 +115,18 @@ def test_indexes_cost_no_request(table: weir.Table) -> None:
         table.create_index(column, "ZONEMAP")
     requests()
     assert requests() == without
+
+
+def test_what_a_handle_has_is_enough(table: weir.Table) -> None:
+    write(table, range(20))
+    table.merge()
+    table.create_index("carrier", "ZONEMAP")
+    table.create_index("delay", "BTREE")
+    write(table, range(20, 30))
+    table.merge()
+    base = table._base.latest()
+    before = index_reports(base)
+    shutil.rmtree(table.uri)
+    assert index_reports(base) == before
+    opened_before = {one.name: one.unindexed_rows for one in before}
+    assert opened_before == {"carrier_idx": 10, "delay_idx": 10, "id_idx": 0}

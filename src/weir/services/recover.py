@@ -33,7 +33,7 @@ _log = get_logger(__name__)
 
 _UNLEASED = (
     "it was written without a lease, so that nobody can tell whether its writer lives; "
-    "unleased=True claims it all the same, which fences that writer"
+    "recovery claims it only if it is told to claim unleased shards too, which fences that writer"
 )
 
 
