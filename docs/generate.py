@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -27,7 +27,9 @@ from weir.read.changes import ChangeBatch, ChangeFeed
 from weir.read.scan import Scan
 from weir.read.snapshot import Consistency
 from weir.services.garbage_report import GarbageItem, GarbageReport, KeptItem
+from weir.services.index_status import IndexReport
 from weir.services.merge import MergeReport
+from weir.services.recover import RecoverReport, ShardRecovery
 from weir.services.status import ShardReport, TableStatus
 from weir.services.verify import Finding, VerifyReport
 from weir.writer import TableWriter, WriteReceipt
@@ -189,6 +191,9 @@ def _results() -> str:
         MergeReport,
         TableStatus,
         ShardReport,
+        IndexReport,
+        RecoverReport,
+        ShardRecovery,
         GarbageReport,
         GarbageItem,
         KeptItem,
@@ -235,7 +240,16 @@ def _error_tree() -> str:
 
 def _commands() -> str:
     group: Any = get_command(app)
-    return "\n\n".join(_command(name, command) for name, command in group.commands.items())
+    return "\n\n".join(_command(name, command) for name, command in _leaves(group.commands, ""))
+
+
+def _leaves(commands: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+    """Yield every command that does something, by its whole name."""
+    for name, command in commands.items():
+        if hasattr(command, "commands"):
+            yield from _leaves(command.commands, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def _command(name: str, command: Any) -> str:

@@ -60,6 +60,7 @@ from weir.services.garbage import DEFAULT_HORIZON, collect_garbage
 from weir.services.garbage_report import GarbageReport
 from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport, merge_generations
+from weir.services.recover import RecoverReport, recover_shards
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
 from weir.services.verify import VerifyReport, verify_table
@@ -1319,8 +1320,49 @@ class Table:
             self._base, runner or ThreadRunner(), base_rows=base_rows, on_progress=on_progress
         )
 
+    def recover(
+        self,
+        *,
+        unleased: bool = False,
+        runner: Runner | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> RecoverReport:
+        """Flush what writers that are gone have left in the logs of shards, so that it can be merged.
+
+        Claims every shard that has rows in its log and no live writer: one whose lease was released, has
+        run out, or was held by a process of this machine that is gone. Shards whose lease somebody holds
+        are left alone. Safe to run beside everything else, and twice at once.
+
+        Parameters
+        ----------
+        unleased : bool
+            Whether to claim shards on which no writer has ever taken a lease, as writers of the released
+            library take none. That fences their writers, if they live. Default False.
+        runner : Runner, optional
+            Executes the tasks. Default: threads of this process.
+        on_progress : callable, optional
+            Called with (shards done, shards in all).
+
+        Returns
+        -------
+        RecoverReport
+            What was flushed, and what was left alone and why.
+
+        Raises
+        ------
+        CorruptionError, StorageError
+            If a shard could not be recovered, after every other one was.
+        """
+        return recover_shards(
+            self._store,
+            self._reader.take_newest().shards,
+            runner or ThreadRunner(),
+            unleased=unleased,
+            on_progress=on_progress,
+        )
+
     def status(self) -> TableStatus:
-        """Return shards, epochs, lag in rows, bytes and seconds, and merge progress."""
+        """Return shards, epochs, lag in rows, bytes and seconds, and the progress of merges and indexes."""
         snapshot = self._reader.take_newest()
         values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
         return table_status(

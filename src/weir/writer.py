@@ -8,14 +8,15 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Literal, NoReturn, overload
+from typing import Literal, NoReturn, TypeVar, overload
 from uuid import UUID
 
 import pyarrow as pa
 
 from weir.config import WriterOptions
-from weir.errors import WriterClosedError, WriterError
+from weir.errors import WeirError, WriterClosedError, WriterError
 from weir.format.wal_entry import wal_schema
 from weir.rows import (
     RowInput,
@@ -35,6 +36,8 @@ from weir.sharding.shard_values import ShardValues
 from weir.throttle import background
 
 __all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
+
+Result = TypeVar("Result")
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
@@ -240,6 +243,8 @@ class TableWriter:
 
         Raises
         ------
+        WriterClosedError
+            If the writer is closed, or is being closed without a flush by another thread.
         FencedError
             If another writer has claimed a shard.
         StorageError
@@ -256,7 +261,7 @@ class TableWriter:
         WeirError
             The first failure, after every shard has been closed.
         """
-        self._closed = True
+        self._refuse_more()
         try:
             self._for_each_shard(ShardWriter.close)
         finally:
@@ -282,7 +287,7 @@ class TableWriter:
             self.close()
             return
         # What failed is the news; that closing fails after it, fenced for example, is not.
-        self._closed = True
+        self._refuse_more()
         for writer in self._shards.values():
             writer.abandon()
         self._shut_down()
@@ -318,7 +323,7 @@ class TableWriter:
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
         waiting = [
-            (shard.shard_id, self._appender.submit(shard.settle, pending)) for shard, pending in queued
+            (shard.shard_id, self._submitted(partial(shard.settle, pending))) for shard, pending in queued
         ]
         return _when_all(sum(pending.batch.num_rows for _, pending in queued), waiting)
 
@@ -326,16 +331,37 @@ class TableWriter:
         shard = self._shards.get(values)
         if shard is None:
             with self._opening:
+                # Whoever closes the writer closes the shards that are open by then.
+                self._refuse_if_closed()
                 shard = self._shards.get(values)
                 if shard is None:
                     shard = self._shards[values] = self._open_shard(values, self._shared)
         return shard
 
     def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
-        futures = [self._appender.submit(action, shard) for shard in list(self._shards.values())]
+        futures = [self._submitted(partial(action, shard)) for shard in list(self._shards.values())]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
+
+    def _submitted(self, action: Callable[[], Result]) -> Future[Result]:
+        """Run something beside others; in this thread if the writer has been closed meanwhile."""
+        try:
+            return self._appender.submit(action)
+        except RuntimeError:
+            if not self._closed:
+                raise
+        done: Future[Result] = Future()
+        try:
+            done.set_result(action())
+        except WeirError as error:
+            done.set_exception(error)
+        return done
+
+    def _refuse_more(self) -> None:
+        """Take no more rows, and claim no more shards."""
+        with self._opening:
+            self._closed = True
 
     def _shut_down(self) -> None:
         self._on_collection.detach()

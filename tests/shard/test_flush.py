@@ -202,6 +202,24 @@ def test_round_trips(store: LocalStore, open_writer: OpenWriter) -> None:
     # Epoch check; catalog; bloom filter; newest manifest, its successor; publish; hint; make Lance's files
     # durable.
     # Each of the three looks whether the manifest before is there still: collection may have passed us.
-    round_trips = {"get": 4, "head": 3, "put": 3, "put_if_absent": 1, "sync": 1}
-    # For their checksums, on local disk alone: the files that the library has written, and a list of them.
+    # On a local disk, and nowhere else: one look more, whether the table is there still; and for checksums,
+    # the files that the library has written, and a list of them.
+    round_trips = {"get": 4, "head": 4, "put": 3, "put_if_absent": 1, "sync": 1}
     assert dict(counting.counts) == round_trips | {"list": 1, "get_range": 6}
+
+
+def test_a_flush_that_fails_says_what_and_nothing_of_the_library_source(
+    store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(store)
+    writer.write(rows((1, "x")))
+    monkeypatch.setattr("weir.shard.generation_writer.secrets.token_hex", lambda _: "deadbeef")
+    place = layout.generation_path(SHARD, layout.generation_name("deadbeef", 1))
+    store.put(place, b"a file in the place of the generation")
+    with pytest.raises(StorageError, match="a generation could not be written") as failed:
+        writer.flush()
+    assert "os error" in str(failed.value)
+    assert ".rs:" not in str(failed.value)
+    store.delete([place])
+    writer.flush()
+    assert [generation for generation, _ in listed(store)] == [1]

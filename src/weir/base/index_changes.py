@@ -11,7 +11,7 @@ import lance
 from weir.base.details_commit import update_details
 from weir.base.key_index import key_index_names
 from weir.base.library_commit import commit_with_library
-from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, library_message
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify
 from weir.base.table import BaseTable
 from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundError
 from weir.format.index_details import IndexDetails
@@ -19,6 +19,7 @@ from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex, describe_indexes
 from weir.indexing.kinds import IndexKind
+from weir.indexing.library_message import library_message
 
 __all__ = ["base_indexes", "create_index", "drop_index", "free_index_name"]
 

@@ -6,17 +6,15 @@ are matched here and nowhere else, and a test provokes every one of them with th
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 
 from lance.commit import CommitConflictError
 
 from weir.errors import StorageError
+from weir.indexing.library_message import library_message
 from weir.storage.local_errors import hint_for
 
-__all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "library_message", "storage_failure"]
-
-_SOURCE_PLACE = re.compile(r",?\s*[^\s,]*\.rs:\d+(?::\d+)?")
+__all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "storage_failure"]
 
 LIBRARY_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError)
 """What calls into the library raise."""
@@ -73,17 +71,6 @@ def classify(error: BaseException) -> LibraryFailure:
     if text.startswith("not found:"):
         return LibraryFailure.ABSENT
     return LibraryFailure.OTHER
-
-
-def library_message(error: BaseException) -> str:
-    """Return what the library says, without the places in its own source that it names.
-
-    Examples
-    --------
-    >>> library_message(OSError("Not found: a.lance, /home/somebody/rust/lance-io/src/local.rs:12:9"))
-    'Not found: a.lance'
-    """
-    return _SOURCE_PLACE.sub("", str(error)).strip()
 
 
 def is_panic(error: BaseException) -> bool:

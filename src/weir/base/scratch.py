@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from weir.base.library_errors import library_message
 from weir.errors import StorageError, WeirError
+from weir.indexing.library_message import library_message
 from weir.storage.local_errors import hint_for
 
 __all__ = ["readable_file", "scratch_directory"]

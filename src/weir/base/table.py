@@ -14,7 +14,6 @@ from weir.base.library_errors import (
     LibraryFailure,
     classify,
     is_panic,
-    library_message,
     storage_failure,
 )
 from weir.base.manifest import VERSIONS, read_manifest
@@ -26,6 +25,7 @@ from weir.errors import (
     TableNotFoundError,
 )
 from weir.format.index_details import IndexDetails
+from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
 
 __all__ = ["TABLE_ID", "BaseTable", "library_options", "open_dataset", "primary_key_of"]

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share."""
+"""The arguments and options that several commands share, and what is made of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "AtToken", "Consistent", "NoFsync", "StorageOptions", "Uri"]
+import weir
+from weir.cli.output import JsonOutput, Output, TextOutput
+from weir.cli.text_values import parse_storage_options
+from weir.table import Table
+
+__all__ = [
+    "AsJson",
+    "AtToken",
+    "Consistent",
+    "NoFsync",
+    "StorageOptions",
+    "Uri",
+    "open_table",
+    "output_for",
+]
 
 Uri = Annotated[
     str,
@@ -53,3 +67,14 @@ AtToken = Annotated[
         show_default=False,
     ),
 ]
+
+
+def open_table(uri: str, storage_option: list[str] | None, no_fsync: bool) -> Table:
+    """Open the table that the options name."""
+    options = parse_storage_options(storage_option or ())
+    return weir.open(uri, storage_options=options, fsync=not no_fsync)
+
+
+def output_for(as_json: bool) -> Output:
+    """Return how results are shown."""
+    return JsonOutput() if as_json else TextOutput()

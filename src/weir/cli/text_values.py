@@ -7,13 +7,21 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 
 from weir.cli.json_text import from_json_type
 from weir.errors import KeyValueError, OptionError
 
-__all__ = ["parse_duration", "parse_keys", "parse_names", "parse_storage_options", "parse_vector"]
+__all__ = [
+    "parse_duration",
+    "parse_keys",
+    "parse_names",
+    "parse_parameters",
+    "parse_storage_options",
+    "parse_vector",
+]
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _PART_OF_DURATION = r"\s*(\d+(?:\.\d+)?)\s*(ms|[smhd])\s*"
@@ -108,6 +116,37 @@ def parse_storage_options(texts: Sequence[str]) -> dict[str, str]:
             )
         options[name.strip()] = value
     return options
+
+
+def parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of texts like ``num_partitions=256``.
+
+    A value that is JSON, such as a number, ``true`` or a list, is taken as that, and any other as text.
+
+    Raises
+    ------
+    OptionError
+        If a text has no name or no ``=``.
+
+    Examples
+    --------
+    >>> parse_parameters(["num_partitions=256", "stem=false", "language=French"])
+    {'num_partitions': 256, 'stem': False, 'language': 'French'}
+    """
+    parameters: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise OptionError(
+                f"a parameter is NAME=VALUE, got {text!r}",
+                where="param",
+                hint="For example --param num_partitions=256",
+            )
+        try:
+            parameters[name.strip()] = json.loads(value)
+        except ValueError:
+            parameters[name.strip()] = value
+    return parameters
 
 
 def parse_keys(texts: Sequence[str], schema: pa.Schema, primary_key: Sequence[str]) -> pa.Table:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, library_message
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic
 from weir.errors import CorruptionError, FilterError, StorageError, WeirError
+from weir.indexing.library_message import library_message
 
 __all__ = ["reading"]
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.base.library_errors import library_message
 from weir.cache import process_cache
 from weir.errors import FilterError
 from weir.format.unsliced import unsliced
+from weir.indexing.library_message import library_message
 
 __all__ = ["check_filter", "matching_rows"]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from weir.base.library_errors import LIBRARY_ERRORS, is_panic, library_message
+from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout
@@ -20,6 +20,7 @@ from weir.format.bloom_filter import BloomFilter
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
+from weir.indexing.library_message import library_message
 from weir.logs import get_logger
 from weir.read.damage import reading
 from weir.read.keys import KeyIndex, KeySet

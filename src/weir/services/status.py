@@ -1,4 +1,4 @@
-"""The state of a table in figures an operator looks at: shards, epochs, lag, merge progress."""
+"""The state of a table in figures an operator looks at: shards, epochs, lag, merge and index progress."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from weir.format import layout
 from weir.format.lease import Lease
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
+from weir.services.index_status import IndexReport, index_reports
 from weir.shard.lease import lease_state, read_lease
 from weir.storage.interface import ObjectStore
 
@@ -96,6 +97,8 @@ class TableStatus:
         Why not, if not.
     shards : tuple of ShardReport
         By ascending shard id.
+    indexes : tuple of IndexReport
+        The indexes of the base table, by name.
     """
 
     uri: str
@@ -106,6 +109,7 @@ class TableStatus:
     library_writable: bool
     library_note: str
     shards: tuple[ShardReport, ...]
+    indexes: tuple[IndexReport, ...]
 
     @property
     def unmerged_rows(self) -> int:
@@ -130,6 +134,7 @@ class TableStatus:
             expires = shard["lease_expires_at"]
             shard["lease_expires_at"] = None if expires is None else expires.isoformat()
         plain["shards"] = list(plain["shards"])
+        plain["indexes"] = [index.to_dict() for index in self.indexes]
         plain["primary_key"] = list(self.primary_key)
         return plain
 
@@ -164,6 +169,7 @@ def table_status(
         shards=tuple(
             _shard_report(store, snapshot, view, values_of.get(view.shard_id, {})) for view in snapshot.shards
         ),
+        indexes=index_reports(snapshot.base),
     )
 
 

@@ -27,6 +27,7 @@ from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.unsliced import unsliced
 from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_worth_building
+from weir.indexing.library_message import library_message
 from weir.shard.generation_files import checksum_files
 from weir.shard.generation_rows import GenerationRows
 from weir.shard.generation_summary import summarize
@@ -153,7 +154,7 @@ def _library_failures(place: _Place) -> Iterator[None]:
 def _failed(place: _Place, error: BaseException) -> StorageError:
     hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
     return StorageError(
-        f"a generation could not be written: {error}",
+        f"a generation could not be written: {library_message(error)}",
         where=place.uri,
         hint=". ".join(hint for hint in hints if hint),
     )

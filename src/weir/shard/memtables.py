@@ -104,6 +104,7 @@ class MemTables:
         self._changed = threading.Condition()
         self._flushing = False
         self._flushes_awaited = 0
+        self._dropped = False
         self._retry_flush_at = 0.0
         self.flush_error: BaseException | None = None
         self.stopped: WeirError | None = None
@@ -182,12 +183,14 @@ class MemTables:
         ------
         FencedError
             If another writer has claimed the shard; it replays what this one had not flushed.
+        WriterClosedError
+            If the writer was closed before; whoever claims the shard next replays the rows.
         StorageError
             If the store failed; the rows stay in memory, and can be flushed again.
         """
         with self._changed:
-            if isinstance(self.stopped, FencedError):
-                # What it had is dropped, and for the new owner to flush.
+            if self.stopped is not None:
+                # What it had is dropped, and for the next owner to flush.
                 raise self.stopped
             self._flushes_awaited += 1
             try:
@@ -200,6 +203,8 @@ class MemTables:
                         self._changed.wait()
                     if self.flush_error is not None:
                         raise self.flush_error
+                if self._dropped and self.stopped is not None:
+                    raise self.stopped
             finally:
                 self._flushes_awaited -= 1
 
@@ -264,8 +269,9 @@ class MemTables:
     def _start_flush(self) -> None:
         if self._flushing or not self._frozen:
             return
-        self._flushing = True
+        # What is submitted waits for this lock; if it is refused, no flush is under way.
         self._flusher.submit(self._flush_frozen)
+        self._flushing = True
 
     def _flush_frozen(self) -> None:
         error: BaseException | None = None
@@ -275,7 +281,7 @@ class MemTables:
                     if not self._frozen:
                         break
                     memtable = self._frozen[0]
-                self._lease.check()
+                self._lease.check_stored()
                 published = flush_memtable(
                     self._store,
                     self._claim,
@@ -316,6 +322,7 @@ class MemTables:
 
     def _drop(self) -> None:
         """Let go of the rows: they are in the WAL, for the next writer to replay."""
+        self._dropped = self._dropped or bool(self._frozen)
         for memtable in self._frozen:
             self._unflushed.flushed(memtable.held_bytes)
         self._frozen.clear()

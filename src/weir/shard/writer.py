@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
@@ -221,6 +222,8 @@ class ShardWriter:
         ------
         FencedError
             If another writer has claimed the shard; it replays what this one had not flushed.
+        WriterClosedError
+            If the writer was closed before.
         StorageError
             If the store failed; the rows stay in the WAL and in the MemTable, and can be flushed
             again.
@@ -241,7 +244,9 @@ class ShardWriter:
             if self._memtables.stopped is None:
                 self._commits.drain()
                 if self._options.flush_on_close:
-                    self.flush()
+                    # Another thread that closes it too may have come first; then it flushes.
+                    with suppress(WriterClosedError):
+                        self.flush()
         finally:
             self.abandon()
 

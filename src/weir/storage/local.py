@@ -16,6 +16,7 @@ from weir.errors import (
     ObjectNotFoundError,
     OptionError,
     PreconditionError,
+    StorageError,
 )
 from weir.storage.buffers import parts_of, size_of
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
@@ -41,7 +42,9 @@ class LocalStore(ObjectStore):
 
     An object is published with one ``link`` or ``rename`` of a complete file, so readers in any
     process see all of it or nothing, and a process that dies leaves nothing half-written. Missing
-    directories are made by the first write into them, and removed by the delete that empties them.
+    directories are made by the first write into them, and removed by the delete that empties them. Only
+    the root is not made again: if it was there and is gone, somebody has removed it with all there was,
+    and a write into an empty one would be acknowledged and lost.
 
     Every process that swaps, replaces or deletes the same objects must open the same root: their
     locks are kept there (in ``.weir-locks``, which listings do not show).
@@ -80,6 +83,7 @@ class LocalStore(ObjectStore):
         self._kind: type[StagedFile] | None = None
         if unnamed_files is not None:
             self._kind = UnnamedFile if unnamed_files else NamedFile
+        self._root_existed = os.path.isdir(self._root)
         # Directories whose own entries, up to the root, this process has made durable.
         self._durable: set[str] = set()
 
@@ -322,10 +326,19 @@ class LocalStore(ObjectStore):
 
     def _make_directories(self, directory: str) -> None:
         self._durable.discard(directory)
-        # A parent may be removed as empty in the meantime, or be there and then not any more: the
+        if not self._root_existed:
+            os.makedirs(self._root, exist_ok=True)
+            self._root_existed = True
+        elif not os.path.isdir(self._root):
+            raise _root_removed(self._root)
+        # Only below the root, so that it does not come back by being removed at this very moment. A
+        # parent may be removed as empty in the meantime, or be there and then not any more: the
         # caller tries again, and is told by its own attempt if a file is in the place.
-        with contextlib.suppress(FileNotFoundError, FileExistsError):
-            os.makedirs(directory, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            parts = directory[len(self._base) :].split("/")
+            for end in range(1, len(parts) + 1):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self._base + "/".join(parts[:end]))
 
     def _lock(self, directory: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
         return directory_lock(self._root, directory[len(self._base) :], exclusive=exclusive)
@@ -495,6 +508,14 @@ def _remove_abandoned(directory: str) -> bool:
     except OSError:
         return False
     return bool(leftovers)
+
+
+def _root_removed(root: str) -> StorageError:
+    return StorageError(
+        "The directory was there and has been removed, with everything in it",
+        where=root,
+        hint="Nothing was written; restore the directory, or create the table anew and open that",
+    )
 
 
 def _not_found(location: str) -> ObjectNotFoundError:

@@ -1,4 +1,4 @@
-"""The commands, through the real entry of the program."""
+"""Commands that write and read rows, through the real entry of the program."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import lance
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.cli.conftest import Run
 
-import weir
-
-_PEOPLE = b"id,name,born\n1,Ada,1815-12-10\n2,Grace,\n3,,1912-06-23\n"
 _ROWS = [
     {"id": 1, "name": "Ada", "born": "1815-12-10"},
     {"id": 2, "name": "Grace", "born": None},
@@ -22,50 +16,8 @@ _ROWS = [
 ]
 
 
-@pytest.fixture
-def people(tmp_path: Path, weir_program: Run) -> Path:
-    """Return a table of three people in four shards."""
-    uri = tmp_path / "people"
-    created = weir_program(
-        *("create", uri, "--schema", "id: int64!, name: string, born: date"),
-        *("--primary-key", "id", "--shard-by", "bucket(id, 4)", "--no-fsync"),
-    )
-    assert created.code == 0, created.err
-    (tmp_path / "people.csv").write_bytes(_PEOPLE)
-    ingested = weir_program("ingest", uri, tmp_path / "people.csv", "--no-fsync")
-    assert ingested.code == 0, ingested.err
-    return uri
-
-
 def _json_lines(text: str) -> list[dict[str, Any]]:
     return sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["id"])
-
-
-def test_create_says_what_was_created(tmp_path: Path, weir_program: Run) -> None:
-    uri = tmp_path / "t"
-    answer = weir_program(
-        *("create", uri, "--schema", "site: string, id: int32, vec: vector(4)", "--primary-key", "site, id"),
-        *("--shard-by", "identity(site), truncate(id, 100)", "--json"),
-    )
-    assert answer.code == 0
-    said = json.loads(answer.out)
-    assert said["uri"] == str(uri)
-    assert said["primary_key"] == ["site", "id"]
-    assert said["schema"] == "site: string!, id: int32!, vec: vector(4)"
-    assert not said["library_writable"]
-    assert said["library_note"]
-    assert weir.open(uri).primary_key == ("site", "id")
-
-
-def test_create_takes_the_columns_of_a_file(tmp_path: Path, weir_program: Run) -> None:
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"id": [1], "vec": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2))}), path)
-    answer = weir_program("create", tmp_path / "t", "--schema-from", path, "--primary-key", "id")
-    assert answer.code == 0
-    assert answer.err == ""
-    assert "id: int64!, vec: vector(2)" in answer.out
-    assert weir_program("ingest", tmp_path / "t", path).code == 0
-    assert _json_lines(weir_program("scan", tmp_path / "t", "--json").out) == [{"id": 1, "vec": [1, 2]}]
 
 
 def test_scan_prints_rows_as_json_and_as_text(people: Path, weir_program: Run) -> None:
@@ -228,121 +180,48 @@ def test_a_dry_run_writes_nothing(people: Path, weir_program: Run) -> None:
     ]
 
 
-def test_status_tells_what_waits(people: Path, weir_program: Run) -> None:
-    said = json.loads(weir_program("status", people, "--json").out)
-    assert said["unmerged_rows"] == 3
-    assert said["unflushed_rows"] == 0
-    assert said["sharded_by"] == "bucket(id, 4)"
-    assert sum(shard["unmerged_rows"] for shard in said["shards"]) == 3
-    text = weir_program("status", people).out
-    assert "3 rows for a merge, 0 for a flush" in text
-    assert "bucket=" in text
+def test_sql_queries_fresh_rows(people: Path, weir_program: Run) -> None:
+    query = "SELECT count(*) AS people, max(born) AS youngest FROM t"
+    answer = weir_program("sql", people, query)
+    assert answer.code == 0
+    assert [line.split() for line in answer.lines] == [
+        ["people", "youngest"],
+        ["3", "1912-06-23"],
+        ["1", "row"],
+    ]
+    assert weir_program("sql", people, query, "--json").out == '{"people":3,"youngest":"1912-06-23"}\n'
+    assert weir_program("sql", people, query, "--consistency", "snapshot", "--json").out == (
+        '{"people":0,"youngest":null}\n'
+    )
+    token = weir_program("snapshot", people).lines[0]
+    weir_program("ingest", people, "-", "--format", "csv", stdin=b"id,name\n4,Edsger\n")
+    named = ("sql", people, "SELECT count(*) AS n FROM somebody", "--name", "somebody", "--json")
+    assert weir_program(*named).out == '{"n":4}\n'
+    assert weir_program(*named, "--at", token).out == '{"n":3}\n'
 
 
-def test_merge_says_what_it_merged(people: Path, weir_program: Run) -> None:
-    said = json.loads(weir_program("merge", people, "--json").out)
-    assert said["rows_upserted"] == 3
-    assert said["rows_deleted"] == 0
-    again = weir_program("merge", people)
-    assert again.out == f"nothing to merge; the base table has version {said['version']}\n"
-    assert weir_program("status", people).out.count("0 rows for a merge") == 1
-
-
-def test_gc_says_what_it_collects_and_why(people: Path, weir_program: Run) -> None:
-    weir_program("merge", people)
-    before = sorted(people.rglob("*"))
-    planned = weir_program("gc", people, "--dry-run")
-    assert planned.code == 0
-    assert sorted(people.rglob("*")) == before
-    assert planned.lines[0].startswith("0 objects (0 bytes) would be deleted, ")
-    assert planned.lines[0].endswith(" would wait for the horizon; nothing was written")
-    assert planned.out.count("generation 1 in ") == len(list((people / "_mem_wal").iterdir()))
-    assert "merged, and no manifest lists it" in planned.out
-    assert "they fence writers that may be asleep" in planned.out
-
-    marked = json.loads(weir_program("gc", people, "--horizon", "0s", "--json").out)
-    assert (marked["dry_run"], marked["deleted_objects"]) == (False, 0)
-    assert planned.lines[0].split(", ")[1].startswith(f"{marked['waiting_objects']} (")
-    assert json.loads(weir_program("gc", people, "--dry-run", "--json").out)["deleted_objects"] == 0
-    due = json.loads(weir_program("gc", people, "--horizon", "0s", "--dry-run", "--json").out)
-    assert due["dry_run"] is True
-    done = weir_program("gc", people, "--horizon", "0s", "--version-retention", "1d")
-    assert f"{due['deleted_objects']} objects (" in done.lines[0]
-    assert done.lines[0].endswith(" deleted, 0 (0 bytes) marked, to be deleted after the horizon")
-    kinds = {one["kind"]: one for one in due["items"]}
-    assert {one["shard_id"] for one in due["items"]} <= {
-        path.name for path in (people / "_mem_wal").iterdir()
-    }
-    assert kinds["generation"]["reason"] == "merged, and no manifest lists it"
-    gone = set(before) - set(people.rglob("*"))
-    assert len([path for path in gone if path.suffix]) >= due["deleted_objects"]
-    assert weir_program("scan", people, "--count").out == "3\n"
-    assert json.loads(weir_program("gc", people, "--json").out)["items"] == []
-
-
-def test_storage_options_reach_the_store(weir_program: Run) -> None:
-    answer = weir_program("status", "s3://bucket/table", "--storage-option", "nonsense=1")
-    assert answer.code == 2
-    assert "nonsense" in answer.err
-
-
-def test_the_version_and_help_are_printed(weir_program: Run) -> None:
-    assert weir_program("--version").out == f"weir {weir.__version__}\n"
-    for arguments in ((), ("--help",)):
-        answer = weir_program(*arguments)
-        assert answer.code == 0
-        for command in ("create", "ingest", "scan", "get", "status", "merge", "gc", "demo"):
-            assert f"  {command} " in answer.out
-            assert weir_program(command, "--help").out.startswith(f"Usage: weir {command} ")
-
-
-@pytest.fixture
-def reports(tmp_path: Path) -> Path:
-    """Return a table with texts and vectors, and a full-text index."""
-    schema = pa.schema([("id", pa.int64()), ("remarks", pa.string()), ("place", pa.list_(pa.float32(), 2))])
-    table = weir.create(tmp_path / "reports", schema, primary_key="id", fsync=False)
-    lance.dataset(table.uri).create_scalar_index("remarks", "INVERTED", with_position=True)
-    with table.writer() as writer:
-        writer.upsert(
-            [
-                {"id": 1, "remarks": "late departure", "place": [0.0, 1.0]},
-                {"id": 2, "remarks": "snow, late", "place": [3.0, 4.0]},
-                {"id": 3, "remarks": "snow", "place": [5.0, 5.0]},
-            ]
-        )
-    return tmp_path / "reports"
-
-
-def test_search_finds_by_vector_by_text_and_by_both(reports: Path, weir_program: Run) -> None:
-    def found(*options: str) -> list[dict[str, Any]]:
-        answer = weir_program("search", reports, *options, "--columns", "id", "--json")
-        assert (answer.code, answer.err) == (0, "")
-        return [json.loads(line) for line in answer.out.splitlines()]
-
-    assert found("--vector", "[0, 0]", "--k", "2") == [{"id": 1, "_distance": 1}, {"id": 2, "_distance": 25}]
-    assert [row["_query_index"] for row in found("--vector", "[[0, 0], [5, 5]]", "--k", "1")] == [0, 1]
-    assert [row["id"] for row in found("--vector", "[1, 1]", "--filter", "id > 1")] == [2, 3]
-    assert {row["id"] for row in found("--text", "late")} == {1, 2}
-    assert [row["id"] for row in found("--text", "late departure", "--phrase")] == [1]
-    both = found("--vector", "[5, 5]", "--text", "snow", "--fusion", "weighted")
-    assert both[0]["id"] == 3
-    assert both[0].keys() == {"id", "_distance", "_score", "_relevance"}
-
-
-def test_search_explains_and_refuses(reports: Path, weir_program: Run) -> None:
-    text = weir_program("search", reports, "--vector", "[0, 0]", "--explain")
-    assert "no vector index" in text.out
-    for options, said in (
-        ((), "--vector"),
-        (("--vector", "[1"), "not JSON"),
-        (("--vector", "3"), "JSON array"),
-        (("--vector", "[1]"), "dimension 2"),
-        (("--vector", "[NaN, 1]"), "no distance"),
-        (("--text", "the"), "no word"),
-        (("--phrase", "--vector", "[1, 2]"), "--text"),
-        (("--text", "snow", "--k", "0"), "k must be"),
+def test_sql_explains_and_writes_files(people: Path, tmp_path: Path, weir_program: Run) -> None:
+    query = "SELECT name FROM t WHERE id > 1 ORDER BY id"
+    explained = weir_program("sql", people, query, "--explain")
+    assert explained.lines[0].startswith("reads ")
+    plan = json.loads(weir_program("sql", people, query, "--explain", "--json").out)["plan"]
+    assert plan == explained.lines
+    path = tmp_path / "names.csv"
+    assert weir_program("sql", people, query, "--output", path).out == f"2 rows written to {path}\n"
+    assert path.read_text().splitlines()[0].strip('"') == "name"
+    for arguments in (
+        ("SELECT nothing FROM t",),
+        ("DROP TABLE t",),
+        (query, "--explain", "--output", path),
+        (query, "--output", tmp_path / "names.txt"),
     ):
-        answer = weir_program("search", reports, *options)
-        assert answer.code == 2
-        assert said in answer.err
-        assert answer.out == ""
+        refused = weir_program("sql", people, *arguments)
+        assert (refused.code, refused.out) == (2, "")
+
+
+def test_sql_shows_people_the_first_rows_and_says_so(people: Path, weir_program: Run) -> None:
+    query = "SELECT a.id FROM t a, t b, t c, t d, t e"
+    answer = weir_program("sql", people, query)
+    assert answer.lines[-1] == "100 rows"
+    assert "first 100 of 243 rows" in answer.err
+    assert len(weir_program("sql", people, query, "--json").lines) == 243

@@ -1,0 +1,69 @@
+"""The commands of ``weir``: each turns its options into one call and hands the result to an output.
+
+One module per subject; here they get their names, in the order in which the help lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import weir
+from weir.cli.commands import demo, indexes, inspection, rows, search, services, tables, tokens
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="weir",
+    help="Stream fresh rows into Lance tables: durable at once, visible at once, merged later.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"weir {weir.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _weir(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Stream fresh rows into Lance tables: durable at once, visible at once, merged later."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+_index = typer.Typer(help="Build, list, drop and extend indexes.")
+_index.callback(invoke_without_command=True)(indexes.help_if_alone)
+_index.command("create")(indexes.create)
+_index.command("auto")(indexes.auto)
+_index.command("list")(indexes.list_indexes)
+_index.command("drop")(indexes.drop)
+_index.command("catch-up")(indexes.catch_up)
+
+app.command("create")(tables.create)
+app.command("ingest")(rows.ingest_files)
+app.command("scan")(rows.scan)
+app.command("get")(rows.get)
+app.command("sql")(rows.sql)
+app.command("search")(search.search)
+app.command("snapshot")(tokens.snapshot)
+app.command("changes")(tokens.changes)
+app.command("status")(tables.status)
+app.command("merge")(services.merge)
+app.add_typer(_index, name="index")
+app.command("compact")(services.compact)
+app.command("recover")(services.recover)
+app.command("gc")(services.collect_garbage)
+app.command("maintain")(services.maintain)
+app.command("inspect")(inspection.inspect)
+app.command("verify")(inspection.verify)
+app.command("demo")(demo.demo)

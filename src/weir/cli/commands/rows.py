@@ -1,0 +1,238 @@
+"""Commands that write and read rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from weir.cli.commands.services import merge_with_progress as _merge
+from weir.cli.ingest import IngestOptions, ingest
+from weir.cli.input.files import FileFormat, find_files
+from weir.cli.options import AsJson, AtToken, Consistent, NoFsync, StorageOptions, Uri
+from weir.cli.options import open_table as _open
+from weir.cli.options import output_for as _output
+from weir.cli.output import note
+from weir.cli.progress import progress_bar
+from weir.cli.row_files import output_format, write_rows
+from weir.cli.text_values import parse_keys, parse_names
+from weir.errors import OptionError
+from weir.read.scan import Scan
+from weir.read.snapshot import STRONG, Consistency
+
+__all__ = ["get", "ingest_files", "scan", "sql"]
+
+_ROWS_SHOWN = 100
+"""Rows of a scan that are printed for people when nothing sets a limit."""
+
+
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the rows to a .parquet, .csv, .arrow or .jsonl file.",
+        show_default=False,
+    ),
+]
+
+
+def ingest_files(
+    uri: Uri,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Parquet, CSV, JSON lines or Arrow IPC files, also compressed; directories and patterns of "
+            "them; - for standard input.",
+            show_default=False,
+        ),
+    ],
+    format: Annotated[
+        FileFormat | None,
+        typer.Option(
+            help="Format of all files. Default: told from names and first bytes.", show_default=False
+        ),
+    ] = None,
+    op_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the files that says what to do with each row: upsert or delete.",
+            show_default=False,
+        ),
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the keys in the files; other columns are ignored.")
+    ] = False,
+    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows that become durable together.")] = 10_000,
+    delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Between the values of CSV.")] = ",",
+    null: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What stands for null in CSV, besides an empty value. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Merge into the base table at the end.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all files against the table and write nothing.")
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Upsert or delete the rows of files."""
+    options = IngestOptions(format, op_column, delete, batch_rows, delimiter, tuple(null or ()), dry_run)
+    table = _open(uri, storage_option, no_fsync)
+    found = find_files(files)
+    with progress_bar("ingest") as progress:
+        report = ingest(
+            table,
+            found,
+            options,
+            on_progress=lambda rows, fraction: progress(fraction or None, f"{rows:,} rows"),
+        )
+    merged = _merge(table) if merge and not dry_run else None
+    _output(json).ingested(report, merged)
+
+
+def scan(
+    uri: Uri,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN,...", help="Columns, in order. Default: all.", show_default=False),
+    ] = None,
+    filter: Annotated[
+        str | None, typer.Option(metavar="SQL", help='Condition, such as "delay > 60".', show_default=False)
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Most rows.", show_default=False)] = None,
+    consistency: Consistent = "strong",
+    at: AtToken = None,
+    count: Annotated[bool, typer.Option("--count", help="Print only how many rows there are.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what would be read, and read nothing.")
+    ] = False,
+    output: OutputFile = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Print the rows of a table, fresh ones included."""
+    if sum((count, explain, output is not None)) > 1:
+        raise OptionError("only one of --count, --explain and --output can be had", where="scan")
+    if output is not None:
+        output_format(output)
+    names = None if columns is None else parse_names(columns, "columns")
+    table = _open(uri, storage_option, no_fsync)
+    answer = _output(json)
+    state = _state(consistency, at)
+    found = table.scan(names, filter, limit, consistency=state, at=at)
+    if count:
+        answer.count(found.count())
+    elif explain:
+        answer.plan(found.explain())
+    elif output is not None:
+        answer.saved(_save(found, output), output)
+    elif limit is not None or answer.shows_all_rows:
+        plan = found.to_reader()
+        answer.rows(plan, plan.schema)
+    else:
+        more = table.scan(names, filter, _ROWS_SHOWN + 1, consistency=state, at=at).to_table()
+        answer.rows(iter(more.slice(0, _ROWS_SHOWN).to_batches()), more.schema)
+        if more.num_rows > _ROWS_SHOWN:
+            note(f"these are the first {_ROWS_SHOWN} rows; --limit, --json or --output gives more")
+
+
+def get(
+    uri: Uri,
+    keys: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY...",
+            help="Primary keys. A composite key is a,b or a JSON array.",
+            show_default=False,
+        ),
+    ],
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN,...", help="Columns, in order. Default: all.", show_default=False),
+    ] = None,
+    consistency: Consistent = "strong",
+    at: AtToken = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Look rows up by primary key. Keys that do not exist have no row."""
+    names = None if columns is None else parse_names(columns, "columns")
+    table = _open(uri, storage_option, no_fsync)
+    wanted = parse_keys(keys, table.schema, table.primary_key)
+    rows = table.get(wanted, names, consistency=_state(consistency, at), at=at)
+    _output(json).rows(iter(rows.to_batches()), rows.schema)
+    missing = wanted.group_by(wanted.column_names).aggregate([]).num_rows - rows.num_rows
+    if missing:
+        note(f"{missing} of the keys {'have' if missing > 1 else 'has'} no row")
+
+
+def sql(
+    uri: Uri,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help='One query, such as "SELECT carrier, avg(delay) FROM t GROUP BY carrier".',
+            show_default=False,
+        ),
+    ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the query calls the table.")] = "t",
+    consistency: Consistent = "strong",
+    at: AtToken = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what would be read, and read nothing.")
+    ] = False,
+    output: OutputFile = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Query a table with SQL, fresh rows included."""
+    if explain and output is not None:
+        raise OptionError("only one of --explain and --output can be had", where="sql")
+    if output is not None:
+        output_format(output)
+    table = _open(uri, storage_option, no_fsync)
+    answer = _output(json)
+    found = table.sql(query, name=name, consistency=_state(consistency, at), at=at)
+    if explain:
+        answer.plan(found.explain())
+        return
+    with progress_bar("sql"):
+        rows = found.to_table()
+    if output is not None:
+        answer.saved(write_rows(iter(rows.to_batches()), rows.schema, output), output)
+        return
+    shown = rows if answer.shows_all_rows else rows.slice(0, _ROWS_SHOWN)
+    answer.rows(iter(shown.to_batches()), shown.schema)
+    if shown.num_rows < rows.num_rows:
+        note(f"these are the first {_ROWS_SHOWN} of {rows.num_rows:,} rows; --json or --output gives all")
+
+
+def _state(consistency: str, at: str | None) -> str | Consistency:
+    """Return the consistency to read with: at a token there is none to choose, but it must not be ignored."""
+    return STRONG if at is not None and consistency == str(STRONG) else consistency
+
+
+def _save(found: Scan, path: Path) -> int:
+    with progress_bar("scan") as progress:
+        plan = found.to_reader()
+        return write_rows(
+            _batches(plan), plan.schema, path, on_rows=lambda rows: progress(None, f"{rows:,} rows")
+        )
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    yield from reader

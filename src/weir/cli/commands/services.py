@@ -1,0 +1,169 @@
+"""Commands that keep a table in order: merge, compact, recover, collect garbage, and maintain."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
+from weir.cli.options import open_table as _open
+from weir.cli.options import output_for as _output
+from weir.cli.output import note
+from weir.cli.progress import progress_bar
+from weir.cli.repetition import repeat
+from weir.cli.text_values import parse_duration
+from weir.errors import ConflictError, StorageError
+from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT
+from weir.services.merge import MergeReport
+from weir.table import Table
+
+__all__ = ["collect_garbage", "compact", "maintain", "merge", "merge_with_progress", "recover"]
+
+
+def merge(
+    uri: Uri, json: AsJson = False, storage_option: StorageOptions = None, no_fsync: NoFsync = False
+) -> None:
+    """Merge what has been flushed into the base table."""
+    _output(json).merged(merge_with_progress(_open(uri, storage_option, no_fsync)))
+
+
+def collect_garbage(
+    uri: Uri,
+    horizon: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long something stays after it was marked, so that whoever reads it can finish: "
+            "90s, 15m, 2h, 1d.",
+        ),
+    ] = "15m",
+    version_retention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Also remove versions of the base table that were superseded for longer. Default: all stay.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted and why, and write nothing.")
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Delete what nobody needs any more: mark it, and delete what was marked a horizon ago."""
+    waits = parse_duration(horizon, "horizon")
+    retained = None if version_retention is None else parse_duration(version_retention, "version-retention")
+    table = _open(uri, storage_option, no_fsync)
+    with progress_bar("collect") as progress:
+        report = table.collect_garbage(
+            waits,
+            dry_run,
+            on_progress=lambda done, total: progress(done / total, f"{done} of {total} steps"),
+            version_retention=retained,
+        )
+    _output(json).collected(report)
+
+
+def compact(
+    uri: Uri,
+    rows_per_fragment: Annotated[
+        int, typer.Option(metavar="N", help="Rows to make fragments of.")
+    ] = DEFAULT_ROWS_PER_FRAGMENT,
+    max_deleted: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the rows of a fragment that may be deleted before it is written anew.",
+        ),
+    ] = 0.1,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Make few large fragments of the small ones of the base table, without deleted rows."""
+    table = _open(uri, storage_option, no_fsync)
+    with progress_bar("compact") as progress:
+        report = table.compact(
+            rows_per_fragment=rows_per_fragment,
+            max_deleted=max_deleted,
+            on_progress=lambda done, total: progress(done / total, f"{done} of {total} rewrites"),
+        )
+    _output(json).compacted(report)
+
+
+def maintain(
+    uri: Uri,
+    horizon: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="How long garbage stays after it was marked: 90s, 15m, 2h, 1d."),
+    ] = "15m",
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Begin another round so long after the last one began, until interrupted. The round that "
+            "is under way is finished; one that the store or other commits have made fail is told of, and "
+            "tried again. Default: one round.",
+            show_default=False,
+        ),
+    ] = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Merge, compact, let the indexes catch up, and collect garbage."""
+    waits = parse_duration(horizon, "horizon")
+    period = None if every is None else parse_duration(every, "every")
+    table = _open(uri, storage_option, no_fsync)
+    answer = _output(json)
+
+    def run_round() -> None:
+        with progress_bar("maintain"):
+            report = table.maintain(horizon=waits)
+        answer.maintained(report)
+
+    def run_one_of_many() -> None:
+        try:
+            run_round()
+        except (ConflictError, StorageError) as error:
+            note(f"error: {' '.join(str(error).split())}")
+
+    if period is None:
+        run_round()
+    else:
+        repeat(run_one_of_many, period)
+
+
+def recover(
+    uri: Uri,
+    unleased: Annotated[
+        bool,
+        typer.Option(
+            "--unleased",
+            help="Also claim shards on which no writer has ever taken a lease; if their writers live, they "
+            "are fenced.",
+        ),
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Flush what writers that are gone have left in the logs of shards; live writers are left alone."""
+    table = _open(uri, storage_option, no_fsync)
+    with progress_bar("recover") as progress:
+        report = table.recover(
+            unleased=unleased,
+            on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
+        )
+    _output(json).recovered(report)
+
+
+def merge_with_progress(table: Table) -> MergeReport:
+    """Merge what has been flushed, with a progress bar."""
+    with progress_bar("merge") as progress:
+        return table.merge(
+            on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards")
+        )

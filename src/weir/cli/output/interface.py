@@ -1,0 +1,125 @@
+"""What the commands can answer, however it is shown."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from weir.cli.ingest import IngestReport
+from weir.format.snapshot_token import SnapshotToken
+from weir.indexing.definition import IndexDefinition
+from weir.read.changes import ChangeBatch
+from weir.services.catch_up import CatchUpReport
+from weir.services.compact import CompactReport
+from weir.services.garbage_report import GarbageReport
+from weir.services.index_status import IndexReport
+from weir.services.inspect import Description
+from weir.services.maintain import MaintenanceReport
+from weir.services.merge import MergeReport
+from weir.services.recover import RecoverReport
+from weir.services.status import TableStatus
+from weir.services.verify import VerifyReport
+from weir.table import Table
+
+__all__ = ["Output", "note"]
+
+
+class Output(ABC):
+    """How results are shown."""
+
+    shows_all_rows: bool
+    """Whether every row of a scan is shown; otherwise as many as a person reads."""
+
+    @abstractmethod
+    def created(self, table: Table, status: TableStatus) -> None:
+        """Show a table that was created."""
+
+    @abstractmethod
+    def ingested(self, report: IngestReport, merged: MergeReport | None) -> None:
+        """Show what was ingested, and then merged."""
+
+    @abstractmethod
+    def rows(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Show rows."""
+
+    @abstractmethod
+    def count(self, rows: int) -> None:
+        """Show how many rows there are."""
+
+    @abstractmethod
+    def plan(self, text: str) -> None:
+        """Show what a scan would read."""
+
+    @abstractmethod
+    def saved(self, rows: int, path: Path) -> None:
+        """Show that rows were written to a file."""
+
+    @abstractmethod
+    def status(self, status: TableStatus) -> None:
+        """Show the state of a table."""
+
+    @abstractmethod
+    def merged(self, report: MergeReport) -> None:
+        """Show what was merged."""
+
+    @abstractmethod
+    def compacted(self, report: CompactReport) -> None:
+        """Show what was compacted."""
+
+    @abstractmethod
+    def indexes(self, indexes: Sequence[IndexReport]) -> None:
+        """Show the indexes of a table."""
+
+    @abstractmethod
+    def indexes_built(self, definitions: Sequence[IndexDefinition]) -> None:
+        """Show the indexes that were built."""
+
+    @abstractmethod
+    def index_dropped(self, name: str) -> None:
+        """Show that an index is gone."""
+
+    @abstractmethod
+    def caught_up(self, report: CatchUpReport) -> None:
+        """Show how indexes were brought up to the merged rows."""
+
+    @abstractmethod
+    def maintained(self, report: MaintenanceReport) -> None:
+        """Show what a round of maintenance did, at once, though more may follow."""
+
+    @abstractmethod
+    def recovered(self, report: RecoverReport) -> None:
+        """Show what was recovered, and what was left alone."""
+
+    @abstractmethod
+    def collected(self, report: GarbageReport) -> None:
+        """Show what a garbage collection has done, and why."""
+
+    @abstractmethod
+    def snapshot(self, token: SnapshotToken, retain: timedelta | None) -> None:
+        """Show a token that was taken, and for how long it is kept readable."""
+
+    @abstractmethod
+    def released(self, token: SnapshotToken) -> None:
+        """Show that a token is not kept readable any more."""
+
+    @abstractmethod
+    def changes(self, change: ChangeBatch) -> None:
+        """Show some changes, at once, though more may follow."""
+
+    @abstractmethod
+    def described(self, description: Description) -> None:
+        """Show what an object says."""
+
+    @abstractmethod
+    def verified(self, report: VerifyReport) -> None:
+        """Show what a check of a table found."""
+
+
+def note(text: str) -> None:
+    """Tell a person something that is not a result."""
+    print(text, file=sys.stderr)

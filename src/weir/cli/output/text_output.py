@@ -1,0 +1,171 @@
+"""Results for people: tables and sentences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+
+from weir.cli.ingest import IngestReport
+from weir.cli.output.garbage_text import print_garbage
+from weir.cli.output.index_text import print_caught_up, print_definitions, print_indexes
+from weir.cli.output.inspection_text import print_description, print_findings
+from weir.cli.output.interface import Output, note
+from weir.cli.output.phrases import counted, print_pairs
+from weir.cli.output.rows_text import print_rows
+from weir.cli.output.service_text import print_compacted, print_maintained, print_merged, print_recovered
+from weir.cli.output.status_text import print_status
+from weir.cli.schema_text import format_schema
+from weir.format.snapshot_token import SnapshotToken
+from weir.indexing.definition import IndexDefinition
+from weir.read.changes import ChangeBatch
+from weir.services.catch_up import CatchUpReport
+from weir.services.compact import CompactReport
+from weir.services.garbage_report import GarbageReport
+from weir.services.index_status import IndexReport
+from weir.services.inspect import Description
+from weir.services.maintain import MaintenanceReport
+from weir.services.merge import MergeReport
+from weir.services.recover import RecoverReport
+from weir.services.status import TableStatus
+from weir.services.verify import VerifyReport
+from weir.table import Table
+
+__all__ = ["TextOutput"]
+
+_UNBOUNDED_WIDTH = 100_000
+"""Columns of a text table that no terminal shows: lines are as long as they need to be."""
+
+
+class TextOutput(Output):
+    """Tables and sentences. A value that does not fit is cut; nothing in it is taken for markup."""
+
+    shows_all_rows = False
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False)
+        if not self._console.is_terminal:
+            self._console.width = _UNBOUNDED_WIDTH
+
+    def created(self, table: Table, status: TableStatus) -> None:
+        """Print the table's location, schema, key and shard spec."""
+        self._console.print(f"created {table.uri}")
+        print_pairs(
+            self._console,
+            {
+                "schema": format_schema(table.schema),
+                "primary key": ", ".join(table.primary_key),
+                "sharded by": table.sharded_by,
+                "note": status.library_note,
+            },
+        )
+
+    def ingested(self, report: IngestReport, merged: MergeReport | None) -> None:
+        """Print what was ingested and how fast."""
+        files = counted(report.files, "file")
+        if report.dry_run:
+            self._console.print(
+                f"{counted(report.rows, 'row')} of {files} fit the table; nothing was written"
+            )
+            return
+        done = [f"{report.upserted:,} upserted"]
+        if report.deleted:
+            done.append(f"{report.deleted:,} deleted")
+        self._console.print(
+            f"{counted(report.rows, 'row')} of {files} in {report.seconds:.1f} s "
+            f"({report.rows_per_second:,.0f} rows/s), {', '.join(done)}, "
+            f"in {counted(report.shards, 'shard')}"
+        )
+        if merged is not None:
+            self.merged(merged)
+
+    def rows(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Print rows as a table."""
+        print_rows(self._console, batches, schema)
+
+    def count(self, rows: int) -> None:
+        """Print the count."""
+        self._console.print(str(rows))
+
+    def plan(self, text: str) -> None:
+        """Print the plan, one source per line."""
+        self._console.print(text, soft_wrap=True)
+
+    def saved(self, rows: int, path: Path) -> None:
+        """Print how many rows are in which file."""
+        self._console.print(f"{counted(rows, 'row')} written to {path}")
+
+    def status(self, status: TableStatus) -> None:
+        """Print the table as a whole, and a table of its shards."""
+        print_status(self._console, status)
+
+    def merged(self, report: MergeReport) -> None:
+        """Print what was merged."""
+        print_merged(self._console, report)
+
+    def compacted(self, report: CompactReport) -> None:
+        """Print what was compacted."""
+        print_compacted(self._console, report)
+
+    def indexes(self, indexes: Sequence[IndexReport]) -> None:
+        """Print the indexes as a table."""
+        print_indexes(self._console, indexes)
+
+    def indexes_built(self, definitions: Sequence[IndexDefinition]) -> None:
+        """Print what was built, one index per line."""
+        print_definitions(self._console, definitions)
+
+    def index_dropped(self, name: str) -> None:
+        """Say so."""
+        self._console.print(f"dropped {name}", soft_wrap=True)
+
+    def caught_up(self, report: CatchUpReport) -> None:
+        """Print what was done for each index."""
+        print_caught_up(self._console, report)
+
+    def maintained(self, report: MaintenanceReport) -> None:
+        """Print a line."""
+        print_maintained(self._console, report)
+        sys.stdout.flush()
+
+    def recovered(self, report: RecoverReport) -> None:
+        """Print what was flushed, and why shards were left alone."""
+        print_recovered(self._console, report)
+
+    def collected(self, report: GarbageReport) -> None:
+        """Print how much was deleted and how much waits; then all that is garbage or old, and why."""
+        print_garbage(self._console, report)
+
+    def described(self, description: Description) -> None:
+        """Print what the object says, one fact per line, lists of objects as tables."""
+        print_description(self._console, description)
+
+    def verified(self, report: VerifyReport) -> None:
+        """Print one line for each finding, and a sum."""
+        print_findings(self._console, report)
+
+    def snapshot(self, token: SnapshotToken, retain: timedelta | None) -> None:
+        """Print the token alone, for a file or a variable, and tell for how long it is kept."""
+        self._console.print(str(token), soft_wrap=True)
+        if retain is None:
+            note("nothing keeps it: it can be read until garbage collection passes it")
+        else:
+            note(f"it can be read for {retain}, until 'weir snapshot --release TOKEN', and perhaps longer")
+
+    def released(self, token: SnapshotToken) -> None:
+        """Say so."""
+        self._console.print("released: garbage collection may have what it needs")
+
+    def changes(self, change: ChangeBatch) -> None:
+        """Print changes as a table, what is known of each before its columns."""
+        rows = change.rows
+        shard = pa.repeat(str(change.shard_id)[:8], rows.num_rows)
+        known = ["_op", "_position", "_epoch"]
+        shown = rows.select([*known, *(name for name in rows.schema.names if name not in {*known, "_shard"})])
+        shown = shown.add_column(1, "_shard", shard)
+        self.rows(iter(shown.combine_chunks().to_batches()), shown.schema)
+        sys.stdout.flush()

@@ -1,0 +1,114 @@
+"""Commands that keep a table in order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+import weir
+
+
+def test_merge_says_what_it_merged(people: Path, weir_program: Run) -> None:
+    said = json.loads(weir_program("merge", people, "--json").out)
+    assert said["rows_upserted"] == 3
+    assert said["rows_deleted"] == 0
+    again = weir_program("merge", people)
+    assert again.out == f"nothing to merge; the base table has version {said['version']}\n"
+    assert weir_program("status", people).out.count("0 rows for a merge") == 1
+
+
+def test_gc_says_what_it_collects_and_why(people: Path, weir_program: Run) -> None:
+    weir_program("merge", people)
+    before = sorted(people.rglob("*"))
+    planned = weir_program("gc", people, "--dry-run")
+    assert planned.code == 0
+    assert sorted(people.rglob("*")) == before
+    assert planned.lines[0].startswith("0 objects (0 bytes) would be deleted, ")
+    assert planned.lines[0].endswith(" would wait for the horizon; nothing was written")
+    assert planned.out.count("generation 1 in ") == len(list((people / "_mem_wal").iterdir()))
+    assert "merged, and no manifest lists it" in planned.out
+    assert "they fence writers that may be asleep" in planned.out
+
+    marked = json.loads(weir_program("gc", people, "--horizon", "0s", "--json").out)
+    assert (marked["dry_run"], marked["deleted_objects"]) == (False, 0)
+    assert planned.lines[0].split(", ")[1].startswith(f"{marked['waiting_objects']} (")
+    assert json.loads(weir_program("gc", people, "--dry-run", "--json").out)["deleted_objects"] == 0
+    due = json.loads(weir_program("gc", people, "--horizon", "0s", "--dry-run", "--json").out)
+    assert due["dry_run"] is True
+    done = weir_program("gc", people, "--horizon", "0s", "--version-retention", "1d")
+    assert f"{due['deleted_objects']} objects (" in done.lines[0]
+    assert done.lines[0].endswith(" deleted, 0 (0 bytes) marked, to be deleted after the horizon")
+    kinds = {one["kind"]: one for one in due["items"]}
+    assert {one["shard_id"] for one in due["items"]} <= {
+        path.name for path in (people / "_mem_wal").iterdir()
+    }
+    assert kinds["generation"]["reason"] == "merged, and no manifest lists it"
+    gone = set(before) - set(people.rglob("*"))
+    assert len([path for path in gone if path.suffix]) >= due["deleted_objects"]
+    assert weir_program("scan", people, "--count").out == "3\n"
+    assert json.loads(weir_program("gc", people, "--json").out)["items"] == []
+
+
+def test_compact_says_how_many_fragments_became_how_many(people: Path, weir_program: Run) -> None:
+    weir_program("merge", people)
+    for key in (4, 5):
+        row = f"id,name\n{key},x\n".encode()
+        weir_program("ingest", people, "-", "--format", "csv", "--merge", stdin=row)
+    fragments = len(weir.open(people)._base.dataset.get_fragments())
+    first = weir_program("compact", people, "--max-deleted", "0.2", "--rows-per-fragment", "1000")
+    assert first.out.startswith(f"{fragments} fragments became 1; the base table has version ")
+    again = json.loads(weir_program("compact", people, "--json").out)
+    assert (again["tasks"], again["fragments_removed"]) == (0, 0)
+    assert weir_program("compact", people).out.startswith("nothing to compact; ")
+    for wrong in (("--rows-per-fragment", "0"), ("--max-deleted", "2")):
+        assert weir_program("compact", people, *wrong).code == 2
+
+
+def test_recover_flushes_what_was_left_and_says_what_it_left_alone(people: Path, weir_program: Run) -> None:
+    assert weir_program("recover", people).out == "nothing to recover: every row is in a generation\n"
+    table = weir.open(people, fsync=False)
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": key, "name": "left"} for key in range(20)])
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "name": "alive"}])
+        text = weir_program("recover", people).lines
+        assert text[0] == f"{table.status().unmerged_rows - 3} rows of 3 shards flushed"
+        assert len(text) == 2
+        assert "was left alone: " in text[1]
+        said = json.loads(weir_program("recover", people, "--json").out)
+        assert (said["recovered"], said["rows"], len(said["shards"])) == (0, 0, 1)
+        assert "its lease is held since" in said["shards"][0]["skipped"]
+    assert json.loads(weir_program("recover", people, "--unleased", "--json").out)["shards"] == []
+
+
+def test_maintain_does_everything_once(people: Path, weir_program: Run) -> None:
+    weir_program("index", "create", people, "name")
+    said = json.loads(weir_program("maintain", people, "--horizon", "0s", "--json").out)
+    assert list(said) == ["merge", "compact", "indexes", "garbage"]
+    assert said["merge"]["rows_upserted"] == 3
+    assert {one["name"] for one in said["indexes"]["indexes"]} == {"id_idx", "name_idx"}
+    (line,) = weir_program("maintain", people, "--horizon", "0s").lines
+    assert line.startswith("0 generations merged, 0 fragments compacted, 0 of 2 indexes caught up, ")
+    assert weir_program("maintain", people, "--every", "soon").code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_maintain_goes_on_until_a_signal(people: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "weir.cli.main", "maintain", str(people), "--every", "10ms", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        rounds = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(number)
+        rest = process.stdout.read()
+        assert process.wait() == 0
+        assert process.stderr.read() == ""
+    assert [one["merge"]["rows_upserted"] for one in rounds] == [3, 0, 0]
+    # The round that was under way is finished, and its line is whole.
+    assert all(json.loads(line) for line in rest.splitlines())

@@ -1,0 +1,77 @@
+"""Commands about a table as a whole, and the program itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.cli.conftest import Run
+
+import weir
+
+
+def test_create_says_what_was_created(tmp_path: Path, weir_program: Run) -> None:
+    uri = tmp_path / "t"
+    answer = weir_program(
+        *("create", uri, "--schema", "site: string, id: int32, vec: vector(4)", "--primary-key", "site, id"),
+        *("--shard-by", "identity(site), truncate(id, 100)", "--json"),
+    )
+    assert answer.code == 0
+    said = json.loads(answer.out)
+    assert said["uri"] == str(uri)
+    assert said["primary_key"] == ["site", "id"]
+    assert said["schema"] == "site: string!, id: int32!, vec: vector(4)"
+    assert not said["library_writable"]
+    assert said["library_note"]
+    assert weir.open(uri).primary_key == ("site", "id")
+
+
+def test_create_takes_the_columns_of_a_file(tmp_path: Path, weir_program: Run) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": [1], "vec": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2))}), path)
+    answer = weir_program("create", tmp_path / "t", "--schema-from", path, "--primary-key", "id")
+    assert answer.code == 0
+    assert answer.err == ""
+    assert "id: int64!, vec: vector(2)" in answer.out
+    assert weir_program("ingest", tmp_path / "t", path).code == 0
+    assert json.loads(weir_program("scan", tmp_path / "t", "--json").out) == {"id": 1, "vec": [1, 2]}
+
+
+def test_status_tells_what_waits(people: Path, weir_program: Run) -> None:
+    said = json.loads(weir_program("status", people, "--json").out)
+    assert said["unmerged_rows"] == 3
+    assert said["unflushed_rows"] == 0
+    assert said["sharded_by"] == "bucket(id, 4)"
+    assert sum(shard["unmerged_rows"] for shard in said["shards"]) == 3
+    text = weir_program("status", people).out
+    assert "3 rows for a merge, 0 for a flush" in text
+    assert "bucket=" in text
+
+
+def test_storage_options_reach_the_store(weir_program: Run) -> None:
+    answer = weir_program("status", "s3://bucket/table", "--storage-option", "nonsense=1")
+    assert answer.code == 2
+    assert "nonsense" in answer.err
+
+
+def test_the_version_and_help_are_printed(weir_program: Run) -> None:
+    assert weir_program("--version").out == f"weir {weir.__version__}\n"
+    for arguments in ((), ("--help",)):
+        answer = weir_program(*arguments)
+        assert answer.code == 0
+        for command in (
+            "create",
+            "ingest",
+            "scan",
+            "get",
+            "sql",
+            "status",
+            "merge",
+            "index",
+            "recover",
+            "demo",
+        ):
+            assert f"  {command} " in answer.out
+            assert weir_program(command, "--help").out.startswith(f"Usage: weir {command} ")
