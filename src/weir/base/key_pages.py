@@ -27,12 +27,12 @@ from weir.base.library_errors import (
     LibraryFailure,
     classify,
     is_panic,
-    library_message,
     storage_failure,
 )
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import CorruptionError
+from weir.indexing.library_message import library_message
 
 __all__ = ["KeyPages", "key_pages"]
 

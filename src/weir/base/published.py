@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
 from weir.base.details_commit import update_details
-from weir.base.library_errors import is_panic, library_message
+from weir.base.library_errors import is_panic
 from weir.base.scratch import readable_file, scratch_directory
 from weir.base.table import BaseTable
 from weir.cache import process_cache
@@ -24,6 +24,7 @@ from weir.format import shard_snapshot
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
 from weir.format.shard_snapshot import INLINE_SHARDS
+from weir.indexing.library_message import library_message
 from weir.storage.interface import Bytes, ObjectStore
 
 __all__ = ["decode_snapshot", "is_left_behind", "publish_shards", "published_shards", "read_published"]
