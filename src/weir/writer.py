@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NoReturn, overload
+from typing import Literal, NoReturn, TypeVar, overload
 from uuid import UUID
 
 import pyarrow as pa
@@ -38,6 +38,9 @@ __all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,7 @@ class TableWriter:
         self._shards: dict[ShardValues, ShardWriter] = {}
         self._opening = threading.Lock()
         self._closed = False
+        self._process_id = os.getpid()
         self._flusher = ThreadPoolExecutor(
             min(_MAX_BACKGROUND_FLUSHES, os.cpu_count() or 1), thread_name_prefix="weir-flush"
         )
@@ -251,12 +255,16 @@ class TableWriter:
     def close(self) -> None:
         """Write what is queued, flush unless the options say otherwise, and let go. Idempotent.
 
+        In a forked process it does nothing: the writer is its parent's.
+
         Raises
         ------
         WeirError
             The first failure, after every shard has been closed.
         """
         self._closed = True
+        if self._is_of_another_process():
+            return
         try:
             self._for_each_shard(ShardWriter.close)
         finally:
@@ -283,6 +291,8 @@ class TableWriter:
             return
         # What failed is the news; that closing fails after it, fenced for example, is not.
         self._closed = True
+        if self._is_of_another_process():
+            return
         for writer in self._shards.values():
             writer.abandon()
         self._shut_down()
@@ -317,9 +327,7 @@ class TableWriter:
         return prepared
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
-        waiting = [
-            (shard.shard_id, self._appender.submit(shard.settle, pending)) for shard, pending in queued
-        ]
+        waiting = [(shard.shard_id, self._run(shard.settle, pending)) for shard, pending in queued]
         return _when_all(sum(pending.batch.num_rows for _, pending in queued), waiting)
 
     def _shard(self, values: ShardValues) -> ShardWriter:
@@ -332,10 +340,22 @@ class TableWriter:
         return shard
 
     def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
-        futures = [self._appender.submit(action, shard) for shard in list(self._shards.values())]
+        futures = [self._run(action, shard) for shard in list(self._shards.values())]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
+
+    def _run(self, action: Callable[[_Argument], _Result], argument: _Argument) -> Future[_Result]:
+        """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
+        try:
+            return self._appender.submit(action, argument)
+        except RuntimeError:
+            done: Future[_Result] = Future()
+            try:
+                done.set_result(action(argument))
+            except Exception as error:
+                done.set_exception(error)
+            return done
 
     def _shut_down(self) -> None:
         self._on_collection.detach()
@@ -344,8 +364,18 @@ class TableWriter:
         self._flusher.shutdown()
 
     def _refuse_if_closed(self) -> None:
+        if self._is_of_another_process():
+            raise WriterError(
+                f"the writer belongs to process {self._process_id}, which this one was forked from",
+                hint="Open the table in this process and make a writer there, for other shards",
+            )
         if self._closed:
             raise WriterClosedError("the writer is closed", hint="Open a new one with table.writer()")
+
+    def _is_of_another_process(self) -> bool:
+        # After a fork there are two copies of the writer and one lease: both would append at the same
+        # position, with the same epoch. The copy has none of the threads either.
+        return os.getpid() != self._process_id
 
 
 def _joined(one: WriteReceipt, other: WriteReceipt) -> WriteReceipt:
