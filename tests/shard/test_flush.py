@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from weir import failpoint
-from weir.errors import BackpressureError, CorruptionError
+from weir.errors import BackpressureError, CorruptionError, StorageError
 from weir.failpoint import FailpointError
 from weir.format import layout
 from weir.format.bloom_filter import BloomFilter
@@ -131,6 +131,25 @@ def test_failed_flush_leaves_an_orphan_and_can_be_repeated(
     writer.write(rows((2, "c")))
     writer.flush()
     assert [(generation, table.num_rows) for generation, table in listed(store)] == [(1, 2), (2, 1)]
+
+
+def test_a_panic_of_the_library_ends_the_flush(
+    store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException("called on a None value")
+
+    writer = open_writer(store)
+    writer.write(rows((1, "a")))
+    with monkeypatch.context() as patched:
+        patched.setattr(lance, "write_dataset", panic)
+        with pytest.raises(StorageError, match="called on a None value"):
+            writer.flush()
+    writer.flush()
+    assert [generation for generation, _ in listed(store)] == [1]
 
 
 def test_replay_restores_the_memtable(store: LocalStore, open_writer: OpenWriter) -> None:

@@ -122,7 +122,11 @@ def _library_failures(place: _Place) -> Iterator[None]:
     """Report what the library raises as what it is to the caller: the store failed."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:
+    except BaseException as error:
+        # A panic of the library is neither an Exception nor a class that can be imported.
+        expected = isinstance(error, (OSError, ValueError, RuntimeError))
+        if not expected and type(error).__name__ != "PanicException":
+            raise
         hints = (hint_for(error), "Its rows are safe in the WAL; the flush can be repeated")
         raise StorageError(
             f"a generation could not be written: {error}",

@@ -316,7 +316,8 @@ class MemTables:
                 if large:
                     # What is freed here would otherwise stay with the allocator of this thread.
                     pa.default_memory_pool().release_unused()
-        except Exception as failure:
+        except BaseException as failure:
+            # A defect of the library is no Exception; whoever waits for the flush must hear of it.
             error = failure
             _log.warning("shard.flush_failed", shard=str(self._claim.manifest.shard_id), error=str(failure))
         finally:
