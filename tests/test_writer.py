@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import WriterError
+from weir.errors import StorageError, WriterError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64())])
 
@@ -55,6 +56,44 @@ def test_a_pickled_table_is_opened_anew(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": 1, "value": 5}])
     assert pickle.loads(text).get([1]).to_pylist() == [{"id": 1, "value": 5}]
+
+
+@pytest.mark.parametrize("what", ["removed", "moved"])
+def test_nothing_is_acknowledged_where_the_table_is_no_more(table: weir.Table, what: str) -> None:
+    writer = table.writer(flush_on_close=False)
+    writer.upsert([{"id": 1, "value": 1}])
+    away = f"{table.uri} away"
+    Path(table.uri).rename(away)
+    if what == "removed":
+        shutil.rmtree(away)
+    with pytest.raises(StorageError, match="removed or moved"):
+        writer.upsert([{"id": 1, "value": 2}])
+    assert not Path(table.uri).exists()
+    writer.close()
+    if what == "moved":
+        moved = weir.open(away, fsync=False)
+        assert moved.get([1]).to_pylist() == [{"id": 1, "value": 1}]
+        with moved.writer(takeover=True) as successor:
+            successor.upsert([{"id": 1, "value": 3}])
+        assert moved.scan().to_table().to_pylist() == [{"id": 1, "value": 3}]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_copy_of_a_table_goes_its_own_way(table: weir.Table, tmp_path: Path, flushed: bool) -> None:
+    with table.writer(flush_on_close=flushed) as writer:
+        writer.upsert([{"id": 1, "value": 1}])
+    copy = weir.open(shutil.copytree(table.uri, tmp_path / "copy"), fsync=False)
+    for one, value in ((table, 2), (copy, 3)):
+        with one.writer(flush_on_close=flushed) as writer:
+            writer.upsert([{"id": 1, "value": value}])
+        one.scan().to_table()
+    for step in ("as they are", "merged"):
+        for one, value in ((table, 2), (copy, 3)):
+            assert one.get([1]).to_pylist() == [{"id": 1, "value": value}], step
+            assert one.scan().to_table().to_pylist() == [{"id": 1, "value": value}], step
+            assert list(one.changes())[-1].rows["value"].to_pylist()[-1] == value
+        for one in (table, copy):
+            one.merge()
 
 
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")

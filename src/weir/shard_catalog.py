@@ -152,7 +152,7 @@ class ShardCatalog:
     def _rows(self, manifest: ShardManifest) -> Iterable[Rows]:
         """Yield the columns that decide the shard, of what is in the WAL tail and in generations."""
         columns = sorted(self._router.source_columns)
-        wal = Wal(self._store, manifest.shard_id, namespace=self._base.identity)
+        wal = Wal(self._store, manifest.shard_id, namespace=self._base.namespace)
         for item in wal.read_tail(manifest):
             for batch in item.entry.batches:
                 deciding = batch if set(columns) <= set(self._base.primary_key) else _upserts(batch)

@@ -296,7 +296,7 @@ class Table:
                 self._sharding.catalog.resolve(values),
                 rows_schema,
                 self.primary_key,
-                namespace=self._base.identity,
+                namespace=self._base.namespace,
                 options=checked,
                 flusher=shared.flusher,
                 lease_terms=shared.lease_terms,

@@ -38,7 +38,7 @@ def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
     where = f"{base.dataset.uri}, MemWAL index of version {base.version}, inline_snapshots"
 
     return process_cache().get_or_load(
-        ("published", base.identity, base.version),
+        ("published", base.namespace, base.version),
         lambda: decode_published(inline, where),
         lambda _: len(inline),
     )

@@ -108,7 +108,7 @@ def details_at(base: BaseTable, version: int) -> IndexDetails | None:
         details = manifest.decode_details(entry)
         return details, 256 + len(details.inline_snapshots or b"")
 
-    found = process_cache().get_or_load(("details", base.identity, version), load, lambda loaded: loaded[1])
+    found = process_cache().get_or_load(("details", base.namespace, version), load, lambda loaded: loaded[1])
     return found[0]
 
 
@@ -183,7 +183,7 @@ def _listed(base: BaseTable, inline: bytes, where: str) -> dict[UUID, dict[str, 
         }
 
     # A merge makes several versions with one and the same snapshot.
-    key = ("listed", base.identity, xxhash.xxh3_128_digest(inline))
+    key = ("listed", base.namespace, xxhash.xxh3_128_digest(inline))
     return process_cache().get_or_load(key, load, lambda _: len(inline))
 
 

@@ -17,6 +17,7 @@ from weir.errors import (
     ObjectNotFoundError,
     OptionError,
     PreconditionError,
+    StorageError,
 )
 from weir.storage.buffers import parts_of, size_of
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
@@ -83,6 +84,8 @@ class LocalStore(ObjectStore):
             self._kind = UnnamedFile if unnamed_files else NamedFile
         # Directories whose own entries, up to the root, this process has made durable.
         self._durable: set[str] = set()
+        # Which directory the root is, once it is there.
+        self._root_number = self._number_of_root()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Open the same root anew where the store is unpickled."""
@@ -322,11 +325,27 @@ class LocalStore(ObjectStore):
         raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
 
     def _make_directories(self, directory: str) -> None:
+        # What is written into a directory that has taken the place of one that was removed or moved
+        # away would be of no use to anybody.
+        if self._root_number is not None and self._number_of_root() != self._root_number:
+            raise StorageError(
+                "the directory was removed or moved after it was opened, or another is in its place",
+                where=self._root,
+                hint="Nothing was written; open it anew where it is now",
+            )
         self._durable.discard(directory)
         # A parent may be removed as empty in the meantime, or be there and then not any more: the
         # caller tries again, and is told by its own attempt if a file is in the place.
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             os.makedirs(directory, exist_ok=True)
+        if self._root_number is None:
+            self._root_number = self._number_of_root()
+
+    def _number_of_root(self) -> int | None:
+        try:
+            return os.stat(self._root).st_ino
+        except OSError:
+            return None
 
     def _lock(self, directory: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
         return directory_lock(self._root, directory[len(self._base) :], exclusive=exclusive)
