@@ -154,7 +154,7 @@ class ShardCatalog:
         columns = sorted(self._router.source_columns)
         # A tombstone has its key and nothing else.
         tombstones_tell = set(columns) <= set(self._base.primary_key)
-        wal = Wal(self._store, manifest.shard_id, namespace=self._base.identity)
+        wal = Wal(self._store, manifest.shard_id, namespace=self._base.namespace)
         for item in wal.read_tail(manifest):
             for batch in item.entry.batches:
                 deciding = batch if tombstones_tell else _upserts(batch)

@@ -267,6 +267,10 @@ class Table:
         self._states = TokenReader(store, base)
         self._planner = ScanPlanner(store, self._prune)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle where the table is; whoever gets it opens it as it is then."""
+        return _reopened, (self._store,)
+
     @property
     def uri(self) -> str:
         """Where the table is."""
@@ -318,7 +322,7 @@ class Table:
                 self._sharding.catalog.resolve(values),
                 rows_schema,
                 self.primary_key,
-                namespace=self._base.identity,
+                namespace=self._base.namespace,
                 options=checked,
                 flusher=shared.flusher,
                 lease_terms=shared.lease_terms,
@@ -1444,6 +1448,10 @@ class Table:
         table = pa.table(list(keys.columns), list(self.primary_key))
         routed = pruning.shards_of_keys(self._sharding.router, table, list(values.items()))
         return [(views[shard], rows) for shard, rows in routed]
+
+
+def _reopened(store: ObjectStore) -> Table:
+    return Table(store, BaseTable.open(store))
 
 
 def _check_asked(schema: pa.Schema, columns: Sequence[str] | None, condition: str | None) -> None:

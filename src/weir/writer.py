@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, TypeVar, overload
 from uuid import UUID
@@ -16,7 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.config import WriterOptions
-from weir.errors import WeirError, WriterClosedError, WriterError
+from weir.errors import WriterClosedError, WriterError
 from weir.format.wal_entry import wal_schema
 from weir.rows import (
     RowInput,
@@ -37,10 +36,12 @@ from weir.throttle import background
 
 __all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
 
-Result = TypeVar("Result")
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class TableWriter:
         self._shards: dict[ShardValues, ShardWriter] = {}
         self._opening = threading.Lock()
         self._closed = False
+        self._process_id = os.getpid()
         self._flusher = ThreadPoolExecutor(
             min(_MAX_BACKGROUND_FLUSHES, os.cpu_count() or 1), thread_name_prefix="weir-flush"
         )
@@ -256,11 +258,16 @@ class TableWriter:
     def close(self) -> None:
         """Write what is queued, flush unless the options say otherwise, and let go. Idempotent.
 
+        In a forked process it does nothing: the writer is its parent's.
+
         Raises
         ------
         WeirError
             The first failure, after every shard has been closed.
         """
+        if self._is_of_another_process():
+            self._closed = True
+            return
         self._refuse_more()
         try:
             self._for_each_shard(ShardWriter.close)
@@ -287,6 +294,9 @@ class TableWriter:
             self.close()
             return
         # What failed is the news; that closing fails after it, fenced for example, is not.
+        if self._is_of_another_process():
+            self._closed = True
+            return
         self._refuse_more()
         for writer in self._shards.values():
             writer.abandon()
@@ -322,9 +332,7 @@ class TableWriter:
         return prepared
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
-        waiting = [
-            (shard.shard_id, self._submitted(partial(shard.settle, pending))) for shard, pending in queued
-        ]
+        waiting = [(shard.shard_id, self._run(shard.settle, pending)) for shard, pending in queued]
         return _when_all(sum(pending.batch.num_rows for _, pending in queued), waiting)
 
     def _shard(self, values: ShardValues) -> ShardWriter:
@@ -339,29 +347,27 @@ class TableWriter:
         return shard
 
     def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
-        futures = [self._submitted(partial(action, shard)) for shard in list(self._shards.values())]
+        futures = [self._run(action, shard) for shard in list(self._shards.values())]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
-
-    def _submitted(self, action: Callable[[], Result]) -> Future[Result]:
-        """Run something beside others; in this thread if the writer has been closed meanwhile."""
-        try:
-            return self._appender.submit(action)
-        except RuntimeError:
-            if not self._closed:
-                raise
-        done: Future[Result] = Future()
-        try:
-            done.set_result(action())
-        except WeirError as error:
-            done.set_exception(error)
-        return done
 
     def _refuse_more(self) -> None:
         """Take no more rows, and claim no more shards."""
         with self._opening:
             self._closed = True
+
+    def _run(self, action: Callable[[_Argument], _Result], argument: _Argument) -> Future[_Result]:
+        """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
+        try:
+            return self._appender.submit(action, argument)
+        except RuntimeError:
+            done: Future[_Result] = Future()
+            try:
+                done.set_result(action(argument))
+            except Exception as error:
+                done.set_exception(error)
+            return done
 
     def _shut_down(self) -> None:
         self._on_collection.detach()
@@ -370,8 +376,18 @@ class TableWriter:
         self._flusher.shutdown()
 
     def _refuse_if_closed(self) -> None:
+        if self._is_of_another_process():
+            raise WriterError(
+                f"the writer belongs to process {self._process_id}, which this one was forked from",
+                hint="Open the table in this process and make a writer there, for other shards",
+            )
         if self._closed:
             raise WriterClosedError("the writer is closed", hint="Open a new one with table.writer()")
+
+    def _is_of_another_process(self) -> bool:
+        # After a fork there are two copies of the writer and one lease: both would append at the same
+        # position, with the same epoch. The copy has none of the threads either.
+        return os.getpid() != self._process_id
 
 
 def _joined(one: WriteReceipt, other: WriteReceipt) -> WriteReceipt:

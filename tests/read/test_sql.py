@@ -172,6 +172,13 @@ def test_what_is_no_query(table: weir.Table, query: str) -> None:
     assert caught.value.hint is not None
 
 
+def test_an_unknown_column_is_named_without_advice_nobody_can_follow(table: weir.Table) -> None:
+    with pytest.raises(QueryError, match="No field named") as caught:
+        table.sql("SELECT ID FROM t")
+    assert "enable_ident_normalization" not in str(caught.value)
+    assert "Valid fields" not in str(caught.value)
+
+
 def test_an_error_while_it_runs(table: weir.Table) -> None:
     with pytest.raises(QueryError, match="cannot be run"):
         table.sql("SELECT CAST(carrier AS INT) FROM t").to_table()

@@ -417,6 +417,8 @@ def test_times_come_from_the_store_by_default(table: weir.Table) -> None:
     [
         ({"horizon": timedelta(seconds=-1)}, "horizon"),
         ({"horizon": 15}, "horizon"),
+        ({"horizon": timedelta.max}, "horizon"),
+        ({"version_retention": timedelta.max}, "version_retention"),
         ({"version_retention": timedelta(minutes=1)}, "version_retention"),
     ],
 )

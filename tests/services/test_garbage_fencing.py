@@ -78,7 +78,7 @@ def open_shard(table: weir.Table) -> Iterator[OpenShard]:
                 the_shard(table),
                 ROWS,
                 ("id",),
-                namespace=table._base.identity,
+                namespace=table._base.namespace,
                 options=WriterOptions(),
                 flusher=flusher,
                 # A lease that outlasts everything: here nothing but the log keeps writers apart.

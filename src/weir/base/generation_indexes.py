@@ -19,7 +19,7 @@ def generation_indexes(base: BaseTable) -> tuple[GenerationIndex, ...]:
     """
     base = base.latest()
     return process_cache().get_or_load(
-        ("generation indexes", base.identity, base.version), lambda: _found(base), lambda _: 1024
+        ("generation indexes", base.namespace, base.version), lambda: _found(base), lambda _: 1024
     )
 
 

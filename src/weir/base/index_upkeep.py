@@ -134,7 +134,7 @@ def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
         return None
     kind = definition.kind
     return process_cache().get_or_load(
-        ("vector model", base.identity, index.segments),
+        ("vector model", base.namespace, index.segments),
         lambda: read_vector_model(
             base.dataset, index.name, kind, index.segments[-1].uuid, library_options(base.store)
         ),

@@ -7,7 +7,7 @@ the columns of a composite key from 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -39,6 +39,15 @@ KEY_POSITION = "lance-schema:unenforced-primary-key:position"
 """Field metadata key with the place of a column in a composite primary key, from 1."""
 
 _REFUSALS: tuple[type[Exception], ...] = (*LIBRARY_ERRORS, NotImplementedError, TypeError)
+
+_OF_ANY_LENGTH: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+)
 
 RESERVED_NAMES = frozenset(
     {
@@ -198,11 +207,20 @@ def _check_type(kind: pa.DataType, path: str) -> None:
             where=path,
             hint="Use 32-bit indices, or the type of the values",
         )
-    if types.is_fixed_size_list(kind) and types.is_nested(kind.value_type):
+    if types.is_fixed_size_list(kind) and (
+        types.is_nested(kind.value_type)
+        or types.is_dictionary(kind.value_type)
+        or any(has_any(kind.value_type) for has_any in _OF_ANY_LENGTH)
+    ):
         raise SchemaError(
-            f"Lance cannot read a fixed-size list of {kind.value_type}", where=path, hint="Use a list"
+            f"Lance cannot store a fixed-size list of {kind.value_type}", where=path, hint="Use a list"
         )
+    if types.is_map(kind):
+        _check_type(kind.key_type, path)
+        _check_type(kind.item_type, path)
     if types.is_struct(kind):
+        if not kind.num_fields:
+            raise SchemaError(f"column {path!r} is a struct without fields", where=path)
         names = [field.name for field in kind]
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:

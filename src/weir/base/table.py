@@ -151,6 +151,14 @@ class BaseTable:
         return self._details.writer_config_defaults.get(TABLE_ID) or self._store.uri
 
     @property
+    def namespace(self) -> str:
+        """What tells the objects of this table from all others in this process, for caches.
+
+        A copy of the table has its identity, and goes its own way from there.
+        """
+        return f"{self.identity} {self._store.uri}"
+
+    @property
     def version(self) -> int:
         """The version this handle is pinned at."""
         return self._version

@@ -122,7 +122,7 @@ def _index_at(base: BaseTable, version: int) -> _Index | None:
         details = manifest.decode_details(entry)
         return _Index(entry.uuid, details), 256 + len(details.inline_snapshots or b"")
 
-    found = process_cache().get_or_load(("details", base.identity, version), load, lambda loaded: loaded[1])
+    found = process_cache().get_or_load(("details", base.namespace, version), load, lambda loaded: loaded[1])
     return found[0]
 
 
@@ -204,7 +204,7 @@ def _listed(base: BaseTable, version: int, index: _Index) -> dict[UUID, dict[str
     if same is None:
         return {}
     return process_cache().get_or_load(
-        ("listed", base.identity, same), load, lambda found: 256 * sum(map(len, found.values())) + 256
+        ("listed", base.namespace, same), load, lambda found: 256 * sum(map(len, found.values())) + 256
     )
 
 

@@ -114,7 +114,7 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
         If its manifest or one of its log entries is gone.
     """
     manifest = _manifest_at(store, cut)
-    wal = Wal(store, cut.shard_id, namespace=base.identity)
+    wal = Wal(store, cut.shard_id, namespace=base.namespace)
     if cut.first_position == 0:
         # Some writers count from 0; there need not be an entry.
         entries = [*wal.read_from(0, 0), *wal.read_from(1, cut.position)]

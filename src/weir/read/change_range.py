@@ -46,6 +46,11 @@ class ChangeSource:
     schema: pa.Schema
     primary_key: tuple[str, ...]
 
+    @property
+    def namespace(self) -> str:
+        """As :attr:`weir.base.table.BaseTable.namespace`."""
+        return f"{self.table} {self.store.uri}"
+
 
 @dataclass(frozen=True, slots=True)
 class ShardChanges:
@@ -145,7 +150,7 @@ class ChangeRange:
 
     def _entries(self) -> Iterator[PositionedEntry]:
         store, begin = self.source.store, self.begin
-        wal = Wal(store, begin.shard_id, namespace=self.source.table)
+        wal = Wal(store, begin.shard_id, namespace=self.source.namespace)
         position = begin.position
         # A feed reads an entry once. Caching it would push out what readers come back to.
         if position == 0 and begin.manifest_version == 0:

@@ -374,7 +374,7 @@ def _limited(
 def _counts(whole: ChangeRange) -> Iterator[tuple[int, int]]:
     """Yield every position of a range with the number of rows there."""
     source = whole.source
-    wal = Wal(source.store, whole.shard_id, namespace=source.table)
+    wal = Wal(source.store, whole.shard_id, namespace=source.namespace)
     last = whole.begin.position
     for last, rows in wal.count_from(whole.begin.position + 1, whole.position):
         yield last, rows

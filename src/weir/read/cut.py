@@ -180,7 +180,7 @@ class CutTaker:
     def _log_of(self, shard_id: UUID) -> _LogEnd:
         log = self._logs.get(shard_id)
         if log is None:
-            log = self._logs[shard_id] = _LogEnd(Wal(self._store, shard_id, namespace=self._base.identity))
+            log = self._logs[shard_id] = _LogEnd(Wal(self._store, shard_id, namespace=self._base.namespace))
         return log
 
     def _settled(self, logs: Mapping[UUID, _LogEnd], deadline: float) -> dict[UUID, int]:

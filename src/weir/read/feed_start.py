@@ -226,5 +226,5 @@ def _check_kept(store: ObjectStore, cut: Cut, start: SnapshotToken) -> None:
         following = 1 if begin is None else begin.position + 1
         if following > manifest.replay_after_wal_entry_position:
             continue  # what no generation covers is never collected
-        if not Wal(store, shard_id, namespace=cut.base.identity).exists(following):
+        if not Wal(store, shard_id, namespace=cut.base.namespace).exists(following):
             raise changes_gone(store, shard_id, following)

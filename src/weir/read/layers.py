@@ -136,8 +136,8 @@ def fresh_layers(
         return known
     found: list[FreshLayer] = []
     for view in views:
-        merged = overlay(snapshot.base.identity, fresh_sources(store, snapshot, view))
-        namespace = snapshot.base.identity
+        merged = overlay(snapshot.base.namespace, fresh_sources(store, snapshot, view))
+        namespace = snapshot.base.namespace
         identities = tuple(source.identity for source in merged.sources)
         found += [
             FreshLayer(view.shard_id, source, live, namespace, identities[at:])
@@ -151,12 +151,12 @@ def base_blocked(snapshot: ReadSnapshot, layers: Sequence[FreshLayer]) -> Blocke
     """Return the base table's rows that some layer has replaced or deleted."""
     base = snapshot.base
     sources = [layer.source for layer in layers]
-    key = ("blocked", base.identity, base.version, tuple(source.identity for source in sources))
+    key = ("blocked", base.namespace, base.version, tuple(source.identity for source in sources))
     known: BlockedRows | None = snapshot.derived.get(key)
     if known is None:
         known = snapshot.derived[key] = process_cache().get_or_load(
             key,
-            lambda: BlockedRows(superseded_rows(base.identity, base, sources)),
+            lambda: BlockedRows(superseded_rows(base.namespace, base, sources)),
             lambda loaded: loaded.nbytes,
         )
     return known

@@ -55,7 +55,7 @@ def get_rows(
     parts: list[tuple[Offsets, pa.Table]] = []
     for view, offsets in route(snapshot, keys):
         left = offsets if not settled.any() else offsets[~settled[offsets]]
-        for source, found, rows in _newest(base.identity, fresh_sources(store, snapshot, view), keys, left):
+        for source, found, rows in _newest(base.namespace, fresh_sources(store, snapshot, view), keys, left):
             settled[found] = True
             alive = ~source.tombstones[rows]
             if alive.any():

@@ -109,8 +109,8 @@ class ScanPlanner:
     ) -> DatasetTask:
         base = snapshot.base
         blocked = process_cache().get_or_load(
-            ("blocked", base.identity, base.version, tuple(source.identity for source in sources)),
-            lambda: BlockedRows(superseded_rows(base.identity, base, sources)),
+            ("blocked", base.namespace, base.version, tuple(source.identity for source in sources)),
+            lambda: BlockedRows(superseded_rows(base.namespace, base, sources)),
             lambda loaded: loaded.nbytes,
         )
         return DatasetTask.over(
@@ -131,7 +131,7 @@ class ScanPlanner:
         sources: Sequence[FreshSource],
         asked: _Asked,
     ) -> tuple[list[ScanTask], list[Pruned]]:
-        merged = overlay(base.identity, sources)
+        merged = overlay(base.namespace, sources)
         where = f"shard {view.shard_id}"
         tasks: list[ScanTask] = []
         pruned: list[Pruned] = []
@@ -161,7 +161,7 @@ class ScanPlanner:
         assert isinstance(source, Generation)
         newer = tuple(one.identity for one in merged.sources[at:])
         blocked = process_cache().get_or_load(
-            ("blocked", base.identity, newer),
+            ("blocked", base.namespace, newer),
             lambda: BlockedRows(np.sort(source.row_ids[~live])),
             lambda loaded: loaded.nbytes,
         )
@@ -224,7 +224,7 @@ def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
                 kinds.setdefault(index.column, []).append(index.definition.kind)
         return kinds
 
-    return process_cache().get_or_load(("index kinds", base.identity, base.version), load, lambda _: 1024)
+    return process_cache().get_or_load(("index kinds", base.namespace, base.version), load, lambda _: 1024)
 
 
 def _kinds_of_generation(generation: Generation) -> Mapping[str, Collection[str]]:
@@ -247,7 +247,7 @@ def fresh_sources(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -
     if known is None:
         base = snapshot.base
         generations: list[FreshSource] = [
-            Generation.cached(store, base.identity, view.shard_id, flushed, base.primary_key)
+            Generation.cached(store, base.namespace, view.shard_id, flushed, base.primary_key)
             for flushed in snapshot.unmerged(view)
         ]
         known = [*generations, *(run for run in view.tail if run.rows.num_rows)]

@@ -283,7 +283,7 @@ class SnapshotReader:
                 shard_id,
                 self._row_schema,
                 self._base.primary_key,
-                namespace=self._base.identity,
+                namespace=self._base.namespace,
             )
         return reader
 

@@ -24,6 +24,7 @@ __all__ = ["Needed", "needed_by", "sql_context", "sql_failure"]
 _ONLY_QUERIES = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 _TEXT = re.compile(r"('(?:[^']|'')*')")
 _WHERE = " WHERE "
+_ADVICE = re.compile(r"\s+(?:Valid fields are|Column names are case sensitive)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,9 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
 
 def sql_failure(query: str, error: Exception, schema: pa.Schema) -> QueryError:
     """Return the error that says why a query cannot be used."""
-    reason = str(error).removeprefix("DataFusion error: ").split(" Valid fields are")[0]
+    reason = str(error).removeprefix("DataFusion error: ")
+    # It goes on with settings of DataFusion that cannot be made here, and with columns, which the hint has.
+    reason = _ADVICE.split(reason)[0]
     return QueryError(
         f"the query {query!r} cannot be run: {reason}",
         where="query",

@@ -78,7 +78,7 @@ class TextIndex:
     @property
     def key(self) -> tuple[Hashable, ...]:
         """What everything that follows from it is cached by."""
-        return (self.base.identity, self.base.version, self.column, self.identity, self.fragments)
+        return (self.base.namespace, self.base.version, self.column, self.identity, self.fragments)
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +120,7 @@ class TextIndex:
         source : str
             A text that it makes the word of, possibly with others.
         """
-        key = ("word", self.base.identity, self.identity, self.is_current or self.base.version, word)
+        key = ("word", self.base.namespace, self.identity, self.is_current or self.base.version, word)
         return process_cache().get_or_load(key, lambda: self._frequency(word, source), lambda _: len(word))
 
     def _frequency(self, word: str, source: str) -> int:
@@ -194,7 +194,7 @@ def _words(base: BaseTable, uuid: str) -> _Words | None:
     """Return the words of a segment, or None if its files are not as expected. It never changes."""
     # Wrapped, because the cache takes None for a miss.
     return process_cache().get_or_load(
-        ("text words", base.identity, uuid),
+        ("text words", base.namespace, uuid),
         lambda: (_load_words(base, uuid),),
         lambda loaded: loaded[0].nbytes if loaded[0] else 0,
     )[0]
@@ -235,7 +235,7 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
     QueryError
         If there is none, or it is of a kind that cannot be used, saying what helps.
     """
-    key = ("text index", base.identity, base.version, column, within)
+    key = ("text index", base.namespace, base.version, column, within)
     return process_cache().get_or_load(key, lambda: _find(base, column, within), lambda found: found.nbytes)
 
 
@@ -327,5 +327,5 @@ def _documents(base: BaseTable, uuid: str) -> tuple[RowIds, npt.NDArray[np.int32
         return np.concatenate(row_ids), np.concatenate(lengths)
 
     return process_cache().get_or_load(
-        ("text documents", base.identity, uuid), load, lambda loaded: loaded[0].nbytes + loaded[1].nbytes
+        ("text documents", base.namespace, uuid), load, lambda loaded: loaded[0].nbytes + loaded[1].nbytes
     )

@@ -144,7 +144,7 @@ class FragmentPart:
     @property
     def decided_by(self) -> Hashable:
         """What the rows and ``live`` follow from, for caches."""
-        return (self.base.identity, self.base.version, self.number, self.blocked_by)
+        return (self.base.namespace, self.base.version, self.number, self.blocked_by)
 
     @property
     def _fragment(self) -> lance.LanceFragment:
@@ -162,7 +162,7 @@ class FragmentPart:
     def row_ids(self) -> npt.NDArray[np.uint64]:
         """The row id of every row."""
         return process_cache().get_or_load(
-            ("row ids", self.base.identity, self._content),
+            ("row ids", self.base.namespace, self._content),
             lambda: self._scan([]).column("_rowid").to_numpy(),
             lambda loaded: loaded.nbytes,
         )
@@ -179,7 +179,7 @@ class FragmentPart:
     def texts(self, column: str, tokenizer: Tokenizer) -> TextRows:
         """Return the words of a column."""
         return process_cache().get_or_load(
-            ("texts", self.base.identity, self._content, column, tokenizer),
+            ("texts", self.base.namespace, self._content, column, tokenizer),
             lambda: TextRows(self._scan([column]).column(column).combine_chunks(), tokenizer),
             lambda loaded: loaded.nbytes,
         )
@@ -249,7 +249,7 @@ def replaced_texts(index: TextIndex, layers: Sequence[FreshLayer]) -> list[tuple
 
 def _replaced(index: TextIndex, layer: FreshLayer, older: Sequence[_Replaced]) -> _Replaced:
     base = index.base
-    row_ids = superseded_rows(base.identity, base, [layer.source])
+    row_ids = superseded_rows(base.namespace, base, [layer.source])
     row_ids = row_ids[index.knows(row_ids)]
 
     def load() -> TextRows:

@@ -127,11 +127,15 @@ def collect_garbage(
 
 
 _LEAST_FENCE_HORIZON = timedelta(hours=1)
+# Longer than any table, and short enough to be taken from the time it is.
+_LONGEST = timedelta(days=36_525)
 
 
 def _check_option(name: str, value: timedelta, least: timedelta) -> None:
-    if not isinstance(value, timedelta) or value < least:
-        raise OptionError(f"{name} must be a timedelta of at least {least}, got {value!r}", where=name)
+    if not isinstance(value, timedelta) or not least <= value <= _LONGEST:
+        raise OptionError(
+            f"{name} must be a timedelta of at least {least} and at most 100 years, got {value!r}", where=name
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
                 task.shard_id,
                 wal_schema(base.schema),
                 base.primary_key,
-                namespace=base.identity,
+                namespace=base.namespace,
                 options=WriterOptions(),
                 flusher=flusher,
                 heartbeat=heartbeat,

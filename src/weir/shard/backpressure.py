@@ -90,7 +90,9 @@ class UnflushedBytes:
         self._limit = limit
         self._timeout = timeout
         self._where = where
-        self._changed = threading.Condition()
+        # Entered by itself: see GroupCommit.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._queued = 0
         self._active = 0
         self._leaving = 0
@@ -111,14 +113,14 @@ class UnflushedBytes:
 
     def add(self, member: WithMemTables, replayed: int) -> None:
         """Count a shard in, with the bytes that its claim has replayed."""
-        with self._changed:
+        with self._lock:
             self._members.append(member)
             self._active += replayed
         self._relieve()
 
     def remove(self, member: WithMemTables) -> None:
         """Count a shard out. Its bytes are dropped separately."""
-        with self._changed:
+        with self._lock:
             if member in self._members:
                 self._members.remove(member)
 
@@ -135,22 +137,23 @@ class UnflushedBytes:
         """
         began = time.monotonic()
         turn = object()
-        with self._changed:
-            self._hold_up(min(delay_seconds(self.used, self._limit), self._timeout))
-            self._turns.append(turn)
         try:
+            with self._lock:
+                self._hold_up(min(delay_seconds(self.used, self._limit), self._timeout))
+                self._turns.append(turn)
             while not self._queue(turn, nbytes):
                 # Also by a write that waits no longer: the next one should find room.
                 self._relieve(nbytes, urgent=True)
                 remaining = began + self._timeout - time.monotonic()
                 if remaining <= 0:
                     raise self._no_room()
-                with self._changed:
+                with self._lock:
                     if not self._may_queue(turn, nbytes):
                         self._changed.wait(min(remaining, _LOOK_AGAIN_SECONDS))
         finally:
-            with self._changed:
-                self._turns.remove(turn)
+            with self._lock:
+                if turn in self._turns:
+                    self._turns.remove(turn)
                 if self._turns:
                     self._changed.notify_all()
         self._relieve()
@@ -176,7 +179,7 @@ class UnflushedBytes:
         self._move(active=-active)
 
     def _move(self, *, queued: int = 0, active: int = 0, leaving: int = 0) -> None:
-        with self._changed:
+        with self._lock:
             self._queued += queued
             self._active += active
             self._leaving += leaving
@@ -197,7 +200,7 @@ class UnflushedBytes:
         return self._turns[0] is turn and (self.used == 0 or self.used + nbytes <= self._limit)
 
     def _queue(self, turn: object, nbytes: int) -> bool:
-        with self._changed:
+        with self._lock:
             if not self._may_queue(turn, nbytes):
                 return False
             self._queued += nbytes
@@ -212,7 +215,7 @@ class UnflushedBytes:
         )
         if not too_much and not urgent:
             return
-        with self._changed:
+        with self._lock:
             members = tuple(self._members)
         if urgent:
             for member in members:
@@ -261,7 +264,9 @@ class MergeBacklog:
         self._timeout = timeout
         self._where = where
         self._merge_progress = merge_progress
-        self._changed = threading.Condition()
+        # Entered by itself: see GroupCommit.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._listed: dict[UUID, tuple[int, ...]] = {}
         self._waiting: dict[UUID, int] = {}
         self._merged: Callable[[UUID], int] = _nothing_merged
@@ -274,7 +279,7 @@ class MergeBacklog:
     def listed(self, manifest: ShardManifest) -> None:
         """Note what generations a shard's newest manifest lists."""
         shard_id = manifest.shard_id
-        with self._changed:
+        with self._lock:
             self._listed[shard_id] = tuple(one.generation for one in manifest.flushed_generations)
             self._count(shard_id)
         if self._is_near(shard_id):
@@ -292,7 +297,7 @@ class MergeBacklog:
             return
         began = time.monotonic()
         self._refresh(_REFRESH_SECONDS)
-        with self._changed:
+        with self._lock:
             delay = delay_seconds(self.waiting(shard_id), self._limit)
             self._changed.wait_for(lambda: not self._is_near(shard_id), min(delay, self._timeout))
         while self.waiting(shard_id) >= self._limit:
@@ -307,7 +312,7 @@ class MergeBacklog:
                     where=self._where,
                     hint="Run table.merge(), in this or any other process, and write again",
                 )
-            with self._changed:
+            with self._lock:
                 self._changed.wait(min(remaining, _LOOK_AGAIN_SECONDS))
 
     def _is_near(self, shard_id: UUID) -> bool:
@@ -318,7 +323,7 @@ class MergeBacklog:
         self._waiting[shard_id] = sum(one > merged for one in self._listed[shard_id])
 
     def _refresh(self, at_most_every: float) -> None:
-        with self._changed:
+        with self._lock:
             now = time.monotonic()
             if now - self._refreshed_at < at_most_every:
                 return
@@ -328,7 +333,7 @@ class MergeBacklog:
         except WeirError as error:
             _log.info("shard.merge_progress_not_read", where=self._where, error=str(error))
             return
-        with self._changed:
+        with self._lock:
             self._merged = merged
             for shard_id in self._listed:
                 self._count(shard_id)

@@ -109,7 +109,8 @@ def claim_shard(
         manifest = epoch.publish(shard_spec_id, shard_fields)
         tail, next_position = _append_fence(wal, manifest, schema)
         _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
-    except (Exception, KeyboardInterrupt):
+    except BaseException:
+        # Also when interrupted: a lease that nobody knows of would be renewed for as long as we live.
         epoch.let_go_of_lease()
         raise
     _log.info(

@@ -64,8 +64,11 @@ class GroupCommit:
         self._write = write
         self._max_bytes = max_bytes
         self._max_delay = max_delay
-        self._changed = threading.Condition()
-        self._leading = False
+        # Entered by itself: entering the condition runs Python code, where an interruption would leave
+        # the lock locked for good.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._leader: object | None = None
         self._queue: deque[PendingWrite] = deque()
         self._queued_bytes = 0
 
@@ -77,7 +80,7 @@ class GroupCommit:
 
     def enqueue(self, pending: PendingWrite) -> None:
         """Queue a write, as :meth:`submit` does."""
-        with self._changed:
+        with self._lock:
             pending.submitted = time.monotonic()
             self._queue.append(pending)
             self._queued_bytes += pending.nbytes
@@ -95,19 +98,20 @@ class GroupCommit:
 
     def drain(self) -> None:
         """Write everything queued so far, and wait for a group that is being written."""
-        while self._queue or self._leading:
-            self._lead_or_wait(lambda: not self._queue and not self._leading)
+        while self._queue or self._leader is not None:
+            self._lead_or_wait(lambda: not self._queue and self._leader is None)
 
     def _lead_or_wait(self, done: Callable[[], bool]) -> None:
         """Write the next group if nobody else is writing; otherwise wait for whoever is."""
-        with self._changed:
-            while self._leading and not done():
-                self._changed.wait()
-            if done() or not self._queue:
-                return
-            self._leading = True
         group: list[PendingWrite] = []
+        lead = object()
         try:
+            with self._lock:
+                while self._leader is not None and not done():
+                    self._changed.wait()
+                if done() or not self._queue:
+                    return
+                self._leader = lead
             self._gather(group)
             position = self._write(group)
             for pending in group:
@@ -121,13 +125,14 @@ class GroupCommit:
                 pending.error = _interrupted(interruption)
             raise
         finally:
-            with self._changed:
-                self._leading = False
-                self._changed.notify_all()
+            if self._leader is lead:
+                self._leader = None
+                with self._lock:
+                    self._changed.notify_all()
 
     def _gather(self, group: list[PendingWrite]) -> None:
         """Move the next writes from the queue to ``group``."""
-        with self._changed:
+        with self._lock:
             if self._max_delay:
                 deadline = self._queue[0].submitted + self._max_delay
                 while self._queued_bytes < self._max_bytes:

@@ -34,14 +34,16 @@ class Heartbeat:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._changed = threading.Condition()
+        # Entered by itself: see GroupCommit.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._due: dict[ShardLease, float] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
 
     def watch(self, lease: ShardLease) -> None:
         """Renew ``lease`` from now on, until it is over."""
-        with self._changed:
+        with self._lock:
             self._due[lease] = self._clock.uptime() + lease.ttl / _RENEWALS_PER_TTL
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._run, name="weir-heartbeat", daemon=True)
@@ -50,12 +52,12 @@ class Heartbeat:
 
     def forget(self, lease: ShardLease) -> None:
         """Renew ``lease`` no more."""
-        with self._changed:
+        with self._lock:
             self._due.pop(lease, None)
 
     def stop(self) -> None:
         """Renew nothing any more. Does not wait for a renewal that is under way."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._due.clear()
             self._changed.notify_all()
@@ -78,7 +80,7 @@ class Heartbeat:
 
     def _next(self) -> ShardLease | None:
         """Wait until a renewal is due; None to stop."""
-        with self._changed:
+        with self._lock:
             while not self._stopped:
                 if not self._due:
                     self._changed.wait()
@@ -92,7 +94,7 @@ class Heartbeat:
         return None
 
     def _settle(self, lease: ShardLease, began: float, error: Exception | None) -> None:
-        with self._changed:
+        with self._lock:
             if lease not in self._due:
                 # Its writer has let go of it meanwhile.
                 return

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 import pyarrow as pa
 
 from weir.config import WriterOptions
-from weir.errors import BackpressureError, FencedError, WeirError
+from weir.errors import BackpressureError, FencedError, WeirError, WriterClosedError
 from weir.format.wal_entry import WalEntry
 from weir.indexing.generation import GenerationIndex
 from weir.logs import get_logger
@@ -101,8 +101,10 @@ class MemTables:
         self._indexes = indexes
         self._on_fenced = on_fenced
         self._frozen: deque[MemTable] = deque()
-        self._changed = threading.Condition()
-        self._flushing = False
+        # Entered by itself: see GroupCommit.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._flushing: object | None = None
         self._flushes_awaited = 0
         self._dropped = False
         self._retry_flush_at = 0.0
@@ -120,7 +122,7 @@ class MemTables:
     @property
     def num_rows(self) -> int:
         """Rows in memory: durable in the WAL, not yet in a generation."""
-        with self._changed:
+        with self._lock:
             return self._active.num_rows + sum(memtable.num_rows for memtable in self._frozen)
 
     def append(self, position: int, entry: WalEntry, queued: int) -> None:
@@ -135,7 +137,7 @@ class MemTables:
         queued : int
             Bytes that were counted for it while it was queued.
         """
-        with self._changed:
+        with self._lock:
             held_bytes = self._active.append(PositionedEntry(position, entry))
             self._unflushed.written(queued, held_bytes)
             self._wal.remember(position, entry, held_bytes)
@@ -156,12 +158,12 @@ class MemTables:
         WeirError
             If the shard was stopped meanwhile.
         """
-        with self._changed:
+        with self._lock:
             if len(self._frozen) < self._options.max_frozen_memtables:
                 return
             deadline = time.monotonic() + self._options.backpressure_timeout
             while len(self._frozen) >= self._options.max_frozen_memtables:
-                if not self._flushing and time.monotonic() >= self._retry_flush_at:
+                if self._flushing is None and time.monotonic() >= self._retry_flush_at:
                     # The last attempt failed, and nothing else will start another.
                     self._start_flush()
                 remaining = deadline - time.monotonic()
@@ -188,7 +190,7 @@ class MemTables:
         StorageError
             If the store failed; the rows stay in memory, and can be flushed again.
         """
-        with self._changed:
+        with self._lock:
             if self.stopped is not None:
                 # What it had is dropped, and for the next owner to flush.
                 raise self.stopped
@@ -199,7 +201,7 @@ class MemTables:
                 while self._frozen:
                     self.flush_error = None
                     self._start_flush()
-                    while self._flushing:
+                    while self._flushing is not None:
                         self._changed.wait()
                     if self.flush_error is not None:
                         raise self.flush_error
@@ -210,16 +212,16 @@ class MemTables:
 
     def stop(self, error: WeirError) -> None:
         """Take no more rows. If the shard is somebody else's, let go of those there are."""
-        with self._changed:
+        with self._lock:
             self.stopped = self.stopped or error
-            if isinstance(error, FencedError) and not self._flushing:
+            if isinstance(error, FencedError) and self._flushing is None:
                 self._drop()
             self._changed.notify_all()
 
     def let_go(self) -> None:
         """Wait for a flush that runs, then drop the rows; they are in the WAL."""
-        with self._changed:
-            while self._flushing:
+        with self._lock:
+            while self._flushing is not None:
                 self._changed.wait()
             self._drop()
         self._unflushed.remove(self)
@@ -233,7 +235,7 @@ class MemTables:
 
     def flush_early(self) -> None:
         """Flush the active MemTable in the background, unless as many as may wait already do."""
-        with self._changed:
+        with self._lock:
             if (
                 self.stopped is None
                 and self._active.num_rows
@@ -244,7 +246,7 @@ class MemTables:
 
     def retry_flush(self) -> None:
         """Start a flush that failed anew, if it is time."""
-        with self._changed:
+        with self._lock:
             if time.monotonic() >= self._retry_flush_at and self.stopped is None:
                 self._start_flush()
 
@@ -258,7 +260,7 @@ class MemTables:
             return 1.0
         return self._unflushed.urgency
 
-    # What follows runs with `self._changed` held, but for `_flush_frozen`, which the flusher runs.
+    # What follows runs with `self._lock` held, but for `_flush_frozen`, which the flusher runs.
 
     def _freeze(self) -> None:
         frozen = self._active
@@ -267,17 +269,33 @@ class MemTables:
         self._active = MemTable(frozen.generation + 1, frozen.schema, last_position=frozen.last_position)
 
     def _start_flush(self) -> None:
-        if self._flushing or not self._frozen:
+        if self._flushing is not None or not self._frozen:
             return
-        # What is submitted waits for this lock; if it is refused, no flush is under way.
-        self._flusher.submit(self._flush_frozen)
-        self._flushing = True
+        flushing = object()
+        try:
+            self._flushing = flushing
+            self._flusher.submit(self._flush_frozen, flushing)
+        except RuntimeError:
+            # The process is about to end, and starts no threads any more.
+            self._flushing = None
+            self.flush_error = WriterClosedError(
+                f"rows of shard {self._claim.manifest.shard_id} were not flushed, since the process ends",
+                where=self._store.uri,
+                hint="They are durable in the log; close the writer before the program ends",
+            )
+        except BaseException:
+            # Interrupted, perhaps with the flush on its way: it then finds that it is not wanted.
+            self._flushing = None
+            raise
 
-    def _flush_frozen(self) -> None:
+    def _flush_frozen(self, flushing: object) -> None:
+        with self._lock:
+            if self._flushing is not flushing:
+                return
         error: BaseException | None = None
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     if not self._frozen:
                         break
                     memtable = self._frozen[0]
@@ -290,7 +308,7 @@ class MemTables:
                     indexes=self._indexes,
                     urgency=self._urgency,
                 )
-                with self._changed:
+                with self._lock:
                     self._frozen.popleft()
                     self._changed.notify_all()
                 # Readers look in the generation from now on.
@@ -308,8 +326,8 @@ class MemTables:
             error = failure
             _log.warning("shard.flush_failed", shard=str(self._claim.manifest.shard_id), error=str(failure))
         finally:
-            with self._changed:
-                self._flushing = False
+            with self._lock:
+                self._flushing = None
                 self.flush_error = error
                 self._retry_flush_at = time.monotonic() + _FLUSH_RETRY_SECONDS
                 if isinstance(error, FencedError):

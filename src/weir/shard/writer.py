@@ -126,7 +126,7 @@ class ShardWriter:
         self.lease: ShardLease = claim.lease
         try:
             replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail)
-        except (Exception, KeyboardInterrupt):
+        except BaseException:
             self._let_go_of_lease()
             raise
         self._next_position = claim.next_position

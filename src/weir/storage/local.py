@@ -83,9 +83,10 @@ class LocalStore(ObjectStore):
         self._kind: type[StagedFile] | None = None
         if unnamed_files is not None:
             self._kind = UnnamedFile if unnamed_files else NamedFile
-        self._root_existed = os.path.isdir(self._root)
         # Directories whose own entries, up to the root, this process has made durable.
         self._durable: set[str] = set()
+        # Which directory the root is, once it is there.
+        self._root_number = self._number_of_root()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Open the same root anew where the store is unpickled."""
@@ -325,12 +326,18 @@ class LocalStore(ObjectStore):
         raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
 
     def _make_directories(self, directory: str) -> None:
+        # What is written into a directory that has taken the place of one that was removed or moved
+        # away would be of no use to anybody.
+        if self._root_number is not None and self._number_of_root() != self._root_number:
+            raise StorageError(
+                "the directory was removed or moved after it was opened, or another is in its place",
+                where=self._root,
+                hint="Nothing was written; open it anew where it is now",
+            )
         self._durable.discard(directory)
-        if not self._root_existed:
+        if self._root_number is None:
             os.makedirs(self._root, exist_ok=True)
-            self._root_existed = True
-        elif not os.path.isdir(self._root):
-            raise _root_removed(self._root)
+            self._root_number = self._number_of_root()
         # Only below the root, so that it does not come back by being removed at this very moment. A
         # parent may be removed as empty in the meantime, or be there and then not any more: the
         # caller tries again, and is told by its own attempt if a file is in the place.
@@ -339,6 +346,12 @@ class LocalStore(ObjectStore):
             for end in range(1, len(parts) + 1):
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(self._base + "/".join(parts[:end]))
+
+    def _number_of_root(self) -> int | None:
+        try:
+            return os.stat(self._root).st_ino
+        except OSError:
+            return None
 
     def _lock(self, directory: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
         return directory_lock(self._root, directory[len(self._base) :], exclusive=exclusive)
@@ -508,14 +521,6 @@ def _remove_abandoned(directory: str) -> bool:
     except OSError:
         return False
     return bool(leftovers)
-
-
-def _root_removed(root: str) -> StorageError:
-    return StorageError(
-        "The directory was there and has been removed, with everything in it",
-        where=root,
-        hint="Nothing was written; restore the directory, or create the table anew and open that",
-    )
 
 
 def _not_found(location: str) -> ObjectNotFoundError:

@@ -1,0 +1,203 @@
+"""A table writer at the edges of its life: closed twice, forked, interrupted, left open by a program."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.errors import StorageError, WriterError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    return weir.create(
+        tmp_path / "table", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False
+    )
+
+
+def run(table: weir.Table, program: str, *, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a program that has ``weir`` and ``table``."""
+    opened = f"import weir\ntable = weir.open({table.uri!r}, fsync=False)\n"
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", opened + textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def leases(table: weir.Table) -> set[str]:
+    return {str(shard.lease) for shard in table.status().shards}
+
+
+def test_closing_twice_is_closing_once(table: weir.Table) -> None:
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "value": key} for key in range(10)])
+        writer.close()
+    writer.close()
+    assert leases(table) == {"released"}
+    assert table.status().unflushed_rows == 0
+
+
+def test_a_pickled_table_is_opened_anew(table: weir.Table) -> None:
+    text = pickle.dumps(table)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": 5}])
+    assert pickle.loads(text).get([1]).to_pylist() == [{"id": 1, "value": 5}]
+
+
+@pytest.mark.parametrize("what", ["removed", "moved"])
+def test_nothing_is_acknowledged_where_the_table_is_no_more(table: weir.Table, what: str) -> None:
+    writer = table.writer(flush_on_close=False)
+    writer.upsert([{"id": 1, "value": 1}])
+    away = f"{table.uri} away"
+    Path(table.uri).rename(away)
+    if what == "removed":
+        shutil.rmtree(away)
+    with pytest.raises(StorageError, match="removed or moved"):
+        writer.upsert([{"id": 1, "value": 2}])
+    assert not Path(table.uri).exists()
+    writer.close()
+    if what == "moved":
+        moved = weir.open(away, fsync=False)
+        assert moved.get([1]).to_pylist() == [{"id": 1, "value": 1}]
+        with moved.writer(takeover=True) as successor:
+            successor.upsert([{"id": 1, "value": 3}])
+        assert moved.scan().to_table().to_pylist() == [{"id": 1, "value": 3}]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_copy_of_a_table_goes_its_own_way(table: weir.Table, tmp_path: Path, flushed: bool) -> None:
+    with table.writer(flush_on_close=flushed) as writer:
+        writer.upsert([{"id": 1, "value": 1}])
+    copy = weir.open(shutil.copytree(table.uri, tmp_path / "copy"), fsync=False)
+    for one, value in ((table, 2), (copy, 3)):
+        with one.writer(flush_on_close=flushed) as writer:
+            writer.upsert([{"id": 1, "value": value}])
+        one.scan().to_table()
+    for step in ("as they are", "merged"):
+        for one, value in ((table, 2), (copy, 3)):
+            assert one.get([1]).to_pylist() == [{"id": 1, "value": value}], step
+            assert one.scan().to_table().to_pylist() == [{"id": 1, "value": value}], step
+            assert list(one.changes())[-1].rows["value"].to_pylist()[-1] == value
+        for one in (table, copy):
+            one.merge()
+
+
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_copy_of_a_writer_is_refused(table: weir.Table) -> None:
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": 1}])
+        child = os.fork()
+        if child == 0:  # pragma: no cover, another process
+            refused = 0
+            for call in (
+                lambda: writer.upsert([{"id": 1, "value": 2}]),
+                lambda: writer.delete([1]),
+                writer.flush,
+            ):
+                try:
+                    call()
+                except WriterError as error:
+                    refused += "forked" in str(error)
+            writer.close()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        # Neither fenced nor without its lease.
+        writer.upsert([{"id": 1, "value": 3}])
+        assert "held" in leases(table)
+    assert table.get([1]).to_pylist() == [{"id": 1, "value": 3}]
+
+
+@pytest.mark.parametrize("end", ["", "atexit.register(writer.close)", "raise SystemExit(0)"])
+def test_a_program_ends_with_its_writer_open(table: weir.Table, end: str) -> None:
+    done = run(
+        table,
+        f"""
+        import atexit
+        writer = table.writer()
+        for key in range(50):
+            _ = writer.upsert([{{"id": key, "value": key}}], wait=False)
+        {end}
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert table.scan().count() == 50
+    assert leases(table) == ({"released"} if "close" in end else {"abandoned"})
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "value": -1} for key in range(50)])
+
+
+def test_interruptions_anywhere_leave_no_lock_locked(table: weir.Table) -> None:
+    done = run(
+        table,
+        """
+        import faulthandler, random, signal, threading
+
+        class Armed:
+            now = False
+
+        def interrupt(*_):
+            if Armed.now:
+                Armed.now = False
+                raise KeyboardInterrupt
+
+        faulthandler.dump_traceback_later(40, exit=True)
+        signal.signal(signal.SIGALRM, interrupt)
+        chance = random.Random(7)
+        writer = table.writer(max_memtable_rows=50)
+        ending = threading.Event()
+
+        def beside():
+            while not ending.is_set():
+                try:
+                    writer.upsert([{"id": 1_000, "value": 0}])
+                except weir.errors.StorageError:
+                    pass  # the other thread led, and was interrupted
+
+        thread = threading.Thread(target=beside)
+        thread.start()
+        acknowledged = {}
+        interrupted = 0
+        value = 0
+        while interrupted < 400:
+            value += 1
+            key = value  # of its own: an interrupted write may be there or not
+            try:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.006))
+                Armed.now = True
+                if chance.random() < 0.05:
+                    writer.flush()
+                else:
+                    writer.upsert([{"id": 2_000 + key, "value": value}])
+                    Armed.now = False
+                    acknowledged[2_000 + key] = value
+            except KeyboardInterrupt:
+                interrupted += 1
+            except (RuntimeError, weir.errors.StorageError):
+                pass  # between two lines of threading.Condition.wait; led by the other
+            Armed.now = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        ending.set()
+        thread.join()
+        writer.close()
+        rows = {row["id"]: row["value"] for row in table.scan().to_table().to_pylist()}
+        assert acknowledged.items() <= rows.items()
+        print(len(acknowledged))
+        """,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert leases(table) == {"released"}
