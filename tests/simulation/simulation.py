@@ -41,7 +41,9 @@ _PATIENCE_SECONDS = 60.0
 _CLAIM_ATTEMPTS = 8
 _DAMAGE_CHANCE = 0.2
 _GARBAGE_CHANCE = 0.4
+_LONG_REST_SECONDS = 1000.0
 _SKIPPED_REST = 0.5
+_REMEMBERED_CHANCE = 0.5
 _SEEDS_BETWEEN_COLLECTIONS = 16
 _seeds_run = itertools.count()
 
@@ -199,6 +201,11 @@ class _Run:
                 if writer is None:
                     continue
                 write_once(world, writer, shard)
+                if world.random.random() < _REMEMBERED_CHANCE:
+                    # What they see now is flushed, merged and collected when they look again.
+                    for reader in self._readers:
+                        self._read_afterwards(reader)
+                    write_once(world, writer, shard)
                 try:
                     writer.close()
                 except FencedError:
@@ -215,7 +222,8 @@ class _Run:
         world = self._world
         awake = [(owner, writer) for one in self._writers for owner, writer in one.left_open if owner.alive]
         for seconds in () if world.scenario.time is None else world.scenario.time.rest:
-            if world.random.random() < _SKIPPED_REST:
+            # What readers remember shows in the first steps. The longer ones need not be taken every time.
+            if seconds >= _LONG_REST_SECONDS and world.random.random() < _SKIPPED_REST:
                 continue
             collect_once(world, dry_run=False)
             world.let_time_pass(seconds)
