@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.simulation import Report, simulate
 from tests.simulation.substitution import substituted
+from tests.simulation.time_limit import SEED_SECONDS
 
 _CHUNK = 50
-_SHOWN_FAILURES = 10
+_PROGRESS_SECONDS = 60.0
 
 
 def main() -> int:
@@ -47,29 +50,35 @@ def _show(seed: int, bug: str | None) -> int:
 
 
 def _run(first: int, seeds: int, workers: int) -> int:
-    began = time.monotonic()
+    began = told = time.monotonic()
     counts: Counter[str] = Counter()
-    failures: list[tuple[int, str]] = []
+    failed: list[int] = []
     done = 0
     for reports in _reports(first, seeds, workers):
         for report in reports:
             done += 1
             counts.update(report.counts)
             if report.violations:
-                failures.append((report.seed, str(report.violations[0])))
-                if len(failures) <= _SHOWN_FAILURES:
-                    print(f"\nseed {report.seed}: {report.violations[0]}", flush=True)
-        seconds = time.monotonic() - began
-        if sys.stdout.isatty() or done == seeds:
-            print(f"\r{done} of {seeds} seeds, {done / seconds:.0f} per second", end="", flush=True)
+                failed.append(report.seed)
+                print(f"\nseed {report.seed}: {report.violations[0]}", flush=True)
+        now = time.monotonic()
+        if sys.stdout.isatty() or now - told > _PROGRESS_SECONDS or done == seeds:
+            told = now
+            begin, end = ("\r", "") if sys.stdout.isatty() else ("", "\n")
+            speed = done / (now - began)
+            print(
+                f"{begin}{done} of {seeds} seeds, {len(failed)} failed, {speed:.1f} per second",
+                end=end,
+                flush=True,
+            )
     print()
     width = max(map(len, counts), default=0)
     for name, number in sorted(counts.items()):
         print(f"  {name:<{width}} {number:>12,}")
-    print(f"{len(failures)} of {seeds} seeds broke an invariant")
-    if failures:
-        print(f"replay one with: make simulate SEED={failures[0][0]}")
-    return 1 if failures else 0
+    print(f"{len(failed)} of {seeds} seeds broke an invariant")
+    if failed:
+        print(f"replay one with: make simulate SEED={failed[0]}")
+    return 1 if failed else 0
 
 
 def _reports(first: int, seeds: int, workers: int) -> Iterator[list[Report]]:
@@ -79,13 +88,21 @@ def _reports(first: int, seeds: int, workers: int) -> Iterator[list[Report]]:
     if workers < 2:
         yield from map(_simulate_chunk, chunks)
         return
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap_unordered(_simulate_chunk, chunks)
+    # Unlike a pool of multiprocessing, it tells when a process has died, or cannot pass on what it found.
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for chunk in as_completed([pool.submit(_simulate_chunk, chunk) for chunk in chunks]):
+            yield chunk.result()
 
 
 def _simulate_chunk(seeds: range) -> list[Report]:
+    reports = []
     with substituted():
-        return [_without_trace(simulate(seed)) for seed in seeds]
+        for seed in seeds:
+            # Should it hang where no signal gets through, this says where, and ends the process.
+            faulthandler.dump_traceback_later(2 * SEED_SECONDS, exit=True)
+            reports.append(_without_trace(simulate(seed)))
+    faulthandler.cancel_dump_traceback_later()
+    return reports
 
 
 def _without_trace(report: Report) -> Report:

@@ -49,6 +49,8 @@ __all__ = ["Reader", "Writer", "WritingPlan", "merger"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+_WORTH_MERGING = 3
+_PAUSES = 20
 
 
 @dataclass(slots=True)
@@ -191,9 +193,19 @@ def merger(world: World, rounds: int, process: Process) -> bool:
     """Merge what is flushed, again and again."""
     for _ in range(rounds):
         world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+        if world.scenario.by_the_clock is not None:
+            wait_for_generations(world, world.scenario.by_the_clock)
         with failures_allowed(world, process), world.within_the_horizon():
             merge_once(world)
     return False
+
+
+def wait_for_generations(world: World, pause: float) -> None:
+    """Wait until there is something worth merging, for some time."""
+    for _ in range(_PAUSES):
+        if world.checker.unmerged() >= _WORTH_MERGING:
+            return
+        world.scheduler.sleep(pause * world.random.random())
 
 
 def collector(world: World, rounds: int, process: Process) -> bool:
@@ -236,10 +248,13 @@ def merge_once(world: World) -> None:
     base = world.open_base()
     snapshot = SnapshotReader(world.store, base).take_newest()
     manifests = [view.manifest for view in snapshot.shards]
+    if world.scenario.by_the_clock is not None:
+        # Everybody begins at the same moment, having seen different generations.
+        world.scheduler.sleep(world.scenario.by_the_clock - world.scheduler.now % world.scenario.by_the_clock)
     if world.random.random() < 0.5:
         merge_generations(snapshot.base, manifests, InlineRunner())
         return
-    max_bytes = world.random.choice([1, 100, 1_000_000])
+    max_bytes = world.random.choice([1, 60, 120, 1_000_000])
     tasks = plan_merge(world.store, snapshot.base.details, manifests, max_task_bytes=max_bytes)
     if world.random.random() < 0.3:
         world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))

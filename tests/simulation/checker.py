@@ -36,8 +36,12 @@ class Violation(Exception):  # noqa: N818
     """An invariant does not hold."""
 
     def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(f"{invariant}: {message}")
+        super().__init__(invariant, message)
         self.invariant = invariant
+
+    def __str__(self) -> str:
+        """Say which invariant, and how."""
+        return ": ".join(self.args)
 
 
 class Outcome:
@@ -193,6 +197,17 @@ class Checker:
         """Return the shard of a key."""
         return self._order[key % len(self._order)]
 
+    def ends(self) -> dict[UUID, int]:
+        """Return the last log position of every shard."""
+        return {shard_id: shard.end for shard_id, shard in self.shards.items()}
+
+    def unmerged(self) -> int:
+        """Return how many generations are flushed and not merged."""
+        return sum(
+            len([one for one in shard.end_of_generation if one > shard.merged])
+            for shard in self.shards.values()
+        )
+
     # Writes
 
     def began(self, shard: UUID, rows: Sequence[tuple[int, int, bool]]) -> Write:
@@ -235,7 +250,7 @@ class Checker:
                 elif parts[2] == "manifest" and parts[3].endswith(".binpb"):
                     self._manifest(UUID(parts[1]), data)
         except Violation as violation:
-            self.fail(violation.invariant, str(violation))
+            self.fail(*violation.args)
 
     def deleted(self, path: str, by: Process) -> None:
         """Check an object that has just been deleted."""

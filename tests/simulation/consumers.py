@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -13,13 +14,16 @@ from tests.simulation.world import KEY, SCHEMA, World
 from weir.errors import ConflictError, OptionError, SnapshotExpiredError, StorageError
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.as_of import TokenReader
+from weir.read.change_range import ChangeSource
 from weir.read.changes import EARLIEST, ChangeBatch, ChangeFeed, ConsumerTerms, FeedSource, open_feed
 from weir.read.consumers import drop_consumer
 from weir.read.cut import CutTaker
+from weir.read.feed_options import FeedOptions
 
 __all__ = ["Consumer"]
 
 _CLOCKS_DIFFER_SECONDS = 2.0
+_LOOK_BACK_CHANCE = 0.3
 _Place = dict[UUID, int]
 
 
@@ -57,6 +61,8 @@ class Consumer:
         for _ in range(rounds):
             world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
             with failures_allowed(world, process), world.within_the_horizon():
+                if world.random.random() < _LOOK_BACK_CHANCE:
+                    self._look_back()
                 if feed is None or world.random.random() < 0.3:
                     feed = self._open()
                 if feed is not None and not self._follow(feed):
@@ -71,17 +77,24 @@ class Consumer:
                 self._follow(feed)
             drop_consumer(self._world.store, self._name)
 
+    def _look_back(self) -> None:
+        """Read all changes that are still stored, under no name, with the rows before."""
+        world = self._world
+        try:
+            since = EARLIEST if world.random.random() < 0.7 else None
+            options = FeedOptions(before=world.random.random() < 0.8)
+            feed = open_feed(_source(world), since, None, options, consumer=None, terms=ConsumerTerms())
+            for _ in self._read(feed, options.before):
+                pass
+        except SnapshotExpiredError:
+            # Nothing is kept for whoever has no name.
+            world.checker.count("looks back that came too late")
+            return
+        world.checker.count("looks back")
+
     def _open(self) -> ChangeFeed | None:
         world = self._world
-        base = world.open_base()
-        source = FeedSource(
-            world.store,
-            CutTaker(world.store, base),
-            TokenReader(world.store, base),
-            base.identity,
-            SCHEMA,
-            KEY,
-        )
+        source = _source(world)
         since = None if self._may_exist or world.random.random() < 0.5 else EARLIEST
         self._may_exist = True
         try:
@@ -89,10 +102,9 @@ class Consumer:
                 source,
                 since,
                 None,
-                before=self._before,
+                FeedOptions(before=self._before, batch_rows=world.random.choice([1, 2, 5])),
                 consumer=self._name,
                 terms=ConsumerTerms(self._max_age),
-                batch_rows=world.random.choice([1, 2, 5]),
             )
         except SnapshotExpiredError as error:
             self._expired(error)
@@ -110,14 +122,8 @@ class Consumer:
         """Read one iteration and commit some of it; return whether the feed can be used again."""
         world = self._world
         window = world.checker.window()
-        at = _place(feed.token)
         try:
-            for batch in feed:
-                shard = batch.shard_id
-                world.checker.delivered(
-                    shard, at.get(shard, 0), batch.position, _changes(batch, self._before)
-                )
-                at = _place(batch.token)
+            for _ in self._read(feed, self._before):
                 if world.random.random() < 0.5 and not self._commit(feed):
                     return False
         except SnapshotExpiredError as error:
@@ -125,6 +131,15 @@ class Consumer:
             return False
         world.checker.caught_up(window, _place(feed.token), who=self._name)
         return self._commit(feed)
+
+    def _read(self, feed: ChangeFeed, before: bool) -> Iterator[ChangeBatch]:
+        """Yield the batches of one iteration; each has to follow the one before."""
+        at = _place(feed.token)
+        for batch in feed:
+            changes = _changes(batch, before)
+            self._world.checker.delivered(batch.shard_id, at.get(batch.shard_id, 0), batch.position, changes)
+            at = _place(batch.token)
+            yield batch
 
     def _commit(self, feed: ChangeFeed) -> bool:
         world = self._world
@@ -151,6 +166,15 @@ class Consumer:
         self._kept_until = 0.0
         self._may_exist = False
         drop_consumer(world.store, self._name)
+
+
+def _source(world: World) -> FeedSource:
+    base = world.open_base()
+    return FeedSource(
+        ChangeSource(world.store, base.identity, SCHEMA, KEY),
+        CutTaker(world.store, base),
+        TokenReader(world.store, base),
+    )
 
 
 def _place(token: SnapshotToken) -> _Place:

@@ -38,10 +38,15 @@ def damage_and_look(world: World, process: Process) -> None:
         shown = scan(world, SnapshotReader(world.store, world.open_base()), STRONG)
     except CorruptionError:
         world.checker.count("damaged entries refused")
+    except Exception as error:
+        world.checker.fail("I11", f"{where} a read goes on with it: {error!r}")
     else:
         world.checker.fail("I11", f"{where} a read shows {shown.to_pylist()}")
     try:
         claimed = open_writer(world, process, shard, WriterOptions(takeover=True))
     except CorruptionError:
+        return
+    except Exception as error:
+        world.checker.fail("I11", f"{where} a claim goes on with it: {error!r}")
         return
     world.checker.fail("I11", f"{where} a claim made {claimed}")

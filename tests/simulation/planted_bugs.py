@@ -18,6 +18,7 @@ from tests.simulation.primitives import SimulatedExecutor
 import weir.base.merge
 import weir.base.run_rows
 import weir.read.as_of
+import weir.read.change_plan
 import weir.read.changes
 import weir.read.history
 import weir.read.overlay
@@ -46,6 +47,7 @@ from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.wal_entry import WalEntry
+from weir.read.change_range import ChangeRange
 from weir.read.consumers import StoredConsumer
 from weir.read.shard_view import ShardReader, ShardView
 from weir.read.snapshot import ReadSnapshot
@@ -331,23 +333,23 @@ def _manifest_out_of_line_unnoticed() -> Sequence[Patch]:
 
 
 def _feed_skips() -> Sequence[Patch]:
-    entries = weir.read.changes._entries
+    entries = ChangeRange._entries
 
-    def without_first(*arguments: Any) -> Iterator[PositionedEntry]:
-        found = entries(*arguments)
+    def without_first(self: ChangeRange) -> Iterator[PositionedEntry]:
+        found = entries(self)
         next(found, None)
         return found
 
-    return [(weir.read.changes, "_entries", without_first)]
+    return [(ChangeRange, "_entries", without_first)]
 
 
 def _feed_doubles() -> Sequence[Patch]:
-    with_cut = weir.read.changes._with_cut
+    with_cut = weir.read.change_plan.with_cut
 
     def one_behind(token: SnapshotToken, cut: ShardCut) -> SnapshotToken:
         return with_cut(token, replace(cut, position=cut.position - 1))
 
-    return [(weir.read.changes, "_with_cut", one_behind)]
+    return [(weir.read.changes, "with_cut", one_behind)]
 
 
 def _commit_of_a_consumer_dropped() -> Sequence[Patch]:
@@ -370,7 +372,7 @@ def _token_drifts() -> Sequence[Patch]:
 
 
 def _checksum_not_verified() -> Sequence[Patch]:
-    return [(wal_entry, "_verify_checksum", lambda *_: True)]
+    return [(wal_entry, "_prove", lambda *_: None)]
 
 
 def _keys_not_checked() -> Sequence[Patch]:
@@ -379,9 +381,13 @@ def _keys_not_checked() -> Sequence[Patch]:
 
 PLANTED_BUGS = (
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry),
-    PlantedBug("a flush does not look at the epoch", "I1", _no_epoch_check_at_flush),
+    PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
     PlantedBug("a flush is published before its data", "I1", _published_before_data),
-    PlantedBug("a merged generation is still read", "I5, I6, I8, I12", _merged_generation_is_read),
+    PlantedBug(
+        "a merged generation is still read",
+        "I5, I6, I8, I12, no unexplained error",
+        _merged_generation_is_read,
+    ),
     PlantedBug("an older generation outranks a newer one", "I5, I6, I8, I12, feed", _older_generation_wins),
     PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge),
     PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown),
@@ -392,7 +398,7 @@ PLANTED_BUGS = (
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
     PlantedBug("overlapping merges are not guarded", "I7", _no_guard_against_overlapping_merges, "merging"),
     PlantedBug("the deletes of a merge are not pinned", "I7", _deletes_of_a_merge_not_pinned, "merging"),
-    PlantedBug("a shard manifest is overwritten", "I2", _manifest_overwritten),
+    PlantedBug("a shard manifest is overwritten", "I1, I2", _manifest_overwritten),
     PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
     PlantedBug("a lease is ignored", "lease", _lease_ignored),
     PlantedBug(
@@ -408,7 +414,10 @@ PLANTED_BUGS = (
         "a manifest where nobody looks is not noticed", "I1, I2", _manifest_out_of_line_unnoticed, "sleeping"
     ),
     PlantedBug(
-        "the base ahead of the tail goes unnoticed", "I5", _base_ahead_of_the_tail_unnoticed, "collecting"
+        "the base ahead of the tail goes unnoticed",
+        "I5, I6, I12",
+        _base_ahead_of_the_tail_unnoticed,
+        "collecting",
     ),
     PlantedBug("the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),

@@ -79,6 +79,7 @@ class _Kind:
     consumers: tuple[int, ...] = (0, 0, 1)
     shards: tuple[int, ...] = (1, 1, 2)
     keys: tuple[int, ...] = (3, 6)
+    by_the_clock: float = 0.0
 
 
 _KINDS: dict[str, _Kind] = {
@@ -97,15 +98,17 @@ _KINDS: dict[str, _Kind] = {
         writers=(1,),
         calls=(12, 20),
         threads=(1, 2),
-        memtable_rows=(1, 2, 3),
+        memtable_rows=(1, 2),
         mergers=(3, 4),
-        merges=(3, 5),
-        readers=(0, 1),
+        merges=(3, 4),
+        readers=(0, 0, 1),
         reads=(3,),
         collects=0.1,
         travellers=(0,),
         consumers=(0, 0, 0, 1),
         shards=(1,),
+        keys=(3,),
+        by_the_clock=0.8,
     ),
     # Writers that take a shard away from each other.
     "claiming": _Kind(
@@ -180,6 +183,8 @@ class Scenario:
         Mean seconds between two calls of a writer or a reader.
     pace : float
         Mean seconds between two runs of a service.
+    by_the_clock : float or None
+        Seconds between the moments at which mergers that have planned begin; None if each begins at once.
     """
 
     kind: str
@@ -192,6 +197,7 @@ class Scenario:
     deletes: float
     think: float
     pace: float
+    by_the_clock: float | None
     _random: random.Random
 
     @classmethod
@@ -216,6 +222,7 @@ class Scenario:
             deletes=source.choice([0.2, 0.5]),
             think=latency * source.choice([1, 4, 16]),
             pace=latency * source.choice([4, 20, 60]),
+            by_the_clock=latency * 40 if source.random() < kind.by_the_clock else None,
             _random=source,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ from tests.simulation.checker import Violation
 from tests.simulation.consumers import Consumer
 from tests.simulation.damage import damage_and_look
 from tests.simulation.scheduler import Process, StuckError, Task
+from tests.simulation.time_limit import SEED_SECONDS, TookTooLongError, time_limit
 from tests.simulation.travellers import Traveller
 from tests.simulation.world import World
 
@@ -38,6 +40,12 @@ __all__ = ["Report", "simulate"]
 _PATIENCE_SECONDS = 60.0
 _CLAIM_ATTEMPTS = 8
 _DAMAGE_CHANCE = 0.2
+_GARBAGE_CHANCE = 0.4
+_LONG_REST_SECONDS = 1000.0
+_SKIPPED_REST = 0.5
+_REMEMBERED_CHANCE = 0.5
+_SEEDS_BETWEEN_COLLECTIONS = 16
+_seeds_run = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Report:
     trace: tuple[str, ...] = field(repr=False, default=())
 
 
-def simulate(seed: int, *, kind: str | None = None) -> Report:
+def simulate(seed: int, *, kind: str | None = None, seconds: float = SEED_SECONDS) -> Report:
     """Run one seed. To be called within :func:`~tests.simulation.substitution.substituted`.
 
     Parameters
@@ -74,27 +82,28 @@ def simulate(seed: int, *, kind: str | None = None) -> Report:
         Decides everything.
     kind : str, optional
         The kind of scenario, if the seed is not to decide that: a name in :mod:`tests.simulation.scenario`.
+    seconds : float
+        Real time after which it is ended, and reported with where it stood.
     """
-    gc.collect()
+    if not next(_seeds_run) % _SEEDS_BETWEEN_COLLECTIONS:
+        gc.collect()
     world = World(seed, kind)
     scheduler, checker = world.scheduler, world.checker
     scheduler.spawn(world.control, "main", _Run(world).main)
+    failures: list[tuple[Task, BaseException]] = []
     try:
-        scheduler.run()
-        for task, error in scheduler.failures:
-            checker.unexpected(task.name, error)
-        if not scheduler.stopped:
-            waiting = [
-                task.name
-                for process in world.processes
-                for task in process.tasks
-                if process.alive and not task.done
-            ]
-            checker.fail("progress", f"nothing moves, and these wait: {', '.join(waiting)}")
-    except StuckError as error:
-        checker.fail("progress", str(error))
-    finally:
-        scheduler.close(world.processes)
+        with time_limit(seconds, scheduler.stop):
+            try:
+                scheduler.run()
+                failures = list(scheduler.failures)
+                if not scheduler.stopped:
+                    checker.fail("progress", f"nothing moves, and these wait: {_waiting(world)}")
+            finally:
+                scheduler.close(world.processes)
+    except (StuckError, TookTooLongError) as error:
+        checker.unexpected("scheduler", error)
+    for task, failure in failures:
+        checker.unexpected(task.name, failure)
     checker.count("operations", world.store.operations)
     checker.count("wall clocks set wrong", sum(process.has_wrong_clock for process in world.processes))
     checker.count(f"scenario {world.scenario.kind}")
@@ -106,6 +115,11 @@ def simulate(seed: int, *, kind: str | None = None) -> Report:
         checker.counts,
         tuple(world.store.trace),
     )
+
+
+def _waiting(world: World) -> str:
+    tasks = [task for process in world.processes if process.alive for task in process.tasks]
+    return ", ".join(task.name for task in tasks if not task.done)
 
 
 class _Run:
@@ -127,10 +141,13 @@ class _Run:
         # Some of the writers may stand still for hours. What follows goes on without them.
         world.scheduler.join_within(_PATIENCE_SECONDS, writing)
         world.calm()
+        all_done = all(task.done for task in writing)
         self._in_process("recovery", self._recover)
+        recovered = world.checker.ends()
         self._in_process("collection", self._let_everything_be_collected)
         world.scheduler.join(*writing)
-        self._in_process("second recovery", self._recover)
+        if not all_done or world.checker.ends() != recovered:
+            self._in_process("second recovery", self._recover)
         self._read_at_rest()
         world.scheduler.stop()
 
@@ -184,6 +201,11 @@ class _Run:
                 if writer is None:
                     continue
                 write_once(world, writer, shard)
+                if world.random.random() < _REMEMBERED_CHANCE:
+                    # What they see now is flushed, merged and collected when they look again.
+                    for reader in self._readers:
+                        self._read_afterwards(reader)
+                    write_once(world, writer, shard)
                 try:
                     writer.close()
                 except FencedError:
@@ -200,6 +222,9 @@ class _Run:
         world = self._world
         awake = [(owner, writer) for one in self._writers for owner, writer in one.left_open if owner.alive]
         for seconds in () if world.scenario.time is None else world.scenario.time.rest:
+            # What readers remember shows in the first steps. The longer ones need not be taken every time.
+            if seconds >= _LONG_REST_SECONDS and world.random.random() < _SKIPPED_REST:
+                continue
             collect_once(world, dry_run=False)
             world.let_time_pass(seconds)
             if awake and world.random.random() < 0.5:
@@ -243,7 +268,9 @@ class _Run:
         published = scan(world, snapshots, Consistency("snapshot"))
         checker.saw_published(window, published, range(world.scenario.keys), who="snapshot read")
         checker.finish(scan(world, snapshots, STRONG), base.dataset.scanner().to_table())
-        if world.scenario.time is not None and not self._travellers and not self._consumers:
+        if world.scenario.time is None or self._travellers or self._consumers:
+            return
+        if world.random.random() < _GARBAGE_CHANCE:
             for _ in range(3):
                 collect_once(world, dry_run=False)
                 world.let_time_pass(200_000.0)

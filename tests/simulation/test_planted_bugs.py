@@ -9,7 +9,7 @@ from tests.simulation.planted_bugs import PLANTED_BUGS, PlantedBug
 from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
 
-_MAX_SEEDS = 200
+_MAX_SEEDS = 400
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
 
 

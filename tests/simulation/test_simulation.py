@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ import pytest
 from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
+from tests.simulation.world import World
 
 from weir.cache import process_cache
 from weir.read import scan
@@ -50,6 +52,7 @@ _HAPPENS = (
     "generations merged",
     "invalid writes refused",
     "log entries collected",
+    "looks back",
     "places of consumers committed",
     "read at a token",
     "shard manifests collected",
@@ -91,7 +94,28 @@ def test_a_seed_that_fails_replays_exactly() -> None:
     with substituted(), bug.planted():
         failed = next(report for seed in range(100) if (report := simulate(seed)).violations)
         again = simulate(failed.seed)
-    assert again == failed
+    assert again.trace == failed.trace
+    assert list(map(str, again.violations)) == list(map(str, failed.violations))
+
+
+def test_a_seed_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(world: World) -> None:
+        while True:
+            world.hurried = 0
+
+    monkeypatch.setattr(World, "set_up", endless)
+    with substituted():
+        violations = simulate(0, seconds=0.5).violations
+    assert "TookTooLongError" in str(violations[0])
+    assert "in endless" in str(violations[0])
+
+
+def test_a_report_gets_to_another_process() -> None:
+    bug = next(one for one in PLANTED_BUGS if one.name == "tombstones are shown")
+    with substituted(), bug.planted():
+        report = next(report for seed in range(100) if (report := simulate(seed)).violations)
+    passed_on = pickle.loads(pickle.dumps(report))
+    assert list(map(str, passed_on.violations)) == list(map(str, report.violations))
 
 
 def test_a_seed_replays_exactly_in_another_process() -> None:
