@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from tests.simulation.many_seeds import run_seeds
 from tests.simulation.planted_bugs import PLANTED_BUGS
-from tests.simulation.simulation import Report, simulate
+from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
-from tests.simulation.time_limit import SEED_SECONDS
 
-_CHUNK = 50
 _PROGRESS_SECONDS = 60.0
 
 
@@ -54,7 +49,7 @@ def _run(first: int, seeds: int, workers: int) -> int:
     counts: Counter[str] = Counter()
     failed: list[int] = []
     done = 0
-    for reports in _reports(first, seeds, workers):
+    for reports in run_seeds(range(first, first + seeds), workers):
         for report in reports:
             done += 1
             counts.update(report.counts)
@@ -79,34 +74,6 @@ def _run(first: int, seeds: int, workers: int) -> int:
     if failed:
         print(f"replay one with: make simulate SEED={failed[0]}")
     return 1 if failed else 0
-
-
-def _reports(first: int, seeds: int, workers: int) -> Iterator[list[Report]]:
-    chunks = [
-        range(start, min(start + _CHUNK, first + seeds)) for start in range(first, first + seeds, _CHUNK)
-    ]
-    if workers < 2:
-        yield from map(_simulate_chunk, chunks)
-        return
-    # Unlike a pool of multiprocessing, it tells when a process has died, or cannot pass on what it found.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for chunk in as_completed([pool.submit(_simulate_chunk, chunk) for chunk in chunks]):
-            yield chunk.result()
-
-
-def _simulate_chunk(seeds: range) -> list[Report]:
-    reports = []
-    with substituted():
-        for seed in seeds:
-            # Should it hang where no signal gets through, this says where, and ends the process.
-            faulthandler.dump_traceback_later(2 * SEED_SECONDS, exit=True)
-            reports.append(_without_trace(simulate(seed)))
-    faulthandler.cancel_dump_traceback_later()
-    return reports
-
-
-def _without_trace(report: Report) -> Report:
-    return Report(report.seed, report.violations, report.trace_hash, report.counts)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tests.simulation.scheduler import current_scheduler
 
 from weir.cache import ByteBudgetCache
 
-__all__ = ["OfProcess", "process_cache", "scan_pool"]
+__all__ = ["OfProcess", "process_cache", "reading_threads"]
 
 T = TypeVar("T")
 _CACHE_BYTES = 8 * 1024 * 1024
@@ -42,9 +42,9 @@ def process_cache() -> ByteBudgetCache:
     return _own(process_cache, lambda: ByteBudgetCache(_CACHE_BYTES))
 
 
-def scan_pool() -> SimulatedExecutor:
+def reading_threads() -> SimulatedExecutor:
     """Stand in for the threads that :mod:`weir.read.scan` reads with."""
-    return _own(scan_pool, lambda: SimulatedExecutor(_SCAN_THREADS, "scan"))
+    return _own(reading_threads, lambda: SimulatedExecutor(_SCAN_THREADS, "scan"))
 
 
 def _own(key: object, make: Callable[[], T]) -> T:

@@ -32,7 +32,7 @@ import weir.base.manifest
 import weir.base.publish
 import weir.base.published
 import weir.cache
-import weir.read.scan
+import weir.read.threads
 import weir.shard.given_up
 import weir.shard.holder
 import weir.shard.lease
@@ -76,7 +76,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.shard.holder.is_certainly_dead, world.is_certainly_dead),
         (weir.base.key_index.extend_key_index, library.extend_key_index),
         (weir.cache.process_cache, process_wide.process_cache),
-        (weir.read.scan._pool, process_wide.scan_pool),
+        (weir.read.threads.reading_threads, process_wide.reading_threads),
         (weir.throttle.background, process_wide.OfProcess(weir.throttle.Throttle)),
         (weir.shard.given_up.given_up_leases, process_wide.OfProcess(weir.shard.given_up.GivenUpLeases)),
         (weir.shard.lease._sightings, process_wide.OfProcess(weir.shard.lease._Sightings)),

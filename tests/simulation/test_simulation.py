@@ -9,13 +9,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.simulation.many_seeds import run_seeds
 from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
 from weir.cache import process_cache
-from weir.read import scan
+from weir.read.threads import reading_threads
 from weir.throttle import background
 
 _SEEDS = 2000
@@ -79,13 +80,13 @@ def test_nothing_of_the_real_process_gets_in() -> None:
     """What Weir keeps once per process is of the simulated process, whatever has used it before."""
     with substituted():
         before = [simulate(seed).trace_hash for seed in range(10)]
-    real = scan._pool()
+    real = reading_threads()
     list(real.map(abs, range(8)))
     background.foreground()
     process_cache().clear()
     with substituted():
         assert [simulate(seed).trace_hash for seed in range(10)] == before
-    assert scan._pool() is real
+    assert reading_threads() is real
     assert process_cache().nbytes == 0
 
 
@@ -138,3 +139,10 @@ with substituted():
         for hash_seed in ("1", "2")
     }
     assert len(hashes) == 1
+
+
+def test_other_processes_report_the_same() -> None:
+    with substituted():
+        here = {seed: simulate(seed).trace_hash for seed in range(4)}
+    there = {report.seed: report.trace_hash for reports in run_seeds(range(4), 2) for report in reports}
+    assert there == here
