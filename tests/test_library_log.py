@@ -10,9 +10,9 @@ SCRIPT = """
 import tempfile, numpy, pyarrow as pa, weir
 schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 4))])
 table = weir.create(tempfile.mkdtemp() + "/t", schema, primary_key="id", fsync=False)
-vectors = [[float(n % 7), float(n % 5), 0.0, 1.0] for n in range(300)]
+vectors = numpy.random.default_rng(0).normal(size=(4000, 4)).astype("float32").tolist()
 with table.writer() as writer:
-    writer.upsert(pa.table({"id": range(300), "v": vectors}, schema=schema))
+    writer.upsert(pa.table({"id": range(4000), "v": vectors}, schema=schema))
 table.merge()
 table.create_index("v", "IVF_FLAT", num_partitions=4)
 with table.writer() as writer:
