@@ -52,7 +52,7 @@ demo: setup ## Stream a year of real flights into a table, kill the writer, chec
 
 .PHONY: test
 test: lint types contracts ## Run every check: lint, types, import contracts, doctests and tests
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one

@@ -21,9 +21,7 @@ WRITER = Path(__file__).with_name("crash_writer.py")
 
 POINTS = [
     "wal.before_append",
-    "wal.before_append@9",
     "wal.after_append",
-    "wal.after_append@9",
     "claim.between_lease_and_epoch",
     "claim.between_epoch_and_fence",
     "flush.after_data",
@@ -37,7 +35,6 @@ POINTS = [
     "merge.between_passes",
     "merge.before_commit",
     "merge.after_commit",
-    "merge.after_commit@2",
 ]
 
 

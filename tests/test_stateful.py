@@ -271,6 +271,6 @@ def test_table_equals_a_dict(kind: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=8, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -232,7 +232,7 @@ def close_quietly(writer: ShardWriter) -> None:
 
 
 # A history takes seconds: a few in CI, many with the profile "thorough", and none to shorten a failing one.
-HISTORIES = max(3, settings.default.max_examples // 16)  # type: ignore[union-attr]
+HISTORIES = max(3, settings.default.max_examples // 32)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("name", "sharded"), [("int64", True), ("string-int32", False)])

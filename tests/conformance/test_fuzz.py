@@ -259,7 +259,7 @@ def test_damaged_bytes(name: str) -> None:
     decode, valid = DECODERS[name]
     must_be_named(decode, valid)
 
-    @settings(max_examples=2 * settings.default.max_examples)  # type: ignore[union-attr]
+    @settings(max_examples=settings.default.max_examples)  # type: ignore[union-attr]
     @given(damaged(valid))
     def check(data: bytes) -> None:
         must_be_named(decode, data)
@@ -324,7 +324,7 @@ def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", JSON_DECODERS)
-@settings(max_examples=3 * settings.default.max_examples)  # type: ignore[union-attr]
+@settings(max_examples=settings.default.max_examples)  # type: ignore[union-attr]
 @given(data=st.data())
 def test_json_with_the_right_checksum(name: str, data: st.DataObject) -> None:
     decode, valid = JSON_DECODERS[name]

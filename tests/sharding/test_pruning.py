@@ -208,7 +208,7 @@ def sharded(name: str) -> tuple[ShardSpec, list[tuple[UUID, ShardValues | None]]
     return spec, shards, partition.shards.tolist()
 
 
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(condition=FILTERS)
 def test_every_matching_row_is_in_a_shard_that_is_kept(condition: str) -> None:
     try:
