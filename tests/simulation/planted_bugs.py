@@ -398,7 +398,7 @@ PLANTED_BUGS = (
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
     PlantedBug("overlapping merges are not guarded", "I7", _no_guard_against_overlapping_merges, "merging"),
     PlantedBug("the deletes of a merge are not pinned", "I7", _deletes_of_a_merge_not_pinned, "merging"),
-    PlantedBug("a shard manifest is overwritten", "I1, I2", _manifest_overwritten),
+    PlantedBug("a shard manifest is overwritten", "I1, I2, I9", _manifest_overwritten),
     PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
     PlantedBug("a lease is ignored", "lease", _lease_ignored),
     PlantedBug(
