@@ -47,12 +47,18 @@ $(SPARK_STAMP): $(STAMP) requirements/spark.lock
 	@echo "$(CURDIR)" > $@
 
 .PHONY: demo
-demo: setup ## Stream a year of real flights into a table, kill the writer, check every row
+demo: setup-spark ## Stream a year of real flights into a table, kill the writer, check every row
 	@$(VENV)/bin/weir demo $(ARGS)
 
 .PHONY: test
-test: lint types contracts ## Run every check: lint, types, import contracts, doctests and tests
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+test: lint types contracts ## Run every check but those on Spark: lint, types, import contracts, doctests and tests
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark" $(ARGS)
+
+.PHONY: test-spark
+test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of processes, and through Spark Connect
+	@SPARK_MODE=local $(PY) -m pytest tests/spark src/weir/spark $(ARGS)
+	@SPARK_MODE=cluster $(PY) -m pytest tests/spark -m everywhere $(ARGS)
+	@SPARK_MODE=connect $(PY) -m pytest tests/spark -m everywhere $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one
@@ -72,11 +78,11 @@ lint: setup ## Check style and formatting
 	@$(PY) -m ruff format --check .
 
 .PHONY: types
-types: setup ## Check types
+types: setup-spark ## Check types
 	@$(PY) -m mypy
 
 .PHONY: contracts
-contracts: setup ## Check which package imports which
+contracts: setup-spark ## Check which package imports which
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as run; run()'
 
 .PHONY: format

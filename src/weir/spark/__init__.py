@@ -1,0 +1,19 @@
+"""The pipeline on Apache Spark: the format ``"weir"``, and services as Spark jobs.
+
+Needs the extra ``weir[spark]`` and Java 17 or newer.
+"""
+
+from __future__ import annotations
+
+from weir.errors import WeirError
+
+try:
+    import pyspark
+except ModuleNotFoundError as error:
+    raise WeirError("weir.spark needs PySpark", hint="pip install 'weir[spark]'") from error
+
+from weir.spark.session import register
+
+__all__ = ["register"]
+
+del pyspark
