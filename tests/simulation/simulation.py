@@ -271,6 +271,10 @@ class _Run:
         if world.scenario.time is None or self._travellers or self._consumers:
             return
         if world.random.random() < _GARBAGE_CHANCE:
+            # Writers that still stand wake up; what they write must be there before the rounds are counted.
+            world.let_time_pass(200_000.0)
+            world.scheduler.sleep(1.0)
+            world.calm()
             for _ in range(3):
                 collect_once(world, dry_run=False)
                 world.let_time_pass(200_000.0)
