@@ -17,6 +17,7 @@ from weir.errors import CorruptionError, InputError
 from weir.format import layout, messages
 from weir.format.buffers import Bytes
 from weir.format.proto import memwal_pb2
+from weir.format.source import Source, SourceMarks
 
 __all__ = ["FlushedGeneration", "ShardFieldValue", "ShardManifest", "ShardStatus", "decode", "encode"]
 
@@ -51,6 +52,9 @@ class FlushedGeneration:
     bloom_filter_checksum : int, optional
         XXH64, seed 0, of the file with the bloom filter. Weir's own field; None in manifests of other
         writers, and of generations that they have taken over in one of theirs.
+    published_after : int, optional
+        Of a generation whose rows were never in the log (:mod:`weir.shard.publish`), the last position of
+        the log that comes before them. Weir's own field, as the checksum.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     """
@@ -61,6 +65,7 @@ class FlushedGeneration:
     physical_rows: int = 0
     primary_key_bytes: int = 0
     bloom_filter_checksum: int | None = None
+    published_after: int | None = None
     unknown_fields: bytes = b""
 
 
@@ -112,6 +117,9 @@ class ShardManifest:
     write_id : bytes, default b""
         Random stamp of the commit that published this version, by which a writer whose answer was
         lost recognises its own commit. Weir's own field; empty in manifests of other writers.
+    sources : SourceMarks, optional
+        How far each source of repeatable writes has got with the rows that generations hold. Weir's own
+        field; None in manifests of other writers, which take it over from nobody.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     """
@@ -127,6 +135,7 @@ class ShardManifest:
     shard_fields: tuple[ShardFieldValue, ...] = ()
     status: ShardStatus = ShardStatus.ACTIVE
     write_id: bytes = b""
+    sources: SourceMarks | None = None
     unknown_fields: bytes = b""
 
 
@@ -165,11 +174,16 @@ def encode(manifest: ShardManifest) -> bytes:
                 physical_rows=flushed.physical_rows,
                 primary_key_bytes=flushed.primary_key_bytes,
                 bloom_filter_checksum=flushed.bloom_filter_checksum,
+                published_after=flushed.published_after,
             ).MergeFromString(flushed.unknown_fields)
         for field in manifest.shard_fields:
             message.shard_fields.add(field_id=field.field_id, value=field.value).MergeFromString(
                 field.unknown_fields
             )
+        if manifest.sources is not None:
+            message.sources.SetInParent()
+            for source in manifest.sources:
+                message.sources.marks.add(name=source.name, sequence=source.sequence)
         message.MergeFromString(manifest.unknown_fields)
     except messages.ENCODE_ERRORS as error:
         raise InputError(f"the manifest of shard {manifest.shard_id} cannot be encoded: {error}") from error
@@ -218,6 +232,7 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
                 bloom_filter_checksum=(
                     flushed.bloom_filter_checksum if flushed.HasField("bloom_filter_checksum") else None
                 ),
+                published_after=flushed.published_after if flushed.HasField("published_after") else None,
                 unknown_fields=messages.unknown_fields(flushed),
             )
             for flushed in message.flushed_generations
@@ -229,6 +244,7 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
         ),
         status=ShardStatus(status),
         write_id=message.write_id,
+        sources=_sources(message, where) if message.HasField("sources") else None,
         unknown_fields=messages.unknown_fields(message),
     )
     try:
@@ -236,6 +252,13 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
     except InputError as error:
         raise CorruptionError(error.message, where=where) from error
     return manifest
+
+
+def _sources(message: memwal_pb2.ShardManifest, where: str) -> SourceMarks:
+    try:
+        return SourceMarks().with_marks(Source(one.name, one.sequence) for one in message.sources.marks)
+    except InputError as error:
+        raise CorruptionError(error.message, where=where) from error
 
 
 def _verify_checksum(data: bytes, message: memwal_pb2.ShardManifest, where: str) -> None:

@@ -39,16 +39,20 @@ class Directory:
     Parameters
     ----------
     generation : int
-        The number in its name.
+        The number in its name; of a staged one (:mod:`weir.shard.publish`) the number that the newest
+        manifest gives it, 0 if it does not list it.
     paths : tuple of str
         The objects in it.
     nbytes : int
         Their size.
+    last_modified : datetime, optional
+        When the last of them was written, by the clock of the store.
     """
 
     generation: int
     paths: tuple[str, ...]
     nbytes: int
+    last_modified: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class ShardState:
         Up to where merged generations cover the log.
     named : mapping of int to ShardManifest, default {}
         Those manifests that roots name, as far as they exist.
+    record : ShardManifest, optional
+        The newest manifest that records how far sources have got, if the newest of all does not.
     """
 
     latest: ShardManifest
@@ -97,6 +103,7 @@ class ShardState:
     directories: Mapping[str, Directory]
     coverage: Coverage
     named: Mapping[int, ShardManifest] = field(default_factory=dict)
+    record: ShardManifest | None = None
 
     @property
     def shard_id(self) -> UUID:

@@ -17,14 +17,16 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir import failpoint
-from weir.errors import ConflictError, FencedError, ShardSealedError
+from weir.errors import ConflictError, CorruptionError, FencedError, ShardSealedError
 from weir.format import wal_entry
-from weir.format.shard_manifest import ShardFieldValue, ShardManifest, ShardStatus
-from weir.format.wal_entry import WalEntryHeader
+from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
+from weir.format.source import SourceMarks
+from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.logs import get_logger
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
+from weir.shard.recorded_sources import recorded_sources
 from weir.shard.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 
@@ -104,7 +106,7 @@ def claim_shard(
     CorruptionError
         If the manifest or an entry of the tail is broken.
     """
-    epoch = _EpochClaim(store, shard_id, lease_terms, heartbeat)
+    epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat)
     try:
         manifest = epoch.publish(shard_spec_id, shard_fields)
         tail, next_position = _append_fence(wal, manifest, schema)
@@ -128,19 +130,33 @@ def _append_fence(
 ) -> tuple[tuple[PositionedEntry, ...], int]:
     """Append our fence entry; return the tail before it and the position after it."""
     failpoint.reach("claim.between_epoch_and_fence")
-    fence = WalEntryHeader(writer_epoch=manifest.writer_epoch, fence=True, write_id=wal_entry.new_write_id())
-    fence_data = wal_entry.encode(fence, schema)
+    write_id = wal_entry.new_write_id()
     tail = list(wal.read_tail(manifest))
     position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
     while True:
         _refuse_if_fenced(tail, manifest, wal)
-        holder = wal.append_or_read(position, fence_data)
-        if holder is None or holder.header.write_id == fence.write_id:
+        unannounced = _unannounced(manifest, position)
+        fence = WalEntryHeader(
+            writer_epoch=manifest.writer_epoch,
+            fence=True,
+            write_id=write_id,
+            published=tuple(one.path for one in unannounced),
+            published_rows=sum(one.physical_rows for one in unannounced),
+        )
+        holder = wal.append_or_read(position, wal_entry.encode(fence, schema))
+        if holder is None or holder.header.write_id == write_id:
+            # Whoever claims the shard next in this process need not load it.
+            wal.remember(position, WalEntry(fence, schema, ()))
             break
         # A former writer got in before our fence: what it wrote is acknowledged and ours to replay.
         tail.append(PositionedEntry(position, holder))
         position += 1
     return tuple(tail), position + 1
+
+
+def _unannounced(manifest: ShardManifest, position: int) -> tuple[FlushedGeneration, ...]:
+    """Return what a former writer has published without living to append the entry that says so."""
+    return tuple(one for one in manifest.flushed_generations if one.published_after == position - 1)
 
 
 class _EpochClaim:
@@ -149,11 +165,13 @@ class _EpochClaim:
     def __init__(
         self,
         store: ObjectStore,
+        wal: Wal,
         shard_id: UUID,
         lease_terms: LeaseTerms | None,
         heartbeat: Heartbeat | None,
     ) -> None:
         self._store = store
+        self._wal = wal
         self._shard_id = shard_id
         self._lease_terms = lease_terms
         self._heartbeat = heartbeat
@@ -178,9 +196,11 @@ class _EpochClaim:
                     writer_epoch=epoch,
                     shard_spec_id=shard_spec_id,
                     shard_fields=shard_fields,
+                    sources=SourceMarks(),
                 )
             else:
-                claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch)
+                sources = self._sources(latest)
+                claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch, sources=sources)
             failpoint.reach("claim.between_lease_and_epoch")
             published = commit_manifest(self._store, claimed)
             if published is not None:
@@ -190,6 +210,17 @@ class _EpochClaim:
             where=self._store.uri,
             hint="Look for several writers that fence each other in turns",
         )
+
+    def _sources(self, latest: ShardManifest) -> SourceMarks | None:
+        """Return what the next manifest is to record; None if it will not be the next."""
+        try:
+            return recorded_sources(self._store, self._wal, latest)
+        except CorruptionError:
+            newest = read_latest_manifest(self._store, self._shard_id, known=latest)
+            if newest is None or newest.version == latest.version:
+                raise
+            # Somebody has recorded it meanwhile, and what told it before was collected.
+            return None
 
     def _epoch_above(self, taken: int) -> int:
         if self._lease_terms is None:

@@ -10,12 +10,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
 from weir.errors import StorageError
+from weir.format.source import Source
 
 __all__ = ["GroupCommit", "PendingWrite"]
+
+Result = TypeVar("Result")
 
 
 class PendingWrite:
@@ -27,12 +31,21 @@ class PendingWrite:
         The rows, in the schema of WAL entries.
     overhead : int
         Bytes the batch takes in memory beyond its rows.
+    source : Source, optional
+        The mark of the write. Such a write has an entry to itself, since an entry has one mark.
+
+    Attributes
+    ----------
+    passed_over : bool
+        Whether nothing was written because the shard has the rows already.
     """
 
-    __slots__ = ("batch", "error", "held_bytes", "nbytes", "position", "submitted")
+    __slots__ = ("batch", "error", "held_bytes", "nbytes", "passed_over", "position", "source", "submitted")
 
-    def __init__(self, batch: pa.RecordBatch, overhead: int = 0) -> None:
+    def __init__(self, batch: pa.RecordBatch, overhead: int = 0, source: Source | None = None) -> None:
         self.batch = batch
+        self.source = source
+        self.passed_over = False
         self.nbytes: int = batch.nbytes
         self.held_bytes: int = self.nbytes + overhead
         self.submitted = time.monotonic()
@@ -101,6 +114,24 @@ class GroupCommit:
         while self._queue or self._leader is not None:
             self._lead_or_wait(lambda: not self._queue and self._leader is None)
 
+    def alone(self, action: Callable[[], Result]) -> Result:
+        """Do something between two groups, and return what it returns."""
+        lead = object()
+        try:
+            with self._lock:
+                while self._leader is not None:
+                    self._changed.wait()
+                self._leader = lead
+            return action()
+        finally:
+            self._give_up(lead)
+
+    def _give_up(self, lead: object) -> None:
+        if self._leader is lead:
+            self._leader = None
+            with self._lock:
+                self._changed.notify_all()
+
     def _lead_or_wait(self, done: Callable[[], bool]) -> None:
         """Write the next group if nobody else is writing; otherwise wait for whoever is."""
         group: list[PendingWrite] = []
@@ -125,10 +156,7 @@ class GroupCommit:
                 pending.error = _interrupted(interruption)
             raise
         finally:
-            if self._leader is lead:
-                self._leader = None
-                with self._lock:
-                    self._changed.notify_all()
+            self._give_up(lead)
 
     def _gather(self, group: list[PendingWrite]) -> None:
         """Move the next writes from the queue to ``group``."""
@@ -140,12 +168,18 @@ class GroupCommit:
                     if remaining <= 0 or not self._changed.wait(remaining):
                         break
             size = 0
-            while self._queue and (not group or size + self._queue[0].nbytes <= self._max_bytes):
+            while self._queue and (not group or self._may_join(group, size)):
                 # In the group before it leaves the queue: an interruption in between loses nobody.
                 group.append(self._queue[0])
                 self._queue.popleft()
                 size += group[-1].nbytes
             self._queued_bytes -= size
+
+    def _may_join(self, group: list[PendingWrite], size: int) -> bool:
+        following = self._queue[0]
+        if group[0].source is not None or following.source is not None:
+            return False
+        return size + following.nbytes <= self._max_bytes
 
 
 def _interrupted(interruption: BaseException) -> StorageError:

@@ -16,9 +16,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.config import WriterOptions
-from weir.errors import FencedError, StorageError, WeirError, WriterClosedError
+from weir.errors import FencedError, InputError, StorageError, WeirError, WriterClosedError
 from weir.format import wal_entry
-from weir.format.shard_manifest import ShardFieldValue
+from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue
+from weir.format.source import MAX_SOURCES, Source, SourceMarks
 from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.indexing.generation import GenerationIndex
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
@@ -27,9 +28,11 @@ from weir.shard.claim import Claim, claim_shard
 from weir.shard.collected import AppendCheck
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.heartbeat import Heartbeat
+from weir.shard.holder import new_holder
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.memtable import MemTable
 from weir.shard.memtables import MemTables
+from weir.shard.publish import StagedGeneration, publish_staged
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
@@ -110,7 +113,9 @@ class ShardWriter:
         self._backlog = backlog
         self._overhead = batch_overhead(schema)
         self._wal = Wal(store, shard_id, namespace=namespace)
-        lease_terms = lease_terms or LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover)
+        lease_terms = lease_terms or LeaseTerms(
+            options.lease_ttl, options.takeover, new_holder(options.holder)
+        )
         self._appends = AppendCheck(store, shard_id, self._wal, lease_terms.clock)
         claim = claim_shard(
             store,
@@ -125,7 +130,8 @@ class ShardWriter:
         assert claim.lease is not None
         self.lease: ShardLease = claim.lease
         try:
-            replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail)
+            covered = claim.manifest.sources or SourceMarks()
+            replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail, covered)
         except BaseException:
             self._let_go_of_lease()
             raise
@@ -150,6 +156,7 @@ class ShardWriter:
         )
         self._closed = False
         self._in_doubt: set[str] = set()
+        self._unannounced: tuple[FlushedGeneration, ...] = ()
         self._commits = GroupCommit(
             self._write_group, max_bytes=options.max_wal_bytes, max_delay=options.max_wal_delay
         )
@@ -159,13 +166,21 @@ class ShardWriter:
         """The writer epoch of this writer's claim."""
         return self._claim.epoch
 
-    def write(self, batch: pa.RecordBatch) -> int:
+    @property
+    def sources(self) -> SourceMarks:
+        """How far each source of repeatable writes has got with what the shard holds."""
+        return self._memtables.sources
+
+    def write(self, batch: pa.RecordBatch, source: Source | None = None) -> int:
         """Write rows and return their position once they are durable (invariant I1).
 
         Parameters
         ----------
         batch : RecordBatch
             Rows in the schema of WAL entries.
+        source : Source, optional
+            The mark of the write: if the shard has it already, nothing is written, and the position is
+            that of the last entry.
 
         Raises
         ------
@@ -176,7 +191,7 @@ class ShardWriter:
         StorageError
             If the store failed. The rows may or may not be durable; writing them again is safe.
         """
-        return self.settle(self._admitted(batch))
+        return self.settle(self._admitted(batch, source))
 
     def write_later(self, batch: pa.RecordBatch, executor: Executor) -> Future[int]:
         """Queue rows and return a future of their position, which is done when they are durable.
@@ -185,8 +200,8 @@ class ShardWriter:
         """
         return executor.submit(self.settle, self._admitted(batch))
 
-    def _admitted(self, batch: pa.RecordBatch) -> PendingWrite:
-        pending = self.prepare(batch)
+    def _admitted(self, batch: pa.RecordBatch, source: Source | None = None) -> PendingWrite:
+        pending = self.prepare(batch, source)
         self._unflushed.admit(pending.held_bytes)
         self.enqueue(pending)
         return pending
@@ -194,18 +209,22 @@ class ShardWriter:
     # What follows is `write` in steps, for who writes to several shards at once: prepare for each,
     # admit the bytes of all of them, enqueue and settle each.
 
-    def prepare(self, batch: pa.RecordBatch) -> PendingWrite:
+    def prepare(self, batch: pa.RecordBatch, source: Source | None = None) -> PendingWrite:
         """Make ready to write rows; wait for a merge if too many generations wait for one.
 
         Raises
         ------
         WriterError
             As for :meth:`write`.
+        InputError
+            If the shard remembers as many sources as it can.
         """
         self._refuse_new_writes()
+        if source is not None:
+            self._refuse_too_many_sources(source)
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
-        return PendingWrite(owned(batch), self._overhead)
+        return PendingWrite(owned(batch), self._overhead, source)
 
     def enqueue(self, pending: PendingWrite) -> None:
         """Queue rows that were prepared and whose bytes were admitted."""
@@ -214,6 +233,43 @@ class ShardWriter:
     def settle(self, pending: PendingWrite) -> int:
         """Wait until queued rows are durable and return their position."""
         return self._commits.settle(pending)
+
+    def publish(self, staged: Sequence[StagedGeneration], source: Source | None = None) -> int | None:
+        """Make staged generations part of the shard, newer than everything before, and durable.
+
+        What has been written so far is flushed first. The generations count in their order.
+
+        Parameters
+        ----------
+        staged : sequence of StagedGeneration
+            At least one; all of this shard.
+        source : Source, optional
+            The mark of the write.
+
+        Returns
+        -------
+        int or None
+            Where it stands in the log; None if the shard has the mark already.
+
+        Raises
+        ------
+        FencedError
+            If another writer has claimed the shard. Nothing was published.
+        StorageError
+            If one was staged too long ago; or if the store failed, and then nobody knows.
+        """
+        self._refuse_new_writes()
+        if any(one.shard_id != self.shard_id for one in staged):
+            raise InputError(
+                f"what was staged for another shard cannot be published in shard {self.shard_id}",
+                where=self._store.uri,
+                hint="Another writer has made the shard meanwhile; stage the rows again",
+            )
+        if source is not None:
+            self._refuse_too_many_sources(source)
+        if self._backlog is not None:
+            self._backlog.admit(self.shard_id)
+        return self._commits.alone(lambda: self._publish(staged, source))
 
     def flush(self) -> None:
         """Flush what has been written so far to a generation, and wait for it.
@@ -272,20 +328,43 @@ class ShardWriter:
         queued = sum(pending.held_bytes for pending in group)
         try:
             self._refuse_if_stopped()
-            self._memtables.wait_for_room()
-            return self._append(joined([pending.batch for pending in group]), queued)
+            # A write with a mark comes alone.
+            source = group[0].source
+            if source is None or not self.sources.covers(source):
+                self._memtables.wait_for_room()
+                position = self._append(joined([pending.batch for pending in group]), queued, source)
+                if position is not None:
+                    return position
+            group[0].passed_over = True
+            self._unflushed.failed(queued)
+            return self._next_position - 1
         except BaseException:
             self._unflushed.failed(queued)
             raise
 
-    def _append(self, batches: tuple[pa.RecordBatch, ...], queued: int) -> int:
-        """Append rows to the WAL and apply them; return their position."""
+    def _append(
+        self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None = None
+    ) -> int | None:
+        """Append rows to the WAL and apply them; return their position.
+
+        None if an earlier append with the same mark, of which we only knew that it failed, stands there.
+        """
         write_id = wal_entry.new_write_id()
+        if batches:
+            # Of a publication that failed at its end: what comes later is to stand behind it.
+            self._announce()
+        unannounced = self._unannounced
         header = WalEntryHeader(
-            writer_epoch=self.epoch, generation=self._memtables.generation, write_id=write_id
+            self.epoch,
+            None if unannounced else self._memtables.generation,
+            write_id,
+            fence=bool(unannounced),
+            source=source,
+            published=tuple(one.path for one in unannounced),
+            published_rows=sum(one.physical_rows for one in unannounced),
         )
         data = wal_entry.encode(header, self._schema, batches)
-        while True:
+        while source is None or not self.sources.covers(source):
             self._refuse_without_lease()
             position = self._next_position
             in_doubt = bool(self._in_doubt)
@@ -313,6 +392,9 @@ class ShardWriter:
                     )
                 )
             self._apply(position, holder, 0)
+            if not batches and holder.header.published == header.published != ():
+                return position
+        return None
 
     def _in_doubt_forever(self, fenced: WeirError, position: int) -> StorageError:
         return StorageError(
@@ -321,12 +403,42 @@ class ShardWriter:
             hint="Open a new writer and write them again, which is safe",
         )
 
+    def _publish(self, staged: Sequence[StagedGeneration], source: Source | None) -> int | None:
+        self._refuse_if_stopped()
+        if source is not None and self.sources.covers(source):
+            self._announce()
+            return None
+        if self._in_doubt:
+            # Rows that may stand at the next position come before: find out, and flush them too.
+            self._append((), 0)
+        self._memtables.flush()
+        self.lease.check_stored()
+        published = publish_staged(
+            self._store,
+            self._claim,
+            staged,
+            generation=self._memtables.generation,
+            sources=self.sources.with_mark(source),
+            position=self._next_position - 1,
+        )
+        self._unannounced = tuple(one.flushed for one in staged)
+        self._memtables.published(published)
+        return self._announce()
+
+    def _announce(self) -> int | None:
+        """Append the entry that says what was published, if there is one to be appended."""
+        if not self._unannounced:
+            return None
+        return self._append((), 0)
+
     def _apply(self, position: int, entry: WalEntry, queued: int) -> None:
         """Take rows that are durable at ``position`` into the MemTable."""
         # First the rows, then the position: were this interrupted in between, the next append would
         # find the entry and apply it once more, which changes nothing.
         self._memtables.append(position, entry, queued)
         self._next_position = position + 1
+        if entry.header.published:
+            self._unannounced = ()
         self._in_doubt.clear()
 
     def _refuse_without_lease(self) -> None:
@@ -349,6 +461,15 @@ class ShardWriter:
         self._refuse_if_stopped()
         if self._closed:
             raise self._closed_error()
+
+    def _refuse_too_many_sources(self, source: Source) -> None:
+        known = self.sources.sequences
+        if source.name not in known and len(known) >= MAX_SOURCES:
+            raise InputError(
+                f"shard {self.shard_id} remembers {len(known)} sources, and {source.name!r} is a new one",
+                where=self._store.uri,
+                hint="Give the writes of one job one name, with a number that grows; a name is for good",
+            )
 
     def _closed_error(self) -> WriterClosedError:
         return WriterClosedError(

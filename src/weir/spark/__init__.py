@@ -12,8 +12,9 @@ try:
 except ModuleNotFoundError as error:
     raise WeirError("weir.spark needs PySpark", hint="pip install 'weir[spark]'") from error
 
+from weir.spark.cluster import cluster_by_shard
 from weir.spark.session import register
 
-__all__ = ["register"]
+__all__ = ["cluster_by_shard", "register"]
 
 del pyspark
