@@ -10,7 +10,7 @@ import pytest
 
 import weir
 from weir.cache import process_cache
-from weir.read.plan import DatasetTask
+from weir.read.plan import DatasetTask, RowsTask
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])
 FRAGMENTS = 6
@@ -59,3 +59,13 @@ def test_a_limit_and_an_empty_table_stay_whole(table: weir.Table, tmp_path: Path
     empty = weir.create(tmp_path / "empty", SCHEMA, primary_key="id", fsync=False).scan().plan().tasks[0]
     assert isinstance(empty, DatasetTask)
     assert list(empty.split(1)) == [(empty, 0)]
+
+
+def test_rows_in_memory_are_split_by_bytes_and_travel_without_the_rest() -> None:
+    rows = pa.table({"id": pa.array(range(1000)), "kind": pa.array(["a", "b"] * 500).dictionary_encode()})
+    task = RowsTask("tail", rows.slice(3), 997)
+    texts = [pickle.dumps(part) for part in task.split(rows.nbytes // 4)]
+    assert len(texts) in (4, 5)
+    assert all(len(text) < rows.nbytes // 4 + 2000 for text in texts)
+    assert pa.concat_tables(pickle.loads(text).table() for text in texts).equals(rows.slice(3))
+    assert list(RowsTask("tail", rows.slice(0, 0), 0).split(1)) == []

@@ -209,6 +209,20 @@ class RowsTask:
     rows: pa.Table = field(repr=False)
     considered: int
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the rows as an Arrow stream, which of a slice has no more than it shows."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.rows.schema) as stream:
+            stream.write_table(self.rows)
+        return _rows_task, (self.label, sink.getvalue().to_pybytes(), self.considered)
+
+    def split(self, nbytes: int) -> Iterator[RowsTask]:
+        """Yield tasks that together return the same rows, each with about so many bytes at most."""
+        length = max(self.rows.num_rows * nbytes // max(self.rows.nbytes, 1), 1)
+        for start in range(0, self.rows.num_rows, length):
+            part = self.rows.slice(start, length)
+            yield RowsTask(self.label, part, part.num_rows)
+
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
         yield from self.table(limit).to_batches()
@@ -224,6 +238,10 @@ class RowsTask:
     def describe(self) -> str:
         """Return one line for people."""
         return f"{self.label}: {self.rows.num_rows:,} of {_rows(self.considered)} in memory"
+
+
+def _rows_task(label: str, stream: bytes, considered: int) -> RowsTask:
+    return RowsTask(label, pa.ipc.open_stream(stream).read_all(), considered)
 
 
 ScanTask = DatasetTask | RowsTask

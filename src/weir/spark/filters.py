@@ -107,11 +107,12 @@ def _condition(one: pushed.Filter, schema: pa.Schema) -> str | None:
         return None if equal is None else f"({column.sql} IS NOT NULL AND {equal})"
     if isinstance(one, pushed.In):
         return column.among(one.value)
+    value = getattr(one, "value", None)
     function = _OF_TEXT.get(type(one))
     if function is not None:
-        return column.of_text(function, one.value)
+        return column.of_text(function, value)
     operator = _COMPARISONS.get(type(one))
-    return None if operator is None else column.compared(operator, one.value)
+    return None if operator is None else column.compared(operator, value)
 
 
 @dataclass(frozen=True, slots=True)

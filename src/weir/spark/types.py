@@ -35,13 +35,16 @@ that is not is an error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from weir.errors import SchemaError
+from weir.read.planner import check_columns
 
-__all__ = ["SparkBatches", "spark_schema"]
+__all__ = ["SparkBatches", "check_schema", "selected", "spark_schema"]
 
 _LARGEST_PRECISION = 38
 _TIME_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -83,19 +86,19 @@ def spark_schema(schema: pa.Schema) -> spark.StructType:
 
     Examples
     --------
-    >>> vector = pa.list_(pa.float32(), 2)
-    >>> spark_schema(pa.schema([("id", pa.uint64()), ("at", pa.timestamp("ms")), ("v", vector)])).simpleString()
+    >>> columns = pa.schema([("id", pa.uint64()), ("at", pa.timestamp("ms")), ("v", pa.list_(pa.float32(), 2))])
+    >>> spark_schema(columns).simpleString()
     'struct<id:decimal(20,0),at:timestamp_ntz,v:array<float>>'
     """
     return spark.StructType(
-        [spark.StructField(field.name, _spark_type(field.type, field.name), field.nullable) for field in schema]
+        [spark.StructField(one.name, _spark_type(one.type, one.name), one.nullable) for one in schema]
     )
 
 
 def _spark_type(kind: pa.DataType, path: str) -> spark.DataType:
     """Return the type of Spark that holds every value of an Arrow type."""
     types = pa.types
-    simple = _BY_ARROW_TYPE.get(kind)
+    simple: spark.DataType | None = _BY_ARROW_TYPE.get(kind)
     if simple is not None:
         return simple
     if isinstance(kind, pa.BaseExtensionType):
@@ -135,6 +138,46 @@ def _spark_type(kind: pa.DataType, path: str) -> spark.DataType:
 
 def _refused(path: str, kind: pa.DataType, reason: str) -> SchemaError:
     return SchemaError(f"Spark cannot read column {path!r} of type {kind}: {reason}", where=path, hint=_HINT)
+
+
+def selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return some columns of a table, in the order asked for.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such column, or one is named twice.
+    """
+    return pa.schema([schema.field(name) for name in check_columns(schema, names)])
+
+
+def check_schema(schema: spark.StructType, columns: pa.Schema) -> None:
+    """Refuse columns that the table does not have, or has with another type.
+
+    Parameters
+    ----------
+    schema : StructType
+        What Spark expects: what the table had when the query was written, or what ``schema()`` was told.
+    columns : Schema
+        The table's columns.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column.
+    """
+    of_table = spark_schema(selected(columns, schema.names))
+    for expected, found in zip(schema, of_table, strict=True):
+        if expected.dataType != found.dataType or (found.nullable and not expected.nullable):
+            raise SchemaError(
+                f"column {found.name!r} is {_text(found)} in the table, and {_text(expected)} was expected",
+                where=found.name,
+                hint="Leave schema() out: the table knows its columns, and the option columns selects some",
+            )
+
+
+def _text(field: spark.StructField) -> str:
+    return field.dataType.simpleString() + ("" if field.nullable else " not null")
 
 
 class SparkBatches:
