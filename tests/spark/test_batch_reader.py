@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+from tests.spark.tables import SCHEMA, build, rows
 
 import weir
-from tests.spark.tables import SCHEMA, build, rows
 from weir.cache import process_cache
 from weir.errors import InputError, OptionError, SchemaError, SnapshotExpiredError
-from weir.spark.batch_reader import WeirBatchReader
+from weir.read.scan import Scan
+from weir.spark.batch_reader import BatchReader
 from weir.spark.data_source import WeirDataSource
 from weir.spark.scan_partition import ScanPartition
 
@@ -30,15 +31,15 @@ def table(tmp_path: Path) -> weir.Table:
 
 def planned(
     table: weir.Table, filters: Sequence[Filter] = (), **options: str
-) -> tuple[WeirBatchReader, list[InputPartition]]:
+) -> tuple[BatchReader, list[InputPartition]]:
     source = WeirDataSource({"path": table.uri, **options})
     reader = source.reader(source.schema())
-    assert isinstance(reader, WeirBatchReader)
+    assert isinstance(reader, BatchReader)
     assert list(reader.pushFilters(list(filters))) == []
     return reader, list(reader.partitions())
 
 
-def read(plan: tuple[WeirBatchReader, list[InputPartition]]) -> pa.Table:
+def read(plan: tuple[BatchReader, list[InputPartition]]) -> pa.Table:
     """Read a plan as executors do: in any order, knowing nothing."""
     reader, partitions = plan
     text = pickle.dumps(reader)
@@ -51,7 +52,7 @@ def read(plan: tuple[WeirBatchReader, list[InputPartition]]) -> pa.Table:
     return pa.Table.from_batches(batches, schema).sort_by("id")
 
 
-def scanned(scan: weir.read.scan.Scan) -> list[dict[str, object]]:
+def scanned(scan: Scan) -> list[dict[str, object]]:
     return list(scan.to_table().sort_by("id").to_pylist())
 
 
@@ -90,7 +91,7 @@ def test_what_is_planned_is_read_whatever_happens_meanwhile(table: weir.Table) -
     token = table.snapshot()
     plan = planned(table, rowsPerPartition="200")
     with table.writer(takeover=True) as writer:
-        writer.upsert(rows(range(0, 900), "later"))
+        writer.upsert(rows(range(900), "later"))
         writer.delete(list(range(0, 900, 3)))
     table.maintain()
     assert read(plan).to_pylist() == expected
@@ -103,7 +104,7 @@ def test_collection_passes_a_plan_unless_it_is_retained(table: weir.Table) -> No
     loose, kept = planned(table), planned(table, retainSeconds="600")
     table.recover()
     with table.writer(takeover=True) as writer:
-        writer.upsert(rows(range(0, 900), "later"))
+        writer.upsert(rows(range(900), "later"))
     table.merge()
     for _ in range(2):
         table.collect_garbage(timedelta(0), version_retention=timedelta(0))
@@ -139,7 +140,7 @@ def test_a_schema_may_be_given_and_has_to_fit(table: weir.Table) -> None:
     schema = source.schema()
     part = type(schema)([schema["carrier"], schema["id"]])
     reader = source.reader(part)
-    assert isinstance(reader, WeirBatchReader)
+    assert isinstance(reader, BatchReader)
     found = read((reader, list(reader.partitions())))
     assert found.column_names == ["carrier", "id"]
     assert found.num_rows == table.scan().count()
@@ -185,7 +186,7 @@ def test_bad_options(
     tokens = {"TOKEN": str(table.snapshot()), "OTHER": str(other.snapshot())}
     options = {name: tokens.get(value, value) for name, value in options.items()}
     with pytest.raises(error, match=message):
-        planned(table, **options)
+        planned(table, (), **options)
 
 
 def test_a_column_that_spark_has_no_type_for_is_left_out_by_name(tmp_path: Path) -> None:
@@ -193,6 +194,6 @@ def test_a_column_that_spark_has_no_type_for_is_left_out_by_name(tmp_path: Path)
     table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert([{"id": 1, "much": None, "a, b": "x"}])
-    with pytest.raises(SchemaError, match="'much'.*option columns"):
+    with pytest.raises(SchemaError, match=r"'much'.*option columns"):
         planned(table)
     assert read(planned(table, columns="id, `a, b`")).to_pylist() == [{"id": 1, "a, b": "x"}]

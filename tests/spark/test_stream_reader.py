@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from tests.spark.tables import SCHEMA, build
 
 import weir
-from tests.spark.tables import SCHEMA, build
 from weir.errors import InputError, OptionError, SchemaError, SnapshotExpiredError, TableNotFoundError
 from weir.spark.data_source import WeirDataSource
-from weir.spark.stream_reader import WeirStreamReader
+from weir.spark.stream_reader import StreamReader
 
 COLUMNS = pa.schema([("id", pa.int64()), ("note", pa.string())])
 Row = dict[str, Any]
@@ -30,10 +30,10 @@ def table(tmp_path: Path) -> weir.Table:
     return weir.create(tmp_path / "t", COLUMNS, primary_key="id", shard_by=weir.bucket("id", 3), fsync=False)
 
 
-def reader_of(table: weir.Table, **options: str) -> WeirStreamReader:
+def reader_of(table: weir.Table, **options: str) -> StreamReader:
     source = WeirDataSource({"path": table.uri, "readChangeFeed": "true", **options})
     reader = source.streamReader(source.schema())
-    assert isinstance(reader, WeirStreamReader)
+    assert isinstance(reader, StreamReader)
     return reader
 
 
@@ -57,7 +57,7 @@ class Engine:
     options: dict[str, str]
     offsets: list[str] = field(default_factory=list)
     done: int = 0
-    reader: WeirStreamReader | None = None
+    reader: StreamReader | None = None
 
     def start(self, *, available_now: bool = False) -> None:
         self.reader = reader_of(self.table, **self.options)
@@ -262,7 +262,7 @@ def test_collection_that_passed_the_place_is_named(table: weir.Table) -> None:
     for _ in range(2):
         table.collect_garbage(timedelta(0))
     engine.start()
-    with pytest.raises(SnapshotExpiredError, match="WAL entry .* is gone"):
+    with pytest.raises(SnapshotExpiredError, match=r"WAL entry .* is gone"):
         engine.batches()
 
 

@@ -16,10 +16,10 @@ from weir.spark.scan_partition import ScanPartition, scan_partitions
 from weir.spark.types import SparkBatches, check_schema, selected
 from weir.table import Table
 
-__all__ = ["WeirBatchReader", "table_columns"]
+__all__ = ["BatchReader", "table_columns"]
 
 
-class WeirBatchReader(DataSourceReader):
+class BatchReader(DataSourceReader):
     """Reads a table, or some of its columns, as of one snapshot.
 
     Parameters
