@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ class KeyKind:
 def _value(kind: pa.DataType, number: int) -> Any:
     if pa.types.is_string(kind):
         return f"key-{number:05d}"
-    if pa.types.is_timestamp(kind):
-        return datetime(2025, 1, 1, tzinfo=UTC) + timedelta(minutes=10 * number)
+    if pa.types.is_binary(kind):
+        return number.to_bytes(3, "little")
     return number % 7 if pa.types.is_int32(kind) else number
 
 
@@ -56,7 +55,7 @@ KEY_KINDS = {
     "composite": KeyKind(
         _key_schema(("place", pa.string()), ("part", pa.int32())), weir.multi_bucket(["place", "part"], 4)
     ),
-    "timestamp": KeyKind(_key_schema(("at", pa.timestamp("us", "UTC"))), weir.day("at")),
+    "binary": KeyKind(_key_schema(("digest", pa.binary())), weir.unsharded()),
 }
 
 _COLUMNS = [
@@ -95,7 +94,7 @@ def new_table(directory: Path, kind: KeyKind) -> weir.Table:
     with table.writer() as writer:
         writer.upsert(rows(kind, range(ROWS), 0))
     table.merge()
-    table.create_index(kind.names[0], "ZONEMAP", name="zones")
+    table.create_index("delay", "ZONEMAP", name="zones")
     table.create_index("carrier", "BITMAP")
     table.create_index("remarks", "INVERTED")
     table.create_index("vector", "IVF_FLAT", num_partitions=2)

@@ -168,8 +168,9 @@ def test_a_lost_task_is_done_once(
     assert [one.unflushed_rows for one in table.status().shards] == [
         one.unflushed_rows for one in twin.status().shards
     ]
-    report = table.verify()
-    assert report.findings == ()
+    # A flush that never got to the manifest leaves files, for garbage collection.
+    left = ["generation.orphan"] if place == "flush.before_manifest" else []
+    assert [finding.check for finding in table.verify().findings] == left
     # What comes after it finds nothing amiss either.
     merge(table, ThreadRunner())
     assert live_rows(table).equals(expected)

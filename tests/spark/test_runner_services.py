@@ -72,7 +72,7 @@ def verified(table: weir.Table, runner: Runner) -> object:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("composite", marks=pytest.mark.everywhere), "integer", "string", "timestamp"]
+    "name", [pytest.param("composite", marks=pytest.mark.everywhere), "integer", "string", "binary"]
 )
 def test_services_do_the_same_on_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
     first = new_table(tmp_path, KEY_KINDS[name])
