@@ -38,7 +38,11 @@ class RecordingRunner:
 def table(s3_endpoint: S3Endpoint) -> weir.Table:
     options = {**s3_endpoint.options, "aws_secret_access_key": SECRET}
     return weir.create(
-        s3_endpoint.new_uri(), SCHEMA, primary_key="id", shard_by=weir.bucket("id", 3), storage_options=options
+        s3_endpoint.new_uri(),
+        SCHEMA,
+        primary_key="id",
+        shard_by=weir.bucket("id", 3),
+        storage_options=options,
     )
 
 
