@@ -12,7 +12,7 @@ from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.cli.progress import progress_bar
 from weir.cli.repetition import repeat
-from weir.cli.text_values import parse_duration
+from weir.durations import parse_duration
 from weir.errors import ConflictError, StorageError
 from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT
 from weir.services.merge import MergeReport

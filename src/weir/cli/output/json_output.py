@@ -15,10 +15,10 @@ import pyarrow as pa
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_lines
 from weir.cli.output.interface import Output
-from weir.cli.schema_text import format_schema
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
 from weir.read.changes import ChangeBatch
+from weir.schema_text import format_schema
 from weir.services.catch_up import CatchUpReport
 from weir.services.compact import CompactReport
 from weir.services.garbage_report import GarbageReport

@@ -19,10 +19,10 @@ from weir.cli.output.phrases import counted, print_pairs
 from weir.cli.output.rows_text import print_rows
 from weir.cli.output.service_text import print_compacted, print_maintained, print_merged, print_recovered
 from weir.cli.output.status_text import print_status
-from weir.cli.schema_text import format_schema
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
 from weir.read.changes import ChangeBatch
+from weir.schema_text import format_schema
 from weir.services.catch_up import CatchUpReport
 from weir.services.compact import CompactReport
 from weir.services.garbage_report import GarbageReport
