@@ -30,6 +30,7 @@
     ├── CorruptionError                   stored bytes are not what was written
     ├── ConflictError                     concurrent commits did not settle within the retries
     ├── SnapshotExpiredError              garbage collection has passed the snapshot
+    ├── PipelineError                     the stream of a pipeline has failed
     └── MissingDependencyError (ImportError)
 
 A message says what happened, where, and what to do next. Errors that concern a stored object carry
@@ -54,6 +55,7 @@ __all__ = [
     "ObjectExistsError",
     "ObjectNotFoundError",
     "OptionError",
+    "PipelineError",
     "PreconditionError",
     "QueryError",
     "SchemaError",
@@ -216,6 +218,10 @@ class ConflictError(WeirError):
 
 class SnapshotExpiredError(WeirError):
     """Garbage collection has passed the snapshot that was asked for (invariant I8)."""
+
+
+class PipelineError(WeirError):
+    """The stream of a pipeline has failed. What was committed stays; it goes on from its checkpoint."""
 
 
 class MissingDependencyError(WeirError, ImportError):
