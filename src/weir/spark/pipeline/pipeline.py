@@ -166,9 +166,8 @@ class Pipeline:
             if self.trigger == AVAILABLE_NOW:
                 writer = writer.trigger(availableNow=True)
             elif self.trigger:
-                writer = writer.trigger(
-                    processingTime=f"{self.trigger // timedelta(milliseconds=1)} milliseconds"
-                )
+                milliseconds = self.trigger // timedelta(milliseconds=1)
+                writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
             use_pool(spark, _STREAM_POOL)
             try:
                 query = writer.start(table.uri)
@@ -231,9 +230,8 @@ class Pipeline:
         return stream, arrival
 
     def _sink_options(self) -> dict[str, str]:
-        return {f"storage.{name}": value for name, value in self.table.storage_options.items()} | dict(
-            self.write
-        )
+        storage = {f"storage.{name}": value for name, value in self.table.storage_options.items()}
+        return {**storage, **self.write}
 
     def _runner(self, spark: SparkSession) -> Runner:
         return ThreadRunner()
