@@ -112,9 +112,11 @@ def test_a_transform_that_fails(spark: SparkSession, sql: str, kind: type[Except
 def test_a_view_of_that_name_is_not_replaced(spark: SparkSession) -> None:
     spark.range(3).createTempView(SOURCE_VIEW)
     try:
-        with pytest.raises(OptionError, match="temporary view 'source'"):
-            with transformed(spark, read_source(spark, RATE), "SELECT value FROM source"):
-                pass
+        with (
+            pytest.raises(OptionError, match="temporary view 'source'"),
+            transformed(spark, read_source(spark, RATE), "SELECT value FROM source"),
+        ):
+            pass
         assert spark.table(SOURCE_VIEW).count() == 3
     finally:
         spark.catalog.dropTempView(SOURCE_VIEW)
