@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from weir.cli.options import AsJson, NoFsync
-from weir.demo.run import DemoOptions, run_demo
+from weir.demo.embedded import run_embedded_demo
+from weir.demo.options import DemoOptions
 
 __all__ = ["demo"]
 
@@ -31,12 +32,15 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides when the writer is killed.")] = 2013,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Without Spark: a writer process, and merges on threads.")
+    ] = False,
     json: AsJson = False,
     no_fsync: NoFsync = False,
 ) -> None:
     """Stream a year of real flights into a table, kill the writer, and check every row."""
     options = DemoOptions(directory=directory, flights=flights, seed=seed, keep=keep, fsync=not no_fsync)
-    report = run_demo(options, to_standard_error=json)
+    report = run_embedded_demo(options, to_standard_error=json)
     if json:
         print(dumps(report.to_dict()))
     if not report.passed:
