@@ -31,6 +31,7 @@
     ├── ConflictError                     concurrent commits did not settle within the retries
     ├── SnapshotExpiredError              garbage collection has passed the snapshot
     ├── PipelineError                     the stream of a pipeline has failed
+    ├── RunnerError                       tasks could not be run where a runner takes them
     └── MissingDependencyError (ImportError)
 
 A message says what happened, where, and what to do next. Errors that concern a stored object carry
@@ -58,6 +59,7 @@ __all__ = [
     "PipelineError",
     "PreconditionError",
     "QueryError",
+    "RunnerError",
     "SchemaError",
     "ShardSealedError",
     "ShardingError",
@@ -222,6 +224,10 @@ class SnapshotExpiredError(WeirError):
 
 class PipelineError(WeirError):
     """The stream of a pipeline has failed. What was committed stays; it goes on from its checkpoint."""
+
+
+class RunnerError(WeirError):
+    """Tasks could not be run where a runner takes them; what they had done stays done."""
 
 
 class MissingDependencyError(WeirError, ImportError):

@@ -14,8 +14,9 @@ except ModuleNotFoundError as error:
         "weir.spark needs PySpark", hint="Install it with: pip install 'weir[spark]'"
     ) from error
 
+from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 
-__all__ = ["register"]
+__all__ = ["SparkRunner", "register"]
 
 del pyspark

@@ -30,6 +30,7 @@ from weir.spark.pipeline.settings import (
 from weir.spark.pipeline.stream import read_source, transformed
 from weir.spark.pipeline.table_services import table_services
 from weir.spark.pipeline.target import find_table, open_or_create
+from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 from weir.stop_signals import stop_when_asked
 
@@ -231,10 +232,10 @@ class Pipeline:
 
     def _sink_options(self) -> dict[str, str]:
         storage = {f"storage.{name}": value for name, value in self.table.storage_options.items()}
-        return {**storage, **self.write}
+        return {**storage, "fsync": str(self.table.fsync).lower(), **self.write}
 
     def _runner(self, spark: SparkSession) -> Runner:
-        return ThreadRunner()
+        return ThreadRunner() if self.services.runner == "threads" else SparkRunner(spark)
 
 
 @contextmanager
