@@ -133,7 +133,7 @@ def test_a_file_and_the_same_pipeline_in_python_are_equal(tmp_path: Path) -> Non
         ),
         metrics=Metrics(every=timedelta(seconds=5), file="metrics.jsonl", log=False, arrival="timestamp"),
     )
-    assert found.session == SessionSettings("local[2]", None, {"spark.sql.shuffle.partitions": "8"})
+    assert found.session == SessionSettings("local[2]", {"spark.sql.shuffle.partitions": "8"})
     assert found.directory == tmp_path
 
 
@@ -186,7 +186,6 @@ def test_files_and_composite_keys(tmp_path: Path) -> None:
         ('checkpoint = "s3://bucket/checkpoints/flights"', "", "stream.checkpoint", "is missing"),
         ('format = "kafka"', "", "source.format", "no format"),
         ('format = "kafka"', 'format = "kafka"\ncallable = "a:b"', "source.format", "both"),
-        ('master = "local[2]"', 'master = "x"\nremote = "y"', "spark.remote", "both"),
         ('region = "eu-west-1"', "region = [1]", "table.storage_options.region", "text, a number"),
         ('sql = "SELECT * FROM source"', 'sql = " "', "transform.sql", "is empty"),
         ('name = "flights"', "name = 1", "name", "has to be text"),

@@ -106,7 +106,7 @@ def test_a_closing_round_runs_each_once_in_order_whatever_fails() -> None:
     schedule = Schedule(services)
     schedule.start()
     schedule.stop(LONG)
-    schedule.run_each()
+    schedule.run_each(services)
     assert order == list(names)
     assert [schedule.states[name].runs for name in names] == [0, 1, 1]
     assert schedule.states["merge"].last_error == "RuntimeError"

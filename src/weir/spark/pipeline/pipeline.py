@@ -28,7 +28,7 @@ from weir.spark.pipeline.settings import (
     check_trigger,
 )
 from weir.spark.pipeline.stream import read_source, transformed
-from weir.spark.pipeline.table_services import table_services
+from weir.spark.pipeline.table_services import closing_services, table_services
 from weir.spark.pipeline.target import find_table, open_or_create
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
@@ -174,11 +174,13 @@ class Pipeline:
                 query = writer.start(table.uri)
             finally:
                 use_pool(spark, None)
+        runner = self._runner(spark)
         return RunningPipeline(
             spark,
             table,
             query,
-            table_services(table, self.services, self._runner(spark)),
+            table_services(table, self.services, runner),
+            closing=closing_services(table, self.services, runner),
             sinks=sinks,
             every=self.metrics.every,
             grace=self.services.grace,

@@ -46,7 +46,7 @@
     arrival = "timestamp"
 
     [spark]                                   # of the session that `weir pipeline` starts
-    master = "local[*]"                       # or: remote = "sc://host"
+    master = "local[*]"                       # or a Spark Connect server, "sc://host"
     [spark.settings]
     "spark.sql.shuffle.partitions" = 8
 
@@ -87,7 +87,7 @@ _STREAM = ("checkpoint", "trigger")
 _INTERVALS = ("merge", "index", "compact", "collect")
 _SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace")
 _METRICS = ("every", "file", "log", "arrival")
-_SPARK = ("master", "remote", "settings")
+_SPARK = ("master", "settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +96,14 @@ class SessionSettings:
 
     Parameters
     ----------
-    master, remote : str, optional
-        Where Spark runs, or where its Connect server is. Default: as Spark itself is set up, which is
-        ``local[*]`` where nothing is.
+    master : str, optional
+        Where Spark runs: a master, or the location of a Spark Connect server, ``sc://host``. Default: as
+        Spark itself is set up, which is ``local[*]`` where nothing is.
     settings : mapping of str to str, default {}
         Further settings.
     """
 
     master: str | None = None
-    remote: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -234,10 +233,4 @@ def _metrics(table: TomlTable) -> Metrics:
 
 
 def _session(table: TomlTable) -> SessionSettings:
-    if table.has("master") and table.has("remote"):
-        raise OptionError(
-            "the session has both a master and a remote",
-            where=table.place("remote"),
-            hint="master is for Spark in this process, remote for a Spark Connect server",
-        )
-    return SessionSettings(table.text("master"), table.text("remote"), table.options("settings"))
+    return SessionSettings(table.text("master"), table.options("settings"))

@@ -81,6 +81,8 @@ class RunningPipeline:
         The query.
     services : sequence of ScheduledService
         What is done beside it.
+    closing : sequence of ScheduledService
+        What a closing round does.
     sinks : sequence of callable
         Where samples go.
     every : timedelta
@@ -98,6 +100,7 @@ class RunningPipeline:
         query: StreamingQuery,
         services: Sequence[ScheduledService],
         *,
+        closing: Sequence[ScheduledService],
         sinks: Sequence[Callable[[MetricsSample], None]],
         every: timedelta,
         grace: timedelta,
@@ -106,6 +109,7 @@ class RunningPipeline:
         self._table = table
         self._query = query
         self._grace = grace
+        self._closing = tuple(closing)
         self._arrival = arrival
         self._began = time.monotonic()
         self._batches = MicroBatches(query)
@@ -168,7 +172,8 @@ class RunningPipeline:
         Parameters
         ----------
         closing_round : bool, default False
-            Whether to run every service once more when the stream has ended.
+            Whether to flush what is left in the log, and run every service once, when the stream has
+            ended.
 
         Returns
         -------
@@ -181,7 +186,7 @@ class RunningPipeline:
         self._query.stop()
         unfinished = self._schedule.stop(self._grace)
         if closing_round and not unfinished:
-            self._schedule.run_each()
+            self._schedule.run_each(self._closing)
         self._sampler.stop()
         self._summary = PipelineSummary(
             uri=self._table.uri,

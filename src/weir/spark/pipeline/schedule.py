@@ -137,9 +137,9 @@ class Schedule:
             if thread.is_alive()
         )
 
-    def run_each(self) -> None:
-        """Run every service once, one after the other, here. One that fails is logged."""
-        for service in self._services:
+    def run_each(self, services: Sequence[ScheduledService]) -> None:
+        """Run some services once, one after the other, here. One that fails is logged."""
+        for service in services:
             self._run(service)
 
     def _repeat(self, service: ScheduledService) -> None:
@@ -155,7 +155,7 @@ class Schedule:
 
     def _run(self, service: ScheduledService) -> None:
         began = time.monotonic()
-        state = self._states[service.name]
+        state = self._states.get(service.name, ServiceState())
         try:
             figures = service.run()
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from weir.services.runner import Runner
@@ -10,7 +11,7 @@ from weir.spark.pipeline.schedule import ScheduledService
 from weir.spark.pipeline.settings import Services
 from weir.table import Table
 
-__all__ = ["table_services"]
+__all__ = ["closing_services", "table_services"]
 
 
 def table_services(table: Table, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
@@ -63,3 +64,19 @@ def table_services(table: Table, settings: Services, runner: Runner) -> tuple[Sc
         for name, run in runs.items()
         if (every := getattr(settings, name)) is not None
     )
+
+
+def closing_services(table: Table, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
+    """Return what is done when a stream has ended and no other follows at once.
+
+    The rows that the stream has left in the log are flushed first, so that the merge finds them.
+    """
+    services = table_services(table, settings, runner)
+    if settings.merge is None:
+        return services
+
+    def recover() -> Mapping[str, Any]:
+        report = table.recover(runner=runner)
+        return {"rows": report.rows}
+
+    return (ScheduledService("recover", timedelta(0), recover), *services)
