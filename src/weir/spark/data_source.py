@@ -9,9 +9,13 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from weir.spark.batch_reader import BatchReader, table_columns
 from weir.spark.batch_writer import BatchWriter
+from weir.spark.read_options import BatchReadOptions, StreamReadOptions, reads_changes
 from weir.spark.sink import prepare
+from weir.spark.stream_reader import StreamReader, change_columns
 from weir.spark.stream_writer import StreamWriter
+from weir.spark.types import spark_schema
 from weir.spark.write_options import WriteOptions
 
 __all__ = ["WeirDataSource"]
@@ -24,6 +28,20 @@ class WeirDataSource(DataSource):
     def name(cls) -> str:
         """Return the name of the format."""
         return "weir"
+
+    def schema(self) -> StructType:
+        """Return the columns of a read. Spark does not say whether for a batch or a stream."""
+        if reads_changes(self.options):
+            return spark_schema(change_columns(StreamReadOptions.parse(self.options)))
+        return spark_schema(table_columns(BatchReadOptions.parse(self.options)))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return what reads a table in a batch."""
+        return BatchReader(BatchReadOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """Return what reads the changes of a table as a stream."""
+        return StreamReader(StreamReadOptions.parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return what writes a data frame."""
