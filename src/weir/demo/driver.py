@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from weir.demo.flights import FLIGHT_SCHEMA
-from weir.demo.landing import OPERATION
+from weir.demo.landing import CANCELLED
 from weir.spark.pipeline import (
     FormatSource,
     Metrics,
@@ -49,6 +49,7 @@ from weir.spark.pipeline.stream import MicroBatches
 
 __all__ = ["DriverTask", "main"]
 
+_MEMTABLE_ROWS = 20_000
 _LOOK_EVERY = timedelta(milliseconds=100)
 _KINDS = {"string": "STRING", "int32": "INT", "timestamp[us, tz=UTC]": "TIMESTAMP"}
 
@@ -80,15 +81,17 @@ class DriverTask:
 
     def pipeline(self) -> Pipeline:
         """Return the pipeline: files of events in, one in each micro-batch, and services beside them."""
+        names = ", ".join(FLIGHT_SCHEMA.names)
         columns = ", ".join(f"{field.name} {_KINDS[str(field.type)]}" for field in FLIGHT_SCHEMA)
         return Pipeline(
             name="flights",
             source=FormatSource(
-                "parquet", {"maxFilesPerTrigger": "1"}, self.landing, f"{columns}, {OPERATION} STRING"
+                "parquet", {"maxFilesPerTrigger": "1"}, self.landing, f"{columns}, {CANCELLED} BOOLEAN"
             ),
-            transform=f"SELECT {', '.join(FLIGHT_SCHEMA.names)}, {OPERATION} FROM source WHERE id IS NOT NULL",
+            transform=f"SELECT {names}, IF({CANCELLED}, 'delete', 'upsert') AS _op FROM source",
             table=TargetTable(self.uri, fsync=self.fsync),
             checkpoint=str(Path(self.scratch, "checkpoint")),
+            write={"max_memtable_rows": str(_MEMTABLE_ROWS)},
             services=Services(
                 merge=timedelta(seconds=8),
                 index=None,

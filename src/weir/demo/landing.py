@@ -12,22 +12,21 @@ import pyarrow.parquet as pq
 from weir.demo.events import EventBatch, FlightEvents
 from weir.demo.flights import PRIMARY_KEY
 
-__all__ = ["OPERATION", "Landing", "with_operations"]
+__all__ = ["CANCELLED", "Landing", "as_file"]
 
-OPERATION = "_op"
+CANCELLED = "cancelled"
 _TICK_NS = 10_000_000
 
 
-def with_operations(batch: EventBatch) -> pa.Table:
-    """Return a batch as one table, with what is to be done with each row in a column ``_op``.
+def as_file(batch: EventBatch) -> pa.Table:
+    """Return a batch as one table, in which a column says of which flights it is that they were cancelled.
 
-    Rows that are deleted have nothing but their key. They come last, since nothing happens to a flight
-    after it was cancelled.
+    Of those nothing but the key is known. They come last, since nothing happens to a flight afterwards.
     """
     upserts, deletes = batch.upserts, batch.deletes
-    kept = upserts.append_column(OPERATION, pa.repeat(pa.scalar("upsert"), upserts.num_rows))
-    gone = pa.table({PRIMARY_KEY: deletes, OPERATION: pa.repeat(pa.scalar("delete"), len(deletes))})
-    return pa.concat_tables([kept, gone], promote_options="default").select(kept.schema.names)
+    flights = upserts.append_column(CANCELLED, pa.repeat(pa.scalar(False), upserts.num_rows))
+    gone = pa.table({PRIMARY_KEY: deletes, CANCELLED: pa.repeat(pa.scalar(True), len(deletes))})
+    return pa.concat_tables([flights, gone], promote_options="default").select(flights.schema.names)
 
 
 class Landing:
@@ -51,7 +50,7 @@ class Landing:
     def land_up_to(self, batch: int) -> None:
         """Let all batches up to one land, if there are so many and they have not."""
         while self._landed <= min(batch, self._events.num_batches - 1):
-            rows = with_operations(self._events.batch(self._landed))
+            rows = as_file(self._events.batch(self._landed))
             path = self._directory / f"{self._landed:06}.parquet"
             # Spark passes over files whose names begin so, until this one has its own.
             hidden = path.with_name(f"_{path.name}")

@@ -185,7 +185,7 @@ class _SparkDemo:
             )
         elif message["kind"] == "answer":
             now = self._asked.pop(0)
-            found = {airport: count for airport, count in message["rows"]}
+            found = dict(message["rows"])
             answer = judge_delays(found, expected, now, message["seconds"], "in Spark SQL, ")
             self._answers.append(answer)
             tell_answer(answer, self._display)
