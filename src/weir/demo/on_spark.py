@@ -36,16 +36,14 @@ from weir.demo.questions import (
     judge_delays,
 )
 from weir.demo.report import DemoReport, Latency, MergeTotals
-from weir.demo.source import flights_archive
 from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
 from weir.demo.verdict import compare
-from weir.spark.java import check_java
 from weir.table import Table
 
 __all__ = ["run_spark_demo"]
 
 _MOST_FILE_ROWS = 20_000
-_LEAST_FILES = 12
+_LEAST_FILES = 8
 _FILES_AHEAD = 3
 _QUESTIONS = 6
 
@@ -65,14 +63,12 @@ def run_spark_demo(options: DemoOptions, *, to_standard_error: bool = False) -> 
     Raises
     ------
     MissingDependencyError
-        If the package that carries the flights, or the Java that Spark needs, is not installed.
+        If the package that carries the flights is not installed.
     TableExistsError
         If the directory has a table already.
     WriterError
         If a driver fails by itself.
     """
-    flights_archive()
-    check_java()
     started = time.monotonic()
     with location(options) as directory, Display(to_standard_error=to_standard_error) as display:
         table = weir.create(

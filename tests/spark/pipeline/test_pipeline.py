@@ -28,7 +28,8 @@ from weir.spark.pipeline import (
     TargetTable,
 )
 
-pytestmark = pytest.mark.everywhere
+# A micro-batch takes long where many others compute.
+pytestmark = [pytest.mark.everywhere, pytest.mark.timeout(900)]
 
 OFF = Services(merge=None, index=None, compact=None, collect=None)
 OFTEN = timedelta(milliseconds=300)
@@ -58,7 +59,7 @@ def pipeline(feed: Feed, tmp_path: Path, **changes: Any) -> Pipeline:
     return Pipeline(**{**values, **changes})
 
 
-def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -67,24 +68,25 @@ def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 
 def test_what_is_there_is_taken_and_the_services_close_the_run(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(tmp_path / "landing")
-    feed.land(files=4)
+    feed.land(files=2)
     metrics = Metrics(every=EVERY_SECOND, file=str(tmp_path / "metrics.jsonl"))
     once = pipeline(feed, tmp_path, trigger=AVAILABLE_NOW, services=Services(index=None), metrics=metrics)
     samples: list[MetricsSample] = []
     summary = once.run(spark, on_sample=samples.append)
     assert rows_of(tmp_path / "t") == feed.rows
-    assert (summary.batches, summary.rows, summary.unfinished) == (4, 800, ())
+    assert (summary.batches, summary.rows, summary.unfinished) == (2, 400, ())
     assert {name: state.runs for name, state in summary.services.items()} == {
+        "recover": 1,
         "merge": 1,
         "compact": 1,
         "collect": 1,
     }
     assert lance.dataset(str(tmp_path / "t")).count_rows() == len(feed.rows)
-    assert samples[-1].total_rows == 800
+    assert samples[-1].total_rows == 400
     assert samples[-1].unmerged_generations == 0
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["rows"] for line in lines] == [sample.rows for sample in samples]
-    assert sum(line["rows"] for line in lines) == 800
+    assert sum(line["rows"] for line in lines) == 400
     # The next run goes on where this one has ended.
     feed.land(files=1)
     assert once.run(spark).rows == 200
@@ -95,12 +97,12 @@ def test_services_run_beside_the_stream_and_a_stop_finishes_the_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     feed = Feed(tmp_path / "landing")
-    feed.land(files=2)
+    feed.land(files=1)
     services = Services(merge=OFTEN, index=OFTEN, compact=EVERY_SECOND, collect=EVERY_SECOND)
     described = pipeline(feed, tmp_path, services=services, write={"flush": "true"})
     with described.start(spark) as running:
         until(lambda: rows_of(tmp_path / "t") == feed.rows)
-        feed.land(files=3)
+        feed.land(files=2)
 
         def all_have_run() -> bool:
             latest = running.latest
@@ -112,7 +114,7 @@ def test_services_run_beside_the_stream_and_a_stop_finishes_the_batch(
         summary = running.stop()
         assert running.stop() is summary
         assert not running.query.isActive
-    assert summary.rows == 1000
+    assert summary.rows == 600
     assert set(summary.services) == {"merge", "index", "compact", "collect"}
     assert all(state.failures == 0 for state in summary.services.values()), summary.services
     assert lance.dataset(str(tmp_path / "t")).count_rows() > 0
@@ -183,9 +185,9 @@ def test_a_stream_that_fails_says_why_and_goes_on_from_its_checkpoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     feed = Feed(tmp_path / "landing")
-    feed.land(files=2)
+    feed.land(files=1, keys=300)
     failing = pipeline(
-        feed, tmp_path, transform=TRANSFORM.replace("SELECT id", "SELECT if(id = 12, null, id) AS id")
+        feed, tmp_path, transform=TRANSFORM.replace("SELECT id", "SELECT if(id % 2 = 0, null, id) AS id")
     )
     with pytest.raises(PipelineError, match="the stream has failed") as caught:
         failing.run(spark)
