@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import changes, concurrent_puts, following, get, ingest, recovery, scan, search
+from benchmarks import changes, concurrent_puts, following, get, ingest, merging, recovery, scan, search
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -24,6 +25,7 @@ _SUBJECTS: dict[str, Subject] = {
     "scan": scan.run,
     "following": following.run,
     "changes": changes.run,
+    "merging": merging.run,
     "search": search.run,
 }
 
@@ -33,6 +35,8 @@ def main() -> None:
     arguments = _parse()
     console = Console()
     scale = Scale.trial() if arguments.quick else Scale.full()
+    if arguments.largest_base_rows is not None:
+        scale = replace(scale, largest_base_rows=arguments.largest_base_rows)
     results = []
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=arguments.directory) as scratch:
         environment = Environment.of(Path(scratch))
@@ -61,6 +65,13 @@ def _parse() -> argparse.Namespace:
         help="one subject; may be repeated (default: all)",
     )
     parser.add_argument("--quick", action="store_true", help="a small size: a trial, not a measurement")
+    parser.add_argument(
+        "--largest-base-rows",
+        type=int,
+        metavar="N",
+        help="the largest base table that merges are measured on, of 1, 5 and 20 million rows "
+        "(default: 1 million, with --quick none)",
+    )
     parser.add_argument(
         "--output",
         type=Path,

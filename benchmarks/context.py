@@ -28,6 +28,8 @@ class Scale:
     quick : bool
         Whether this is a trial of the benchmarks rather than a measurement: the targets are meant for the
         full size.
+    largest_base_rows : int
+        Rows of the largest base table that merges are measured on; they are on 1, 5 and 20 million.
     """
 
     base_rows: int
@@ -36,6 +38,7 @@ class Scale:
     rounds: int
     touched_mebibytes: int
     quick: bool
+    largest_base_rows: int = 1_000_000
 
     @classmethod
     def full(cls) -> Scale:
@@ -45,7 +48,7 @@ class Scale:
     @classmethod
     def trial(cls) -> Scale:
         """Return a size that runs in seconds."""
-        return cls(20_000, 1_000, 5, rounds=2, touched_mebibytes=500, quick=True)
+        return cls(20_000, 1_000, 5, rounds=2, touched_mebibytes=500, quick=True, largest_base_rows=0)
 
 
 @dataclass(frozen=True, slots=True)
