@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ _log = get_logger(__name__)
 
 _SERVICE_POOL = "weir-services"
 _POLL_SECONDS = 0.02
+
+# The line that ends a traceback of Python.
+_RAISED = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +253,12 @@ class RunningPipeline:
 
 
 def _reason(error: StreamingQueryException) -> str:
-    """Return what went wrong: of the traceback of a Python worker only its last line."""
-    text = str(error).strip()
-    lines = [line for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("weir.errors.")]
-    if own:
-        return own[-1].partition(": ")[2]
-    return lines[0] if lines else type(error).__name__
+    """Return what went wrong: of the traceback of a Python worker its last line, of Spark's plan nothing."""
+    text = str(error).partition("=== Streaming Query ===")[0].strip()
+    raised = _RAISED.findall(text)
+    for kind, message in reversed(raised):
+        if kind.startswith("weir.errors."):
+            return str(message)
+    if raised:
+        return ": ".join(raised[-1])
+    return text.partition("\n")[0] or type(error).__name__

@@ -94,6 +94,7 @@ class Schedule:
         self._services = tuple(services)
         self._prepare = prepare
         self._stopping = threading.Event()
+        self._abandoned = threading.Event()
         self._states = {service.name: ServiceState() for service in services}
         # Daemons: a run that does not end in time does not keep the process.
         self._threads = [
@@ -131,11 +132,14 @@ class Schedule:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(deadline - time.monotonic(), 0.0))
-        return tuple(
+        running = tuple(
             service.name
             for service, thread in zip(self._services, self._threads, strict=True)
             if thread.is_alive()
         )
+        if running:
+            self._abandoned.set()
+        return running
 
     def run_each(self, services: Sequence[ScheduledService]) -> None:
         """Run some services once, one after the other, here. One that fails is logged."""
@@ -159,6 +163,9 @@ class Schedule:
         try:
             figures = service.run()
         except Exception as error:
+            if self._abandoned.is_set():
+                # Nobody waits for it, and what it ran on may be gone.
+                return
             # Whatever it is, the stream goes on, and the next run may succeed.
             failed = replace(
                 state,
