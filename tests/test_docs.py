@@ -8,6 +8,7 @@ output       what the python block before it prints, all of it; ``...`` stands f
 console      lines that begin with ``$ `` run in bash (``> `` continues one); what stands below them
              is what they print. A command must succeed; where nothing stands below, anything goes
 sh           does not run; ``<!-- not run: WHY -->`` stands before it
+toml         is written to the file that its first line names
 text, json   is no example
 ===========  ========================================================================================
 
@@ -51,9 +52,11 @@ __all__ = ["s3_endpoint"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ON_SPARK = "docs/spark.md"
+"""Its examples are run by tests/spark/test_docs_examples.py, with a session that tests share."""
 ON_S3 = "docs/guides/object-stores.md"
 BUCKET = "my-bucket"
-LANGUAGES = {"python", "output", "console", "sh", "text", "json"}
+LANGUAGES = {"python", "output", "console", "sh", "text", "json", "toml"}
 
 FENCE = re.compile(
     r"(?P<before>[^\n]*)\n*^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -161,7 +164,7 @@ def use_endpoint(endpoint: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) != ON_SPARK], ids=name_of)
 def test_examples_run(
     page: Path,
     tmp_path: Path,
@@ -174,6 +177,11 @@ def test_examples_run(
     monkeypatch.chdir(directory)
     if name_of(page) == ON_S3:
         use_endpoint(request.getfixturevalue("s3_endpoint"), monkeypatch)
+    run_page(page, programs)
+
+
+def run_page(page: Path, programs: Path) -> None:
+    """Run the examples of a page in the directory this process is in."""
     namespace: dict[str, Any] = {"__name__": "example"}
     blocks = blocks_of(page)
     for number, block in enumerate(blocks):
@@ -183,6 +191,8 @@ def test_examples_run(
             run_python(block, expected, page, namespace)
         elif block.language == "console":
             run_console(block, page, programs)
+        elif block.language == "toml":
+            Path(block.text.partition("\n")[0].removeprefix("# ")).write_text(block.text, encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

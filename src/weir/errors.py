@@ -30,6 +30,7 @@
     ├── CorruptionError                   stored bytes are not what was written
     ├── ConflictError                     concurrent commits did not settle within the retries
     ├── SnapshotExpiredError              garbage collection has passed the snapshot
+    ├── PipelineError                     the stream of a pipeline has failed
     ├── RunnerError                       tasks could not be run where a runner takes them
     └── MissingDependencyError (ImportError)
 
@@ -55,6 +56,7 @@ __all__ = [
     "ObjectExistsError",
     "ObjectNotFoundError",
     "OptionError",
+    "PipelineError",
     "PreconditionError",
     "QueryError",
     "RunnerError",
@@ -218,6 +220,10 @@ class ConflictError(WeirError):
 
 class SnapshotExpiredError(WeirError):
     """Garbage collection has passed the snapshot that was asked for (invariant I8)."""
+
+
+class PipelineError(WeirError):
+    """The stream of a pipeline has failed. What was committed stays; it goes on from its checkpoint."""
 
 
 class RunnerError(WeirError):

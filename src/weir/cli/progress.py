@@ -1,4 +1,4 @@
-"""Progress bars: on standard error, and only where a person watches."""
+"""Progress bars and live lines: on standard error, and only where a person watches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-__all__ = ["progress_bar"]
+__all__ = ["live_line", "progress_bar"]
 
 
 @contextmanager
@@ -50,3 +50,24 @@ def progress_bar(what: str) -> Iterator[Callable[[float | None, str], None]]:
             progress.update(task, total=total, completed=fraction or 0.0, detail=detail)
 
         yield update
+
+
+@contextmanager
+def live_line(text: str) -> Iterator[Callable[[str], None]]:
+    """Show a line that changes while something goes on that has no end in sight.
+
+    Parameters
+    ----------
+    text : str
+        What it says at first.
+
+    Yields
+    ------
+    callable
+        To be told what the line is to say from now on.
+    """
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda newer: progress.update(task, description=newer)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from types import FrameType
+
+from weir.stop_signals import stop_when_asked
 
 __all__ = ["repeat"]
-
-_STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def repeat(action: Callable[[], None], every: timedelta) -> None:
@@ -29,30 +25,8 @@ def repeat(action: Callable[[], None], every: timedelta) -> None:
         Time from the beginning of one round to that of the next, which begins at once if a round took
         longer.
     """
-    with _stop_when_asked() as stop:
+    with stop_when_asked() as stop:
         while not stop.is_set():
             began = time.monotonic()
             action()
             stop.wait(max(began + every.total_seconds() - time.monotonic(), 0.0))
-
-
-@contextmanager
-def _stop_when_asked() -> Iterator[threading.Event]:
-    """Give an event that the first signal sets; only the main thread of a process gets signals."""
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in _STOPS}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        restore()
-
-    for number in _STOPS:
-        signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        restore()

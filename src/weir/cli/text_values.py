@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -15,16 +13,12 @@ from weir.cli.json_text import from_json_type
 from weir.errors import KeyValueError, OptionError
 
 __all__ = [
-    "parse_duration",
     "parse_keys",
     "parse_names",
     "parse_parameters",
     "parse_storage_options",
     "parse_vector",
 ]
-
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_PART_OF_DURATION = r"\s*(\d+(?:\.\d+)?)\s*(ms|[smhd])\s*"
 
 
 def parse_names(text: str, option: str) -> list[str]:
@@ -44,32 +38,6 @@ def parse_names(text: str, option: str) -> list[str]:
     if not all(names):
         raise OptionError(f"names with commas between them are wanted, got {text!r}", where=option)
     return names
-
-
-def parse_duration(text: str, option: str) -> timedelta:
-    """Return the length of time of a text like ``15m``, ``36h`` or ``1d 12h``.
-
-    Raises
-    ------
-    OptionError
-        If it is none, or too long for the calendar.
-
-    Examples
-    --------
-    >>> parse_duration("1h30m", "horizon")
-    datetime.timedelta(seconds=5400)
-    """
-    try:
-        if re.fullmatch(f"({_PART_OF_DURATION})+", text, re.ASCII):
-            parts = re.findall(_PART_OF_DURATION, text)
-            return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
-    except OverflowError:
-        pass
-    raise OptionError(
-        f"a length of time is a number with a unit, got {text!r}",
-        where=option,
-        hint="Units are ms, s, m, h and d: 90s, 15m, 36h, 7d",
-    )
 
 
 def parse_vector(text: str) -> object:

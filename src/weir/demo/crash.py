@@ -1,4 +1,4 @@
-"""The check after the writer has been killed: whether every acknowledged event is there."""
+"""The check after the process that writes has been killed: whether every acknowledged event is there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class CrashCheck:
         return self.lost == 0 and self.undeleted == 0
 
 
-def check_after_crash(table: Table, events: FlightEvents, last_batch: int) -> CrashCheck:
+def check_after_crash(
+    table: Table, events: FlightEvents, last_batch: int, in_flight: int = BATCHES_IN_FLIGHT
+) -> CrashCheck:
     """Hold the table against all acknowledged events, with a strong scan.
 
     Parameters
@@ -56,6 +58,8 @@ def check_after_crash(table: Table, events: FlightEvents, last_batch: int) -> Cr
         All events.
     last_batch : int
         The last batch that was acknowledged; -1 if none was.
+    in_flight : int
+        How many batches may be durable though they were not acknowledged yet.
     """
     end = events.end_of(last_batch)
     newest = np.full(events.facts.num_rows, -1, dtype=np.int64)
@@ -65,7 +69,7 @@ def check_after_crash(table: Table, events: FlightEvents, last_batch: int) -> Cr
     cancelled = np.zeros(len(newest), dtype=np.bool_)
     cancelled[seen] = events.kind[newest[seen]] == CANCELLED
     # A delete that was on its way may have arrived.
-    on_the_way = slice(end, events.end_of(last_batch + BATCHES_IN_FLIGHT))
+    on_the_way = slice(end, events.end_of(last_batch + in_flight))
     may_be_gone = np.zeros(len(newest), dtype=np.bool_)
     may_be_gone[events.flight[on_the_way][events.kind[on_the_way] == CANCELLED]] = True
 

@@ -1,57 +1,79 @@
-"""The writer process as its parent sees it: started, listened to, killed."""
+"""A process as its parent sees it: started, listened to line by line, told things, killed."""
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Generic, TypeVar
 
-from weir.demo.writer import Acknowledgement, WriterTask
 from weir.errors import WriterError
 
-__all__ = ["Heard", "WriterProcess"]
+__all__ = ["Heard", "ListenedProcess"]
+
+Message = TypeVar("Message")
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """An acknowledgement as it arrived.
+class Heard(Generic[Message]):
+    """A message as it arrived.
 
     Parameters
     ----------
-    acknowledgement : Acknowledgement
-        What the writer said.
+    message : object
+        What the process said.
     at : float
         When, in seconds of the monotonic clock.
     """
 
-    acknowledgement: Acknowledgement
+    message: Message
     at: float
 
 
-class WriterProcess:
-    """A running writer. Use it as a context manager, so that it never outlives its parent's interest.
+class ListenedProcess(Generic[Message]):
+    """A running process. Use it as a context manager, so that it never outlives its parent's interest.
 
     Parameters
     ----------
-    task : WriterTask
-        What it is to do.
-    kill_after : int, optional
-        Send SIGKILL as soon as this batch, or a later one, is acknowledged. The writer has other
-        batches on their way then, so it dies while it is writing.
+    command : sequence of str
+        What to start. Each line on its standard output is a message.
+    read : callable
+        Makes a message of a line.
+    kill_at : callable, optional
+        Send SIGKILL as soon as this is true of a message, which the process does not know.
+    whole_group : bool, default False
+        Whether to kill the processes that it has started too, such as a Java with its Python.
     """
 
-    def __init__(self, task: WriterTask, kill_after: int | None = None) -> None:
-        self._kill_after = kill_after
+    def __init__(
+        self,
+        command: Sequence[str],
+        read: Callable[[str], Message],
+        kill_at: Callable[[Message], bool] | None = None,
+        *,
+        whole_group: bool = False,
+    ) -> None:
+        self._read = read
+        self._kill_at = kill_at
+        self._whole_group = whole_group
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            task.command(), stdout=subprocess.PIPE, stderr=self._complaints, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
+            start_new_session=whole_group,
         )
-        self._heard: queue.SimpleQueue[Heard | None] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[Heard[Message] | None] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, name="weir-demo-listener", daemon=True)
         self._listener.start()
 
@@ -60,8 +82,15 @@ class WriterProcess:
         """The process id."""
         return self._process.pid
 
-    def next(self, seconds: float) -> Heard | None:
-        """Return the next acknowledgement, None if there was none for so long.
+    def say(self, line: str) -> None:
+        """Write a line to the standard input of the process; one that has ended does not hear it."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def next(self, seconds: float) -> Heard[Message] | None:
+        """Return the next message, None if there was none for so long.
 
         Raises
         ------
@@ -85,18 +114,18 @@ class WriterProcess:
             If it failed by itself; with what it said.
         """
         code = self._process.wait()
-        if code == -signal.SIGKILL and self._kill_after is not None:
+        if code == -signal.SIGKILL and self._kill_at is not None:
             return True
         if code != 0:
             self._complaints.seek(0)
             said = self._complaints.read().decode(errors="replace").strip().splitlines()
             raise WriterError(
-                f"the writer process ended with code {code}: {said[-1] if said else 'it said nothing'}",
+                f"the process ended with code {code}: {said[-1] if said else 'it said nothing'}",
                 where=f"process {self.pid}",
             )
         return False
 
-    def __enter__(self) -> WriterProcess:
+    def __enter__(self) -> ListenedProcess[Message]:
         return self
 
     def __exit__(
@@ -106,21 +135,32 @@ class WriterProcess:
         traceback: TracebackType | None,
     ) -> None:
         if self._process.poll() is None:
-            self._process.kill()
+            self._kill()
         self._process.wait()
         self._listener.join()
         assert self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdout.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._complaints.close()
+
+    def _kill(self) -> None:
+        if self._whole_group:
+            # It leads its group, which has its number.
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.endswith("\n"):
-                # The writer died in the middle of a line: nothing was acknowledged by it.
+                # The process died in the middle of a line: it has not said that.
                 break
-            acknowledgement = Acknowledgement.from_line(line)
-            self._heard.put(Heard(acknowledgement, time.monotonic()))
-            if self._kill_after is not None and acknowledgement.batch >= self._kill_after:
-                self._process.kill()
+            message = self._read(line)
+            self._heard.put(Heard(message, time.monotonic()))
+            if self._kill_at is not None and self._kill_at(message):
+                self._kill()
         self._heard.put(None)

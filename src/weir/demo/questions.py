@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -19,7 +19,15 @@ from weir.demo.expected import ExpectedFlights
 from weir.demo.flights import FLIGHT_SCHEMA
 from weir.table import Table
 
-__all__ = ["DELAYED_MINUTES", "Answer", "ask_about_delays", "ask_about_flight", "instant_text"]
+__all__ = [
+    "DELAYED_MINUTES",
+    "Answer",
+    "ask_about_delays",
+    "ask_about_flight",
+    "delays_in_sql",
+    "instant_text",
+    "judge_delays",
+]
 
 DELAYED_MINUTES = 15
 _HOUR = 3_600_000_000
@@ -74,12 +82,41 @@ def ask_about_delays(table: Table, expected: ExpectedFlights, now: int) -> Answe
     if found.num_rows:
         most = pc.index(found.column("dep_delay"), pc.max(found.column("dep_delay"))).as_py()
         latest = found.column("id")[most].as_py()
+    return replace(judge_delays(by_airport, expected, now, seconds), flight=latest)
+
+
+def delays_in_sql(now: int) -> str:
+    """Return the same question as SQL over the view ``flights``: an airport and a number in each row."""
+    return (
+        "SELECT origin, count(*) FROM flights "
+        f"WHERE departed >= {_literal(now - _HOUR)} AND departed < {_literal(now)} "
+        f"AND dep_delay > {DELAYED_MINUTES} GROUP BY origin ORDER BY origin"
+    )
+
+
+def judge_delays(
+    by_airport: dict[str, int], expected: ExpectedFlights, now: int, seconds: float, how: str = ""
+) -> Answer:
+    """Return the answer to that question, held against what the CSV says.
+
+    Parameters
+    ----------
+    by_airport : dict of str to int
+        The answer, in the order of the airports.
+    expected : ExpectedFlights
+        What the CSV says.
+    now : int
+        Time of the last acknowledged event, in microseconds since 1970.
+    seconds : float
+        How long the answer took.
+    how : str
+        How it was asked, for people.
+    """
     return Answer(
-        f"delayed departures in the hour to {instant_text(now)}, by airport",
+        f"{how}delayed departures in the hour to {instant_text(now)}, by airport",
         ", ".join(f"{airport} {count}" for airport, count in by_airport.items()) or "none",
         by_airport == expected.delayed_by_airport(now - _HOUR, now, DELAYED_MINUTES),
         seconds,
-        latest,
     )
 
 

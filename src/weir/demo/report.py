@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +11,7 @@ from weir.demo.crash import CrashCheck
 from weir.demo.questions import Answer
 from weir.demo.verdict import Verdict
 
-__all__ = ["DemoReport", "MergeTotals"]
+__all__ = ["DemoReport", "Latency", "MergeTotals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,56 @@ class MergeTotals:
     rows_upserted: int = 0
     rows_deleted: int = 0
 
+    def with_merge(self, generations: int, rows_upserted: int, rows_deleted: int) -> MergeTotals:
+        """Return the totals with one merge more."""
+        return MergeTotals(
+            self.merges + 1,
+            self.generations + generations,
+            self.rows_upserted + rows_upserted,
+            self.rows_deleted + rows_deleted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long something took, over and over.
+
+    Parameters
+    ----------
+    name : str
+        What, as programs name it: ``ack_latency`` or ``freshness``.
+    text : str
+        What, for people.
+    p50, p99 : float
+        Seconds.
+    """
+
+    name: str
+    text: str
+    p50: float
+    p99: float
+
+    @classmethod
+    def of(cls, name: str, text: str, seconds: Sequence[float]) -> Latency:
+        """Return the percentiles of some measurements.
+
+        Examples
+        --------
+        >>> Latency.of("ack_latency", "durable in", [0.1, 0.2, 0.3]).describe()
+        'durable in 200 ms (p50), 298 ms (p99)'
+        """
+        if len(seconds) < 2:
+            only = seconds[0] if seconds else 0.0
+            return cls(name, text, only, only)
+        cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+        return cls(name, text, cuts[49], cuts[98])
+
+    def describe(self) -> str:
+        """Return it for people, in milliseconds."""
+        digits = 1 if self.p50 < 0.1 else 0
+        p50, p99 = (f"{seconds * 1e3:,.{digits}f} ms" for seconds in (self.p50, self.p99))
+        return f"{self.text} {p50} (p50), {p99} (p99)"
+
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
@@ -41,13 +93,14 @@ class DemoReport:
     flights, events : int
         Size of the stream.
     stream_seconds : float
-        From the start of the first writer until the last event was durable, crash and recovery included.
+        From the start of the first process that writes until the last event was durable, crash and
+        recovery included.
     seconds : float
         All of it, checks included.
-    latency_p50, latency_p99 : float
-        Seconds from sending a batch until it was durable.
+    latency : Latency
+        How long events took.
     crash : CrashCheck or None
-        What the killed writer left; None if the stream was over before it could be killed.
+        What the killed process left; None if the stream was over before it could be killed.
     answers : tuple of Answer
         Questions that were asked in mid-stream.
     merged_in_background : MergeTotals
@@ -61,8 +114,7 @@ class DemoReport:
     events: int
     stream_seconds: float
     seconds: float
-    latency_p50: float
-    latency_p99: float
+    latency: Latency
     crash: CrashCheck | None
     answers: tuple[Answer, ...]
     merged_in_background: MergeTotals
@@ -93,9 +145,9 @@ class DemoReport:
             "stream_seconds": round(self.stream_seconds, 3),
             "seconds": round(self.seconds, 3),
             "events_per_second": round(self.events_per_second, 1),
-            "ack_latency_ms": {
-                "p50": round(self.latency_p50 * 1e3, 3),
-                "p99": round(self.latency_p99 * 1e3, 3),
+            f"{self.latency.name}_ms": {
+                "p50": round(self.latency.p50 * 1e3, 3),
+                "p99": round(self.latency.p99 * 1e3, 3),
             },
             "crash": None
             if crash is None

@@ -1,6 +1,6 @@
 """The process that writes: it sends batches of events to a table and reports which are durable.
 
-It is started by :mod:`weir.demo.run`, and killed by it. All it tells the world are acknowledgements, one
+It is started by :mod:`weir.demo.embedded`, and killed by it. All it tells the world are acknowledgements, one
 line on standard output for each batch that is durable, in the order of the batches::
 
     {"batch": 17, "events": 2000, "seconds": 0.0061}

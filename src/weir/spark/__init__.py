@@ -5,12 +5,14 @@ Needs the extra ``weir[spark]`` and Java 17 or newer.
 
 from __future__ import annotations
 
-from weir.errors import WeirError
+from weir.errors import MissingDependencyError
 
 try:
     import pyspark
 except ModuleNotFoundError as error:
-    raise WeirError("weir.spark needs PySpark", hint="pip install 'weir[spark]'") from error
+    raise MissingDependencyError(
+        "weir.spark needs PySpark", hint="Install it with: pip install 'weir[spark]'"
+    ) from error
 
 from weir.spark.cluster import cluster_by_shard
 from weir.spark.runner import SparkRunner

@@ -23,7 +23,7 @@ __all__ = ["TableLocation", "as_switch", "as_whole_number", "split_options"]
 _PATH = "path"
 _STORAGE_PREFIX = "storage."
 _STORE_PREFIXES = ("aws_", "azure_", "google_")
-_OF_SPARK = frozenset({"checkpointlocation"})
+_OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Options of streaming queries, which Spark hands to the sink as well."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -24,7 +25,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(WeirDataSource)
 
 
-def start_session(master: str, name: str) -> SparkSession:
+def start_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Start a Spark session, for a program that has none; or take the one that is active.
 
     What Spark says of its own progress and of warnings is switched off. Settings come from where Spark
@@ -32,11 +33,13 @@ def start_session(master: str, name: str) -> SparkSession:
 
     Parameters
     ----------
-    master : str
+    master : str or None
         A master, such as ``local[4]`` or ``spark://host:7077``; or the location of a Spark Connect server,
-        such as ``sc://host:15002``.
+        such as ``sc://host:15002``. None: as Spark is set up, which is ``local[*]`` where nothing is.
     name : str
         The name that Spark shows.
+    settings : mapping of str to str, optional
+        Further settings; they win over those above.
 
     Raises
     ------
@@ -44,20 +47,24 @@ def start_session(master: str, name: str) -> SparkSession:
         If it cannot be started.
     """
     builder = SparkSession.builder.appName(name)
-    if master.startswith("sc://"):
+    if master is not None and master.startswith("sc://"):
         builder = builder.remote(master)
     else:
-        if master.startswith("local"):
+        if master is None or master.startswith("local"):
             # On this machine the workers are to be what we are, not whatever is called python3.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master(master).config("spark.ui.showConsoleProgress", "false")
+        if master is not None:
+            builder = builder.master(master)
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.log.level", "ERROR")
+    for setting, value in (settings or {}).items():
+        builder = builder.config(setting, value)
     try:
         return builder.getOrCreate()
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise RunnerError(
-            f"no Spark session on {master}: {said}",
+            f"no Spark session on {master or 'the master that Spark is set up with'}: {said}",
             where="spark",
             hint="A master is local[N], spark://HOST:PORT, yarn or k8s://...; a Spark Connect server is "
             "sc://HOST:PORT. Spark needs Java 17 or newer",

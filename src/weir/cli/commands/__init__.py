@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import weir
-from weir.cli.commands import demo, indexes, inspection, rows, search, services, tables, tokens
+from weir.cli.commands import demo, indexes, inspection, pipeline, rows, search, services, tables, tokens
 
 __all__ = ["app"]
 
@@ -49,6 +49,11 @@ _index.command("list")(indexes.list_indexes)
 _index.command("drop")(indexes.drop)
 _index.command("catch-up")(indexes.catch_up)
 
+_pipeline = typer.Typer(help="Check a pipeline that a file describes, or run it on Spark.")
+_pipeline.callback(invoke_without_command=True)(pipeline.help_if_alone)
+_pipeline.command("check")(pipeline.check)
+_pipeline.command("run")(pipeline.run)
+
 app.command("create")(tables.create)
 app.command("ingest")(rows.ingest_files)
 app.command("scan")(rows.scan)
@@ -66,4 +71,5 @@ app.command("gc")(services.collect_garbage)
 app.command("maintain")(services.maintain)
 app.command("inspect")(inspection.inspect)
 app.command("verify")(inspection.verify)
+app.add_typer(_pipeline, name="pipeline")
 app.command("demo")(demo.demo)

@@ -9,7 +9,11 @@ from typing import Annotated
 import typer
 
 from weir.cli.options import AsJson, NoFsync
-from weir.demo.run import DemoOptions, run_demo
+from weir.demo.embedded import run_embedded_demo
+from weir.demo.options import DemoOptions
+from weir.demo.report import DemoReport
+from weir.demo.source import flights_archive
+from weir.errors import MissingDependencyError
 
 __all__ = ["demo"]
 
@@ -29,15 +33,37 @@ def demo(
             metavar="N", min=1, help="Only the first N flights. Default: all 336,776.", show_default=False
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides when the writer is killed.")] = 2013,
+    seed: Annotated[int, typer.Option(help="Decides when the process that writes is killed.")] = 2013,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Without Spark: a writer process, and merges on threads.")
+    ] = False,
     json: AsJson = False,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Stream a year of real flights into a table, kill the writer, and check every row."""
+    """Stream a year of real flights into a table on Spark, kill the driver, and check every row."""
     options = DemoOptions(directory=directory, flights=flights, seed=seed, keep=keep, fsync=not no_fsync)
-    report = run_demo(options, to_standard_error=json)
+    run = run_embedded_demo if embedded else _run_spark_demo
+    report = run(options, to_standard_error=json)
     if json:
         print(dumps(report.to_dict()))
     if not report.passed:
         raise typer.Exit(1)
+
+
+def _run_spark_demo(options: DemoOptions, *, to_standard_error: bool) -> DemoReport:
+    flights_archive()
+    try:
+        # Here, since the extra may not be installed.
+        from weir.spark.java import check_java
+
+        check_java()
+    except MissingDependencyError as error:
+        raise MissingDependencyError(
+            error.message,
+            where=error.where,
+            hint=f"{error.hint}. Without Spark there is a smaller demo: weir demo --embedded",
+        ) from error
+    from weir.demo.on_spark import run_spark_demo
+
+    return run_spark_demo(options, to_standard_error=to_standard_error)

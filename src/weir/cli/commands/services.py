@@ -14,7 +14,7 @@ from weir.cli.output import note
 from weir.cli.progress import progress_bar
 from weir.cli.repetition import repeat
 from weir.cli.runners import OnSpark, runner_on
-from weir.cli.text_values import parse_duration
+from weir.durations import parse_duration
 from weir.errors import ConflictError, RunnerError, StorageError
 from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT
 from weir.services.merge import MergeReport

@@ -11,10 +11,10 @@ from weir.cli.input.schema import read_schema
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
-from weir.cli.schema_text import parse_schema
-from weir.cli.shard_text import parse_shard_by
 from weir.cli.text_values import parse_names, parse_storage_options
 from weir.errors import OptionError
+from weir.schema_text import parse_schema
+from weir.sharding.shard_text import parse_shard_by
 
 __all__ = ["create", "status"]
 

@@ -10,7 +10,7 @@ from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.output import note
-from weir.cli.text_values import parse_duration
+from weir.durations import parse_duration
 from weir.format.snapshot_token import SnapshotToken
 
 __all__ = ["changes", "snapshot"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir.cli.schema_text import format_type
 from weir.errors import InputError, SchemaError
+from weir.schema_text import format_type
 
 __all__ = ["FileRows", "ReadRequest", "RowStream", "bad_value", "first_failing", "reading", "row_place"]
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,6 +26,10 @@ from weir.services.recover import RecoverReport
 from weir.services.status import TableStatus
 from weir.services.verify import VerifyReport
 from weir.table import Table
+
+if TYPE_CHECKING:
+    # PySpark is optional.
+    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
 
 __all__ = ["Output", "note"]
 
@@ -118,6 +123,18 @@ class Output(ABC):
     @abstractmethod
     def verified(self, report: VerifyReport) -> None:
         """Show what a check of a table found."""
+
+    @abstractmethod
+    def pipeline_checked(self, found: PipelineCheck) -> None:
+        """Show what a check of a pipeline found."""
+
+    @abstractmethod
+    def pipeline_sampled(self, sample: MetricsSample) -> None:
+        """Show how a pipeline is doing, at once, though more will follow."""
+
+    @abstractmethod
+    def pipeline_ended(self, summary: PipelineSummary) -> None:
+        """Show what a pipeline has done."""
 
 
 def note(text: str) -> None:

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_lines
 from weir.cli.output.interface import Output
-from weir.cli.schema_text import format_schema
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
 from weir.read.changes import ChangeBatch
+from weir.schema_text import format_schema
 from weir.services.catch_up import CatchUpReport
 from weir.services.compact import CompactReport
 from weir.services.garbage_report import GarbageReport
@@ -30,6 +30,9 @@ from weir.services.recover import RecoverReport
 from weir.services.status import TableStatus
 from weir.services.verify import VerifyReport
 from weir.table import Table
+
+if TYPE_CHECKING:
+    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
 
 __all__ = ["JsonOutput"]
 
@@ -181,6 +184,19 @@ class JsonOutput(Output):
     def verified(self, report: VerifyReport) -> None:
         """Print the report."""
         self._print(report.to_dict())
+
+    def pipeline_checked(self, found: PipelineCheck) -> None:
+        """Print what was found."""
+        self._print(asdict(found))
+
+    def pipeline_sampled(self, sample: MetricsSample) -> None:
+        """Print the sample."""
+        self._print({"sample": sample.to_dict()})
+        sys.stdout.flush()
+
+    def pipeline_ended(self, summary: PipelineSummary) -> None:
+        """Print the summary."""
+        self._print({"summary": asdict(summary)})
 
     def _print(self, value: Mapping[str, Any]) -> None:
         print(json.dumps(value, ensure_ascii=False))

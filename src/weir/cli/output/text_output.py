@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from rich.console import Console
@@ -16,13 +17,14 @@ from weir.cli.output.index_text import print_caught_up, print_definitions, print
 from weir.cli.output.inspection_text import print_description, print_findings
 from weir.cli.output.interface import Output, note
 from weir.cli.output.phrases import counted, print_pairs
+from weir.cli.output.pipeline_text import print_pipeline_check, print_pipeline_summary
 from weir.cli.output.rows_text import print_rows
 from weir.cli.output.service_text import print_compacted, print_maintained, print_merged, print_recovered
 from weir.cli.output.status_text import print_status
-from weir.cli.schema_text import format_schema
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
 from weir.read.changes import ChangeBatch
+from weir.schema_text import format_schema
 from weir.services.catch_up import CatchUpReport
 from weir.services.compact import CompactReport
 from weir.services.garbage_report import GarbageReport
@@ -34,6 +36,9 @@ from weir.services.recover import RecoverReport
 from weir.services.status import TableStatus
 from weir.services.verify import VerifyReport
 from weir.table import Table
+
+if TYPE_CHECKING:
+    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
 
 __all__ = ["TextOutput"]
 
@@ -147,6 +152,17 @@ class TextOutput(Output):
     def verified(self, report: VerifyReport) -> None:
         """Print one line for each finding, and a sum."""
         print_findings(self._console, report)
+
+    def pipeline_checked(self, found: PipelineCheck) -> None:
+        """Print the table, and the columns if Spark was asked for them."""
+        print_pipeline_check(self._console, found)
+
+    def pipeline_sampled(self, sample: MetricsSample) -> None:
+        """Print nothing: a person watches the live line."""
+
+    def pipeline_ended(self, summary: PipelineSummary) -> None:
+        """Print a line for the stream, and one for each service."""
+        print_pipeline_summary(self._console, summary)
 
     def snapshot(self, token: SnapshotToken, retain: timedelta | None) -> None:
         """Print the token alone, for a file or a variable, and tell for how long it is kept."""

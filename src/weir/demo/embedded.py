@@ -1,18 +1,12 @@
-"""The demo: replay the flights, ask, kill, go on, merge, and compare every row at the end."""
+"""The demo without Spark: a writer process replays, and its parent asks, kills, merges and compares."""
 
 from __future__ import annotations
 
 import random
-import shutil
-import statistics
-import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 
 import lance
@@ -25,19 +19,19 @@ from weir.demo.display import Display
 from weir.demo.events import DEPARTED, FlightEvents, load_events
 from weir.demo.expected import ExpectedFlights, expected_flights
 from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS, PRIMARY_KEY
-from weir.demo.process import Heard, WriterProcess
+from weir.demo.options import DemoOptions, location
+from weir.demo.process import Heard, ListenedProcess
 from weir.demo.questions import Answer, ask_about_delays, ask_about_flight, instant_text
-from weir.demo.report import DemoReport, MergeTotals
+from weir.demo.report import DemoReport, Latency, MergeTotals
 from weir.demo.source import flights_archive
+from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
 from weir.demo.verdict import compare
-from weir.demo.writer import WriterTask
+from weir.demo.writer import Acknowledgement, WriterTask
 from weir.services.merge import MergeReport
 from weir.table import Table
 
-__all__ = ["DemoOptions", "run_demo"]
+__all__ = ["run_embedded_demo"]
 
-_ALL_FLIGHTS = 336_776
-_EVENTS_PER_FLIGHT = 3
 _MOST_BATCH_ROWS = 1_000
 _MOST_MEMTABLE_ROWS = 10_000
 _QUESTIONS = 8
@@ -45,43 +39,7 @@ _MERGE_PAUSE = 3.0
 _RATE_WINDOW = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """What the demo is to do.
-
-    Parameters
-    ----------
-    directory : Path, optional
-        Where to build the table, which is then kept. Default: a temporary directory.
-    flights : int, optional
-        Only so many flights, from the beginning of the year. Default: all.
-    seed : int
-        Decides when the writer is killed.
-    keep : bool
-        Whether to keep a temporary directory.
-    fsync : bool
-        Whether an acknowledgement means that the disk has the rows.
-    """
-
-    directory: Path | None = None
-    flights: int | None = None
-    seed: int = 2013
-    keep: bool = False
-    fsync: bool = True
-
-    @property
-    def batch_rows(self) -> int:
-        """Events of a batch: 1,000, and fewer if there are few, so that there is a stream at all."""
-        events = (self.flights or _ALL_FLIGHTS) * _EVENTS_PER_FLIGHT
-        return min(max(events // 60, 20), _MOST_BATCH_ROWS)
-
-    @property
-    def memtable_rows(self) -> int:
-        """Rows of a MemTable: 10,000, and fewer if there are few events, so that there are flushes."""
-        return min(self.batch_rows * 10, _MOST_MEMTABLE_ROWS)
-
-
-def run_demo(options: DemoOptions, *, to_standard_error: bool = False) -> DemoReport:
+def run_embedded_demo(options: DemoOptions, *, to_standard_error: bool = False) -> DemoReport:
     """Run the demo.
 
     Parameters
@@ -102,7 +60,7 @@ def run_demo(options: DemoOptions, *, to_standard_error: bool = False) -> DemoRe
     """
     flights_archive()
     started = time.monotonic()
-    with _location(options) as directory, Display(to_standard_error=to_standard_error) as display:
+    with location(options) as directory, Display(to_standard_error=to_standard_error) as display:
         table = weir.create(
             directory / "flights",
             FLIGHT_SCHEMA,
@@ -111,23 +69,10 @@ def run_demo(options: DemoOptions, *, to_standard_error: bool = False) -> DemoRe
             fsync=options.fsync,
         )
         report = replace(_Demo(table, options, display).run(), seconds=time.monotonic() - started)
-        _conclude(report, display)
+        tell_conclusion(report, display)
         if options.directory is not None or options.keep:
             display.say(f"The table is in {report.uri}")
     return report
-
-
-@contextmanager
-def _location(options: DemoOptions) -> Iterator[Path]:
-    if options.directory is not None:
-        yield options.directory
-        return
-    directory = Path(tempfile.mkdtemp(prefix="weir-demo-"))
-    try:
-        yield directory
-    finally:
-        if not options.keep:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 class _Demo:
@@ -136,7 +81,10 @@ class _Demo:
         self._display = display
         self._chance = random.Random(options.seed)
         self._task = WriterTask(
-            table.uri, options.flights, options.batch_rows, options.memtable_rows, fsync=options.fsync
+            table.uri, options.flights, _batch_rows(options), _memtable_rows(options), fsync=options.fsync
+        )
+        self._kill_after = int(
+            options.about_events // self._task.batch_rows * self._chance.uniform(0.35, 0.6)
         )
         self._latencies: list[float] = []
         self._recent: deque[tuple[float, int]] = deque()
@@ -149,7 +97,7 @@ class _Demo:
         started = time.monotonic()
         merging = _BackgroundMerge(self._table, self._display)
         with merging:
-            with WriterProcess(self._task, self._kill_after()) as writer:
+            with _writer(self._task, self._kill_after) as writer:
                 self._display.say(f"writer process {writer.pid} streams the flights")
                 # It takes a while to start; meanwhile the right answer is computed here.
                 expected = expected_flights(self._task.flights)
@@ -163,7 +111,7 @@ class _Demo:
             if killed:
                 self._check_crash(writer.pid, events)
                 task = replace(self._task, first_batch=self._acknowledged + 1)
-                with WriterProcess(task) as second:
+                with _writer(task) as second:
                     self._display.say(
                         f"writer process {second.pid} goes on after the last acknowledged batch"
                     )
@@ -174,12 +122,9 @@ class _Demo:
         self._merge_rest()
         return self._report(events, expected, stream_seconds, merging.totals)
 
-    def _kill_after(self) -> int:
-        flights = self._task.flights or _ALL_FLIGHTS
-        batches = flights * _EVENTS_PER_FLIGHT // self._task.batch_rows
-        return int(batches * self._chance.uniform(0.35, 0.6))
-
-    def _follow(self, writer: WriterProcess, events: FlightEvents, expected: ExpectedFlights) -> None:
+    def _follow(
+        self, writer: ListenedProcess[Acknowledgement], events: FlightEvents, expected: ExpectedFlights
+    ) -> None:
         """Listen to a writer until it ends, and ask the table questions meanwhile."""
         between_questions = max(events.num_batches // (_QUESTIONS + 1), 1)
         while True:
@@ -194,8 +139,8 @@ class _Demo:
                 self._last_question = self._acknowledged
                 self._ask(events, expected)
 
-    def _record(self, heard: Heard, events: FlightEvents) -> None:
-        batch = heard.acknowledgement
+    def _record(self, heard: Heard[Acknowledgement], events: FlightEvents) -> None:
+        batch = heard.message
         self._acknowledged = batch.batch
         self._latencies.append(batch.seconds)
         self._recent.append((heard.at, batch.events))
@@ -205,11 +150,9 @@ class _Demo:
         counted = sum(count for _, count in self._recent) - self._recent[0][1]
         rate = f"{counted / (heard.at - self._recent[0][0]):,.0f} rows/s  " if counted else ""
         end = events.end_of(batch.batch)
-        p50, p99 = _percentiles(self._latencies)
         self._display.move(
             end / events.num_events,
-            f"{instant_text(int(events.time[end - 1]))}  {end:,} events  {rate}"
-            f"durable in {p50 * 1e3:.1f} ms (p50), {p99 * 1e3:.1f} ms (p99)",
+            f"{instant_text(int(events.time[end - 1]))}  {end:,} events  {rate}{self._latency().describe()}",
         )
 
     def _ask(self, events: FlightEvents, expected: ExpectedFlights) -> None:
@@ -223,21 +166,12 @@ class _Demo:
             flight = events.facts.column("id")[int(events.flight[departed[-1]])].as_py()
         for answer in (delays, ask_about_flight(self._table, expected, flight)):
             self._answers.append(answer)
-            self._display.say(
-                f"? {answer.question}: {answer.answer}  "
-                f"[{answer.seconds * 1e3:.0f} ms, {'right' if answer.right else 'WRONG'}]",
-                style=None if answer.right else "bold red",
-            )
+            tell_answer(answer, self._display)
 
     def _check_crash(self, pid: int, events: FlightEvents) -> None:
         self._display.say(f"writer process {pid} was killed with SIGKILL while it was writing", style="bold")
         self._crash = check = check_after_crash(self._table, events, self._acknowledged)
-        self._display.say(
-            f"after the crash: {check.acknowledged_events:,} events were acknowledged, "
-            f"{check.acknowledged_rows:,} rows must be there, {check.lost:,} are lost, "
-            f"{check.undeleted:,} deleted ones are back; {check.ahead:,} rows are newer than acknowledged",
-            style=None if check.passed else "bold red",
-        )
+        tell_crash(check, self._display)
 
     def _merge_rest(self) -> None:
         started = time.monotonic()
@@ -247,11 +181,14 @@ class _Demo:
                 writer.upsert(self._table.scan().to_table())
         merged = MergeTotals()
         while (report := self._table.merge()).generations:
-            merged = _added(merged, report)
+            merged = _with(merged, report)
         self._display.say(
             f"final merge: {merged.generations} generations, {merged.rows_upserted:,} rows upserted, "
             f"{merged.rows_deleted:,} deleted ({time.monotonic() - started:.1f} s)"
         )
+
+    def _latency(self) -> Latency:
+        return Latency.of("ack_latency", "durable in", self._latencies)
 
     def _report(
         self,
@@ -260,7 +197,6 @@ class _Demo:
         stream_seconds: float,
         merged: MergeTotals,
     ) -> DemoReport:
-        p50, p99 = _percentiles(self._latencies)
         base: pa.Table = lance.dataset(self._table.uri).to_table()
         return DemoReport(
             uri=self._table.uri,
@@ -268,8 +204,7 @@ class _Demo:
             events=events.num_events,
             stream_seconds=stream_seconds,
             seconds=0.0,
-            latency_p50=p50,
-            latency_p99=p99,
+            latency=self._latency(),
             crash=self._crash,
             answers=tuple(self._answers),
             merged_in_background=merged,
@@ -312,7 +247,7 @@ class _BackgroundMerge:
                 started = time.monotonic()
                 report = self._table.merge()
                 if report.generations:
-                    self.totals = _added(self.totals, report)
+                    self.totals = _with(self.totals, report)
                     self._display.say(
                         f"merged {report.generations} generations into the Lance table: "
                         f"{report.rows_upserted:,} rows upserted, {report.rows_deleted:,} deleted "
@@ -322,37 +257,22 @@ class _BackgroundMerge:
             self._error = error
 
 
-def _added(totals: MergeTotals, report: MergeReport) -> MergeTotals:
-    return MergeTotals(
-        totals.merges + 1,
-        totals.generations + report.generations,
-        totals.rows_upserted + report.rows_upserted,
-        totals.rows_deleted + report.rows_deleted,
-    )
+def _with(totals: MergeTotals, report: MergeReport) -> MergeTotals:
+    return totals.with_merge(report.generations, report.rows_upserted, report.rows_deleted)
 
 
-def _percentiles(latencies: list[float]) -> tuple[float, float]:
-    if len(latencies) < 2:
-        return (latencies[0], latencies[0]) if latencies else (0.0, 0.0)
-    cuts = statistics.quantiles(latencies, n=100, method="inclusive")
-    return cuts[49], cuts[98]
+def _writer(task: WriterTask, kill_after: int | None = None) -> ListenedProcess[Acknowledgement]:
+    """Start a writer; it has other batches on their way when it is killed, so it dies while it is writing."""
+    if kill_after is None:
+        return ListenedProcess(task.command(), Acknowledgement.from_line)
+    return ListenedProcess(task.command(), Acknowledgement.from_line, lambda batch: batch.batch >= kill_after)
 
 
-def _conclude(report: DemoReport, display: Display) -> None:
-    merged = report.merged_in_background
-    right = sum(answer.right for answer in report.answers)
-    display.say(
-        f"{report.events:,} events durable in {report.stream_seconds:.1f} s "
-        f"({report.events_per_second:,.0f} rows/s, start and crash included), "
-        f"p50 {report.latency_p50 * 1e3:.1f} ms, p99 {report.latency_p99 * 1e3:.1f} ms; "
-        f"{merged.generations} generations in {merged.merges} merges meanwhile; "
-        f"{right} of {len(report.answers)} answers right"
-    )
-    if report.crash is None:
-        display.say("the stream was over before the writer could be killed", style="yellow")
-    for verdict in report.verdicts:
-        display.say(verdict.describe(), style=None if verdict.identical else "bold red")
-    if report.passed:
-        display.say(f"VERDICT: identical, row for row ({report.seconds:.1f} s in all)", style="bold green")
-    else:
-        display.say(f"VERDICT: DIFFERENT ({report.seconds:.1f} s in all)", style="bold red")
+def _batch_rows(options: DemoOptions) -> int:
+    """Return the events of a batch: 1,000, and fewer if there are few, so that there is a stream at all."""
+    return min(max(options.about_events // 60, 20), _MOST_BATCH_ROWS)
+
+
+def _memtable_rows(options: DemoOptions) -> int:
+    """Return the rows of a MemTable: 10,000, and fewer if there are few events, so that there are flushes."""
+    return min(_batch_rows(options) * 10, _MOST_MEMTABLE_ROWS)

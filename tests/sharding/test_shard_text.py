@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 import weir
-from weir.cli.shard_text import parse_shard_by
 from weir.errors import ShardingError
 from weir.sharding.shard_by import ShardBy
+from weir.sharding.shard_text import parse_shard_by
 
 
 @pytest.mark.parametrize(

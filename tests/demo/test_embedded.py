@@ -1,4 +1,4 @@
-"""The demo as a whole, on a few thousand flights: real processes, a real SIGKILL."""
+"""The demo without Spark as a whole, on a few thousand flights: real processes, a real SIGKILL."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 
 import weir
 from weir.cli.main import main
-from weir.demo import run as demo_run
-from weir.demo import source
+from weir.demo import embedded, source
+from weir.demo.embedded import run_embedded_demo
 from weir.demo.expected import ExpectedFlights, Value, expected_flights
-from weir.demo.process import WriterProcess
-from weir.demo.run import DemoOptions, run_demo
+from weir.demo.options import DemoOptions
+from weir.demo.process import ListenedProcess
 from weir.demo.source import flights_archive
-from weir.demo.writer import WriterTask
+from weir.demo.writer import Acknowledgement, WriterTask
 from weir.errors import MissingDependencyError, TableExistsError, WriterError
 
 
 def test_the_demo_survives_its_crash_and_finds_no_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = run_demo(DemoOptions(directory=tmp_path, flights=4_000, fsync=False))
+    report = run_embedded_demo(DemoOptions(directory=tmp_path, flights=4_000, fsync=False))
     said = capsys.readouterr().out
     assert report.passed
     assert report.crash is not None
@@ -39,7 +39,7 @@ def test_the_demo_survives_its_crash_and_finds_no_difference(
     assert [shard.epoch for shard in status.shards] == [2] * 4
     assert lance.dataset(str(tmp_path / "flights")).count_rows() == report.verdicts[0].rows
     with pytest.raises(TableExistsError):
-        run_demo(DemoOptions(directory=tmp_path, flights=10))
+        run_embedded_demo(DemoOptions(directory=tmp_path, flights=10))
 
 
 def test_a_difference_is_the_exit_code(
@@ -50,8 +50,8 @@ def test_a_difference_is_the_exit_code(
         del rows["2013-01-01/UA1545/EWR"]
         return ExpectedFlights(rows)
 
-    monkeypatch.setattr(demo_run, "expected_flights", tampered)
-    assert main(["demo", "--flights", "600", "--no-fsync", "--json"]) == 1
+    monkeypatch.setattr(embedded, "expected_flights", tampered)
+    assert main(["demo", "--embedded", "--flights", "600", "--no-fsync", "--json"]) == 1
     captured = capsys.readouterr()
     said = json.loads(captured.out)
     assert not said["passed"]
@@ -64,7 +64,7 @@ def test_a_difference_is_the_exit_code(
 
 def test_a_writer_that_fails_by_itself_is_an_error(tmp_path: Path) -> None:
     task = WriterTask(str(tmp_path / "none"), flights=10, batch_rows=10, memtable_rows=10)
-    with WriterProcess(task) as writer:
+    with ListenedProcess(task.command(), Acknowledgement.from_line) as writer:
         with pytest.raises(EOFError):
             writer.next(seconds=60)
         with pytest.raises(WriterError, match="there is no table"):
@@ -77,7 +77,7 @@ def test_without_the_flights_the_demo_says_what_to_install(
     monkeypatch.setattr(source, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'weir\[demo\]'"):
         flights_archive()
-    assert main(["demo"]) == 2
+    assert main(["demo", "--embedded"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: the demo needs the flights")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.cli.schema_text import format_schema, parse_schema
 from weir.errors import SchemaError
+from weir.schema_text import format_schema, parse_schema
 
 _UNITS = st.sampled_from(["s", "ms", "us", "ns"])
 _SCALARS = st.one_of(

@@ -1,0 +1,115 @@
+"""Commands about pipelines on Spark: check one that a file describes, and run it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weir.cli.options import AsJson
+from weir.cli.options import output_for as _output
+from weir.cli.progress import live_line
+
+if TYPE_CHECKING:
+    from weir.spark.pipeline import MetricsSample, PipelineFile
+
+__all__ = ["check", "help_if_alone", "run"]
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The pipeline, as a TOML file.", show_default=False),
+]
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """Check a pipeline that a file describes, or run it on Spark."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def check(
+    file: File,
+    no_spark: Annotated[
+        bool,
+        typer.Option("--no-spark", help="Look at the file and the table alone, and start no Spark."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Check a pipeline, and write nothing: its file, its table, and on Spark its source and transform."""
+    described = _read(file)
+    if no_spark:
+        found = described.pipeline.check()
+    else:
+        from weir.spark.pipeline.own_session import own_session
+
+        with own_session(described.session, described.pipeline.name) as spark:
+            found = described.pipeline.check(spark)
+    _output(json).pipeline_checked(found)
+
+
+def run(
+    file: File,
+    log: Annotated[
+        bool,
+        typer.Option(
+            "--log", help="Write log events to standard error, among them the metrics, not only warnings."
+        ),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Run a pipeline until its stream ends, or SIGINT or SIGTERM asks it to.
+
+    The micro-batch that is under way is finished, the services are stopped, and the exit code is 0. A
+    second signal ends everything at once.
+    """
+    from weir.spark.pipeline.own_session import own_session
+
+    described = _read(file)
+    if log:
+        _log_to_standard_error()
+    answer = _output(json)
+    with own_session(described.session, described.pipeline.name) as spark, live_line("starting") as show:
+
+        def on_sample(sample: MetricsSample) -> None:
+            show(_line(sample))
+            answer.pipeline_sampled(sample)
+
+        summary = described.pipeline.run(spark, on_sample=on_sample, on_second_signal=_end_at_once)
+    answer.pipeline_ended(summary)
+
+
+def _read(file: Path) -> PipelineFile:
+    from weir.spark.pipeline import read_pipeline_file
+
+    described = read_pipeline_file(file)
+    # Where a source is a function, its module may be beside the file.
+    sys.path.insert(0, str(described.directory.resolve()))
+    return described
+
+
+def _end_at_once(number: int) -> None:
+    # Java ends with the program that has started it.
+    os._exit(128 + number)
+
+
+def _log_to_standard_error() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("weir")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def _line(sample: MetricsSample) -> str:
+    parts = [f"{sample.total_rows:,} rows", f"{sample.rows_per_second:,.0f} rows/s"]
+    if sample.freshness_p50 is not None and sample.freshness_p99 is not None:
+        parts.append(f"fresh in {sample.freshness_p50:.1f} s (p50), {sample.freshness_p99:.1f} s (p99)")
+    parts.append(f"{sample.unmerged_generations:,} generations unmerged")
+    failing = [name for name, state in sample.services.items() if state.failures_in_a_row]
+    if failing:
+        parts.append(f"failing: {', '.join(failing)}")
+    return "  ".join(parts)

@@ -1,0 +1,214 @@
+"""The Spark driver of the demo: it runs a pipeline over the files of flights, and answers in SQL meanwhile.
+
+It is started by :mod:`weir.demo.on_spark`, and killed by it. It tells the world one JSON object on each
+line of standard output, and is told one on each line of standard input:
+
+==============================================  ====================================================
+``{"kind": "started", "spark": "4.3.0"}``       the pipeline runs
+``{"kind": "batch", "batch": 17, ...}``         micro-batch 17 is over, and visible to a strong reader
+``{"kind": "service", "event": ..., ...}``      a service has run, or failed
+``{"kind": "answer", "rows": ..., ...}``        what a question was answered with
+``{"kind": "ended", "rows": 1000, ...}``        all is merged, the last thing it says
+``{"ask": "SELECT ..."}``                       to be asked of the view ``flights``
+``{"finish": "/some/file"}``                    end, merge, and leave the table as Spark reads it there
+==============================================  ====================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from weir.demo.flights import FLIGHT_SCHEMA
+from weir.demo.landing import CANCELLED
+from weir.spark.pipeline import (
+    FormatSource,
+    Metrics,
+    Pipeline,
+    RunningPipeline,
+    Services,
+    SessionSettings,
+    TargetTable,
+)
+from weir.spark.pipeline.micro_batch import MicroBatch
+from weir.spark.pipeline.own_session import own_session
+from weir.spark.pipeline.stream import MicroBatches
+
+__all__ = ["DriverTask", "main"]
+
+_MEMTABLE_ROWS = 20_000
+_LOOK_EVERY = timedelta(milliseconds=100)
+_KINDS = {"string": "STRING", "int32": "INT", "timestamp[us, tz=UTC]": "TIMESTAMP"}
+
+
+@dataclass(frozen=True, slots=True)
+class DriverTask:
+    """What a driver is to do.
+
+    Parameters
+    ----------
+    uri : str
+        The table.
+    landing : str
+        Where files of events land.
+    scratch : str
+        Where the checkpoint, and what Spark needs for itself, may be.
+    fsync : bool
+        Whether a micro-batch that is over is on the disk.
+    """
+
+    uri: str
+    landing: str
+    scratch: str
+    fsync: bool = True
+
+    def command(self) -> list[str]:
+        """Return the command that starts a process with this task."""
+        return [sys.executable, "-m", "weir.demo.driver", json.dumps(asdict(self))]
+
+    def pipeline(self) -> Pipeline:
+        """Return the pipeline: files of events in, one in each micro-batch, and services beside them."""
+        names = ", ".join(FLIGHT_SCHEMA.names)
+        columns = ", ".join(f"{field.name} {_KINDS[str(field.type)]}" for field in FLIGHT_SCHEMA)
+        return Pipeline(
+            name="flights",
+            source=FormatSource(
+                "parquet", {"maxFilesPerTrigger": "1"}, self.landing, f"{columns}, {CANCELLED} BOOLEAN"
+            ),
+            transform=f"SELECT {names}, IF({CANCELLED}, 'delete', 'upsert') AS _op FROM source",
+            table=TargetTable(self.uri, fsync=self.fsync),
+            checkpoint=str(Path(self.scratch, "checkpoint")),
+            write={"max_memtable_rows": str(_MEMTABLE_ROWS)},
+            services=Services(
+                merge=timedelta(seconds=8),
+                index=None,
+                compact=timedelta(seconds=30),
+                collect=timedelta(seconds=30),
+            ),
+            metrics=Metrics(log=False),
+        )
+
+    def session(self) -> SessionSettings:
+        """Return how Spark runs: on two cores of this machine, and leaving nothing elsewhere on it."""
+        return SessionSettings(
+            "local[2]",
+            {
+                "spark.ui.enabled": "false",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.local.dir": str(Path(self.scratch, "spark")),
+                "spark.sql.warehouse.dir": str(Path(self.scratch, "warehouse")),
+                "spark.sql.session.timeZone": "UTC",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.streaming.minBatchesToRetain": "10",
+            },
+        )
+
+
+def run_driver(task: DriverTask) -> None:
+    """Run the pipeline until it is told to finish."""
+    commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(commands,), daemon=True).start()
+    _tell_of_services()
+    with own_session(task.session(), "weir demo") as spark, task.pipeline().start(spark) as running:
+        _tell({"kind": "started", "spark": spark.version})
+        batches = MicroBatches(running.query)
+        while not running.wait(_LOOK_EVERY):
+            _tell_of(batches.ended())
+            try:
+                command = commands.get_nowait()
+            except queue.Empty:
+                continue
+            if "finish" in command:
+                _finish(running, spark, Path(command["finish"]), batches)
+                return
+            _answer(spark, task.uri, command["ask"])
+
+
+def _finish(running: RunningPipeline, spark: SparkSession, path: Path, batches: MicroBatches) -> None:
+    summary = running.stop(closing_round=True)
+    _tell_of(batches.ended())
+    uri = running.table.uri
+    pq.write_table(_flights(spark, uri).select(*FLIGHT_SCHEMA.names).toArrow(), path)
+    runs = {name: state.runs for name, state in summary.services.items()}
+    _tell({"kind": "ended", "rows": summary.rows, "services": runs})
+
+
+def _answer(spark: SparkSession, uri: str, sql: str) -> None:
+    began = time.monotonic()
+    _flights(spark, uri).createOrReplaceTempView("flights")
+    rows = [list(row) for row in spark.sql(sql).collect()]
+    _tell({"kind": "answer", "rows": rows, "seconds": time.monotonic() - began})
+
+
+def _flights(spark: SparkSession, uri: str) -> Any:
+    return spark.read.format("weir").load(uri)
+
+
+def _tell_of(batches: Sequence[MicroBatch]) -> None:
+    for batch in batches:
+        waits = sorted(batch.waits)
+        _tell(
+            {
+                "kind": "batch",
+                "batch": batch.number,
+                "rows": batch.rows,
+                "seconds": round(batch.seconds, 4),
+                "freshness": round(waits[len(waits) // 2], 4),
+            }
+        )
+
+
+class _Services(logging.Handler):
+    """Tells of services what the log says of them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = getattr(record, "event_fields", {})
+        if fields.get("event") in ("pipeline.service_ran", "pipeline.service_failed"):
+            _tell({"kind": "service", **fields})
+
+
+def _tell_of_services() -> None:
+    logger = logging.getLogger("weir.spark.pipeline")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_Services())
+
+
+_one_line = threading.Lock()
+
+
+def _tell(message: dict[str, Any]) -> None:
+    with _one_line:
+        print(json.dumps(message), flush=True)
+
+
+def _listen(commands: queue.SimpleQueue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        commands.put(json.loads(line))
+    # Whoever has started this is gone.
+    os._exit(1)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the driver; its one argument is a :class:`DriverTask` as JSON."""
+    run_driver(DriverTask(**json.loads(arguments[0])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    # Threads of Arrow may outlive the end of Python, and would abort a process that has done its work.
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,259 @@
+"""The demo on Spark: flights land as files, a driver streams them into a table, dies, and goes on.
+
+Here is who lets the files land, asks, kills, and compares; :mod:`weir.demo.driver` is who is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import weir
+from weir.demo.crash import CrashCheck, check_after_crash
+from weir.demo.display import Display
+from weir.demo.driver import DriverTask
+from weir.demo.events import DEPARTED, FlightEvents, load_events
+from weir.demo.expected import ExpectedFlights, expected_flights
+from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS, PRIMARY_KEY
+from weir.demo.landing import Landing
+from weir.demo.options import DemoOptions, location
+from weir.demo.process import Heard, ListenedProcess
+from weir.demo.questions import (
+    Answer,
+    ask_about_delays,
+    ask_about_flight,
+    delays_in_sql,
+    instant_text,
+    judge_delays,
+)
+from weir.demo.report import DemoReport, Latency, MergeTotals
+from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
+from weir.demo.verdict import compare
+from weir.table import Table
+
+__all__ = ["run_spark_demo"]
+
+_MOST_FILE_ROWS = 20_000
+_LEAST_FILES = 8
+_FILES_AHEAD = 3
+_QUESTIONS = 6
+
+_Message = dict[str, Any]
+
+
+def run_spark_demo(options: DemoOptions, *, to_standard_error: bool = False) -> DemoReport:
+    """Run the demo.
+
+    Parameters
+    ----------
+    options : DemoOptions
+        What to do.
+    to_standard_error : bool
+        Whether to show progress there, and leave standard output to the caller.
+
+    Raises
+    ------
+    MissingDependencyError
+        If the package that carries the flights is not installed.
+    TableExistsError
+        If the directory has a table already.
+    WriterError
+        If a driver fails by itself.
+    """
+    started = time.monotonic()
+    with location(options) as directory, Display(to_standard_error=to_standard_error) as display:
+        table = weir.create(
+            directory / "flights",
+            FLIGHT_SCHEMA,
+            primary_key=PRIMARY_KEY,
+            shard_by=weir.bucket(PRIMARY_KEY, NUM_SHARDS),
+            fsync=options.fsync,
+        )
+        demo = _SparkDemo(table, directory, options, display)
+        report = replace(demo.run(), seconds=time.monotonic() - started)
+        tell_conclusion(report, display)
+        if options.directory is not None or options.keep:
+            display.say(f"The table is in {report.uri}")
+    return report
+
+
+class _SparkDemo:
+    def __init__(self, table: Table, directory: Path, options: DemoOptions, display: Display) -> None:
+        self._table = table
+        self._flights = options.flights
+        self._display = display
+        self._file_rows = min(max(options.about_events // _LEAST_FILES, 1), _MOST_FILE_ROWS)
+        files = -(-options.about_events // self._file_rows)
+        self._kill_after = int(files * random.Random(options.seed).uniform(0.35, 0.6))
+        self._as_spark_reads = directory / "as-spark-reads-it.parquet"
+        self._landing = directory / "landing"
+        self._task = DriverTask(table.uri, str(self._landing), str(directory / "driver"), fsync=options.fsync)
+        self._acknowledged = -1
+        self._last_question = 0
+        self._asked: list[int] = []
+        self._freshness: list[float] = []
+        self._answers: list[Answer] = []
+        self._merged = MergeTotals()
+        self._crash: CrashCheck | None = None
+
+    def run(self) -> DemoReport:
+        started = time.monotonic()
+        with self._driver(self._kill_after) as driver:
+            self._display.say(f"Spark driver {driver.pid} starts")
+            # That takes a while; meanwhile the right answer is computed here, and files land.
+            expected = expected_flights(self._flights)
+            events = load_events(self._flights, self._file_rows)
+            landing = Landing(self._landing, events)
+            self._display.say(
+                f"{events.facts.num_rows:,} flights make {events.num_events:,} events, "
+                f"which land in {events.num_batches} files for {NUM_SHARDS} shards"
+            )
+            streamed = self._follow(driver, events, expected, landing)
+            killed = driver.was_killed()
+        if killed:
+            self._check_crash(driver.pid, events)
+            with self._driver(None) as second:
+                self._display.say(f"Spark driver {second.pid} goes on from the checkpoint")
+                streamed = self._follow(second, events, expected, landing)
+                second.was_killed()
+        return self._report(events, expected, streamed - started)
+
+    def _driver(self, kill_after: int | None) -> ListenedProcess[_Message]:
+        def reached(message: _Message) -> bool:
+            # The next micro-batch has begun by then, so it dies while it is writing.
+            return kill_after is not None and message.get("batch", -1) >= kill_after
+
+        return ListenedProcess(
+            self._task.command(),
+            json.loads,
+            reached if kill_after is not None else None,
+            whole_group=True,
+        )
+
+    def _follow(
+        self,
+        driver: ListenedProcess[_Message],
+        events: FlightEvents,
+        expected: ExpectedFlights,
+        landing: Landing,
+    ) -> float:
+        """Listen to a driver until it ends; return when all events were visible."""
+        between_questions = max(events.num_batches // (_QUESTIONS + 1), 1)
+        streamed = time.monotonic()
+        while True:
+            landing.land_up_to(self._acknowledged + _FILES_AHEAD)
+            try:
+                heard = driver.next(seconds=0.5)
+            except EOFError:
+                return streamed
+            if heard is None:
+                continue
+            self._hear(heard, events, expected)
+            if heard.message["kind"] != "batch":
+                continue
+            if self._acknowledged == events.num_batches - 1:
+                streamed = heard.at
+                self._display.move(1.0, f"{events.num_events:,} events are visible; merging what is left")
+                driver.say(json.dumps({"finish": str(self._as_spark_reads)}))
+            elif self._acknowledged >= self._last_question + between_questions:
+                self._last_question = self._acknowledged
+                self._ask(driver, events, expected)
+
+    def _hear(self, heard: Heard[_Message], events: FlightEvents, expected: ExpectedFlights) -> None:
+        message = heard.message
+        if message["kind"] == "batch":
+            self._acknowledged = message["batch"]
+            self._freshness.append(message["freshness"])
+            end = events.end_of(self._acknowledged)
+            self._display.move(
+                end / events.num_events,
+                f"{instant_text(int(events.time[end - 1]))}  {end:,} events  "
+                f"{message['rows'] / message['seconds']:,.0f} rows/s  {self._latency().describe()}",
+            )
+        elif message["kind"] == "answer":
+            now = self._asked.pop(0)
+            found = dict(message["rows"])
+            answer = judge_delays(found, expected, now, message["seconds"], "in Spark SQL, ")
+            self._answers.append(answer)
+            tell_answer(answer, self._display)
+        elif message["kind"] == "service":
+            self._hear_of_service(message)
+        elif message["kind"] == "started":
+            self._display.say(f"Spark {message['spark']} streams")
+
+    def _hear_of_service(self, message: _Message) -> None:
+        if message["event"] == "pipeline.service_failed":
+            self._display.say(f"{message['service']} failed, to be tried again: {message['error']}", "yellow")
+        elif message["service"] == "merge" and message["generations"]:
+            self._merged = self._merged.with_merge(
+                message["generations"], message["rows_upserted"], message["rows_deleted"]
+            )
+            self._display.say(
+                f"merged {message['generations']} generations on Spark: "
+                f"{message['rows_upserted']:,} rows upserted, {message['rows_deleted']:,} deleted "
+                f"({message['seconds']:.1f} s)"
+            )
+
+    def _ask(
+        self, driver: ListenedProcess[_Message], events: FlightEvents, expected: ExpectedFlights
+    ) -> None:
+        end = events.end_of(self._acknowledged) - 1
+        now = int(events.time[end])
+        # The driver answers when it has time; meanwhile more may have come in, of later instants.
+        self._asked.append(now)
+        driver.say(json.dumps({"ask": delays_in_sql(now)}))
+        delays = ask_about_delays(self._table, expected, now)
+        flight = delays.flight
+        answers = [delays]
+        if flight is None:
+            departed = np.flatnonzero(events.kind[:end] == DEPARTED)
+            if len(departed):
+                flight = events.facts.column("id")[int(events.flight[departed[-1]])].as_py()
+        if flight is not None:
+            answers.append(ask_about_flight(self._table, expected, flight))
+        for answer in answers:
+            self._answers.append(answer)
+            tell_answer(answer, self._display)
+
+    def _check_crash(self, pid: int, events: FlightEvents) -> None:
+        # What it was asked last, nobody answers any more.
+        self._asked.clear()
+        self._display.say(
+            f"Spark driver {pid} was killed with SIGKILL, Java and all, while it was writing", style="bold"
+        )
+        self._crash = check = check_after_crash(
+            self._table, events, self._acknowledged, in_flight=_FILES_AHEAD
+        )
+        tell_crash(check, self._display)
+
+    def _latency(self) -> Latency:
+        return Latency.of("freshness", "visible in", self._freshness)
+
+    def _report(self, events: FlightEvents, expected: ExpectedFlights, stream_seconds: float) -> DemoReport:
+        base: pa.Table = lance.dataset(self._table.uri).to_table()
+        on_spark = pq.read_table(self._as_spark_reads).cast(FLIGHT_SCHEMA)
+        return DemoReport(
+            uri=self._table.uri,
+            flights=events.facts.num_rows,
+            events=events.num_events,
+            stream_seconds=stream_seconds,
+            seconds=0.0,
+            latency=self._latency(),
+            crash=self._crash,
+            answers=tuple(self._answers),
+            merged_in_background=self._merged,
+            verdicts=(
+                compare("the table as Weir reads it", self._table.scan().to_table(), expected.rows),
+                compare("the table as Spark reads it", on_spark, expected.rows),
+                compare("the Lance table alone", base, expected.rows),
+            ),
+        )

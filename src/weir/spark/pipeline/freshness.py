@@ -1,0 +1,94 @@
+"""How long it takes from the arrival of a row until a strong reader sees it.
+
+The instant of arrival is one that the source knows; see :class:`~weir.spark.pipeline.settings.Metrics`.
+Spark gathers a hundred quantiles of it while it reads the rows of a micro-batch, and hands them over when
+the micro-batch is over. By then the sink has committed, so every strong reader sees the rows: the time from
+the arrival to the end of the micro-batch is never too short, and too long by what Spark does after the
+commit, which is a write to the checkpoint.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+
+from pyspark.sql import DataFrame, functions
+from pyspark.sql.types import StructType, TimestampType
+
+from weir.spark.pipeline.micro_batch import OBSERVED, QUANTILES, MicroBatch
+from weir.spark.pipeline.settings import CallableSource, FormatSource
+
+__all__ = ["BATCH_ARRIVAL", "arrival_of", "observed", "percentiles"]
+
+BATCH_ARRIVAL = "micro-batch"
+"""What stands for the arrival where nothing says when rows arrived: the beginning of the micro-batch."""
+
+_ACCURACY = 1000
+_TIMESTAMP = "timestamp"
+_OF_FILE = "_metadata.file_modification_time"
+_WITH_TIMESTAMP = ("kafka", "rate", "rate-micro-batch")
+_OF_FILES = ("avro", "csv", "json", "orc", "parquet", "text")
+
+
+def arrival_of(source: FormatSource | CallableSource, columns: StructType, chosen: str | None) -> str | None:
+    """Return the SQL for the instant at which a row of a source arrived, None if nothing says so.
+
+    Parameters
+    ----------
+    source : FormatSource or CallableSource
+        The source.
+    columns : StructType
+        Its columns.
+    chosen : str, optional
+        What the user has chosen.
+    """
+    if chosen is not None:
+        return chosen
+    if isinstance(source, CallableSource):
+        return None
+    if source.format in _OF_FILES:
+        return _OF_FILE
+    has_timestamp = _TIMESTAMP in columns.names and isinstance(columns[_TIMESTAMP].dataType, TimestampType)
+    return _TIMESTAMP if source.format in _WITH_TIMESTAMP and has_timestamp else None
+
+
+def observed(source: DataFrame, arrival: str | None) -> DataFrame:
+    """Return a stream whose micro-batches say how many rows came in, and when they had arrived."""
+    counted = functions.count(functions.lit(1)).alias("rows")
+    if arrival is None:
+        return source.observe(OBSERVED, counted)
+    instant = functions.unix_micros(functions.expr(arrival).cast("timestamp"))
+    arrivals = functions.percentile_approx(instant, list(QUANTILES), _ACCURACY).alias("arrivals")
+    return source.observe(OBSERVED, counted, arrivals)
+
+
+def percentiles(batches: Iterable[MicroBatch], wanted: Iterable[float]) -> tuple[float, ...] | None:
+    """Return percentiles of the freshness of all rows of some micro-batches.
+
+    Parameters
+    ----------
+    batches : iterable of MicroBatch
+        The micro-batches.
+    wanted : iterable of float
+        Each from 0 to 1.
+
+    Returns
+    -------
+    tuple of float or None
+        Seconds; None if there was no row.
+
+    Examples
+    --------
+    >>> slow = MicroBatch(1, rows=10, began=100.0, ended=105.0, arrivals=(101.0, 103.0))
+    >>> fast = MicroBatch(2, rows=990, began=105.0, ended=106.0, arrivals=(105.5,))
+    >>> percentiles([slow, fast], [0.5, 0.99, 0.999])
+    (0.5, 0.5, 4.0)
+    """
+    weighted = sorted((wait, batch.rows / len(batch.waits)) for batch in batches for wait in batch.waits)
+    if not weighted:
+        return None
+    below = list(accumulate(weight for _, weight in weighted))
+    # Sums of fractions may come out a little above what they stand for.
+    places = (bisect_left(below, share * below[-1] - 1e-9) for share in wanted)
+    return tuple(weighted[min(place, len(weighted) - 1)][0] for place in places)

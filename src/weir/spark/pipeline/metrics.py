@@ -1,0 +1,244 @@
+"""Samples of how a pipeline is doing, taken at an interval, and where they go.
+
+What is sampled: the micro-batches since the last sample, the state of the table as a strong reader sees it,
+and how the services have done.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from weir.errors import StorageError
+from weir.logs import get_logger
+from weir.services.status import TableStatus
+from weir.spark.pipeline.freshness import percentiles
+from weir.spark.pipeline.micro_batch import MicroBatch
+from weir.spark.pipeline.schedule import ServiceState
+
+__all__ = ["MetricsSample", "Sampler", "as_line_of", "as_log_event", "take_sample"]
+
+_log = get_logger(__name__)
+
+_PERCENTILES = (0.5, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSample:
+    """How a pipeline is doing.
+
+    Parameters
+    ----------
+    at : datetime
+        When the sample was taken, in UTC.
+    seconds : float
+        Since the sample before, or the start.
+    batches, rows : int
+        Micro-batches that ended in that time, and the rows of the source they took in.
+    total_batches, total_rows : int
+        The same since the start.
+    rows_per_second : float
+        Rows in each second of that time.
+    batch_seconds : float or None
+        How long the longest of those micro-batches took; None if there was none.
+    freshness_p50, freshness_p99 : float or None
+        Seconds from the arrival of a row until a strong reader sees it, over the rows of those
+        micro-batches; None if there was none.
+    arrival : str
+        What says when a row arrived: SQL over the source, or ``micro-batch``, its beginning.
+    lag_seconds : float
+        Age of the oldest row that is not in the base table; 0 if all are.
+    unmerged_generations, unmerged_rows : int
+        What waits for a merge.
+    behind : mapping of str to float
+        What the source says about what it has not handed out yet, as Spark names it; empty for sources
+        that say nothing.
+    services : mapping of str to ServiceState
+        How each service has done since the start.
+    """
+
+    at: datetime
+    seconds: float
+    batches: int
+    rows: int
+    total_batches: int
+    total_rows: int
+    rows_per_second: float
+    batch_seconds: float | None
+    freshness_p50: float | None
+    freshness_p99: float | None
+    arrival: str
+    lag_seconds: float
+    unmerged_generations: int
+    unmerged_rows: int
+    behind: Mapping[str, float] = field(default_factory=dict)
+    services: Mapping[str, ServiceState] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sample as plain values that JSON can hold, seconds to the millisecond."""
+        plain: dict[str, Any] = {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+        plain["at"] = self.at.isoformat(timespec="milliseconds")
+        plain["behind"] = dict(self.behind)
+        for state in plain["services"].values():
+            state["seconds"] = round(state["seconds"], 3)
+        return plain
+
+
+def take_sample(
+    batches: Sequence[MicroBatch],
+    status: TableStatus,
+    services: Mapping[str, ServiceState],
+    *,
+    seconds: float,
+    arrival: str,
+    before: MetricsSample | None,
+) -> MetricsSample:
+    """Return a sample.
+
+    Parameters
+    ----------
+    batches : sequence of MicroBatch
+        Those that ended since the sample before.
+    status : TableStatus
+        The state of the table.
+    services : mapping of str to ServiceState
+        How the services have done.
+    seconds : float
+        Time since the sample before.
+    arrival : str
+        What says when a row arrived.
+    before : MetricsSample or None
+        The sample before.
+    """
+    rows = sum(batch.rows for batch in batches)
+    fresh = percentiles(batches, _PERCENTILES)
+    return MetricsSample(
+        at=datetime.now(UTC),
+        seconds=seconds,
+        batches=len(batches),
+        rows=rows,
+        total_batches=len(batches) + (before.total_batches if before else 0),
+        total_rows=rows + (before.total_rows if before else 0),
+        rows_per_second=rows / seconds if seconds > 0 else 0.0,
+        batch_seconds=max((batch.seconds for batch in batches), default=None),
+        freshness_p50=fresh[0] if fresh else None,
+        freshness_p99=fresh[1] if fresh else None,
+        arrival=arrival,
+        lag_seconds=status.lag_seconds,
+        unmerged_generations=sum(shard.unmerged_generations for shard in status.shards),
+        unmerged_rows=status.unmerged_rows,
+        behind=batches[-1].behind if batches else {},
+        services=dict(services),
+    )
+
+
+def as_log_event(sample: MetricsSample) -> None:
+    """Write a sample to the log."""
+    fields = sample.to_dict()
+    services = fields.pop("services")
+    failing = sorted(name for name, state in services.items() if state["failures_in_a_row"])
+    _log.info("pipeline.metrics", **fields, failing=failing)
+
+
+def as_line_of(path: Path) -> Callable[[MetricsSample], None]:
+    """Return what appends a sample to a file, as a line of JSON.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise StorageError(f"metrics cannot be written: {error.strerror}", where=str(path)) from error
+
+    def append(sample: MetricsSample) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(sample.to_dict()) + "\n")
+
+    return append
+
+
+class Sampler:
+    """Takes samples on a thread of its own, from :meth:`start` to :meth:`stop`, and one more then.
+
+    Parameters
+    ----------
+    take : callable
+        Takes a sample, given the seconds since the one before and that sample.
+    sinks : sequence of callable
+        Where samples go. What fails there, or while sampling, is logged and stops nothing.
+    every : timedelta
+        Time between samples.
+    watch : callable
+        Called every second, and before a sample: to note what would be forgotten otherwise.
+    """
+
+    _WATCH_SECONDS = 1.0
+
+    def __init__(
+        self,
+        take: Callable[[float, MetricsSample | None], MetricsSample],
+        sinks: Sequence[Callable[[MetricsSample], None]],
+        every: timedelta,
+        watch: Callable[[], None],
+    ) -> None:
+        self._take = take
+        self._sinks = tuple(sinks)
+        self._every = every.total_seconds()
+        self._watch = watch
+        self._stopping = threading.Event()
+        self._last: MetricsSample | None = None
+        self._sampled_at = time.monotonic()
+        self._thread = threading.Thread(target=self._repeat, name="weir-pipeline-metrics", daemon=True)
+
+    @property
+    def last(self) -> MetricsSample | None:
+        """The newest sample."""
+        return self._last
+
+    def start(self) -> None:
+        """Begin: the first sample is due an interval from now."""
+        self._sampled_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> MetricsSample | None:
+        """End, after a last sample. Return the newest one, None if none could be taken."""
+        self._stopping.set()
+        self._thread.join()
+        self._guarded(self._watch)
+        self._guarded(self._sample)
+        return self._last
+
+    def _repeat(self) -> None:
+        due = self._sampled_at + self._every
+        while not self._stopping.wait(min(max(due - time.monotonic(), 0.0), self._WATCH_SECONDS)):
+            self._guarded(self._watch)
+            if time.monotonic() >= due:
+                self._guarded(self._sample)
+                due = max(due + self._every, time.monotonic())
+
+    def _sample(self) -> None:
+        now = time.monotonic()
+        sample = self._take(now - self._sampled_at, self._last)
+        self._last, self._sampled_at = sample, now
+        for sink in self._sinks:
+            self._guarded(lambda sink=sink: sink(sample))  # type: ignore[misc]
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            # A stream is not to fail because nobody can see how it is doing.
+            _log.warning("pipeline.metrics_failed", error=str(error) or type(error).__name__)

@@ -1,0 +1,96 @@
+"""A micro-batch as Spark reports it: what came in, when it was over, and when its rows had arrived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+__all__ = ["OBSERVED", "QUANTILES", "MicroBatch"]
+
+OBSERVED = "weir_source"
+"""Name under which a pipeline observes the rows of its source."""
+
+QUANTILES = tuple((number + 0.5) / 100 for number in range(100))
+"""Of the instants of arrival of a micro-batch: each stands for a hundredth of its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One micro-batch that is over: its rows are durable, and a strong reader sees them.
+
+    Parameters
+    ----------
+    number : int
+        Which of the query.
+    rows : int
+        Rows of the source.
+    began, ended : float
+        When, in seconds since 1970. At the end the sink has committed and Spark has noted so.
+    arrivals : tuple of float
+        When its rows had arrived, in seconds since 1970, ascending: so many that each stands for the same
+        number of rows.
+    behind : mapping of str to float
+        What the source says about what it has not handed out yet, as Spark names it.
+    """
+
+    number: int
+    rows: int
+    began: float
+    ended: float
+    arrivals: tuple[float, ...] = ()
+    behind: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.began
+
+    @property
+    def waits(self) -> tuple[float, ...]:
+        """For each of the arrivals, the seconds until the end of the micro-batch."""
+        return tuple(max(self.ended - arrival, 0.0) for arrival in self.arrivals)
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any]) -> MicroBatch:
+        """Read what Spark reports, as its JSON has it.
+
+        Examples
+        --------
+        >>> MicroBatch.of({"batchId": 3, "timestamp": "2013-01-01T10:00:00.500Z", "numInputRows": 10,
+        ...     "durationMs": {"triggerExecution": 250}, "sources": [{"metrics": {}}],
+        ...     "observedMetrics": {}}).ended
+        1357034400.75
+        """
+        began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        took = progress.get("durationMs", {}).get("triggerExecution", 0) / 1e3
+        observed = progress.get("observedMetrics", {}).get(OBSERVED) or {}
+        rows = int(observed.get("rows", progress["numInputRows"]))
+        arrivals = tuple(instant / 1e6 for instant in observed.get("arrivals") or ())
+        if rows and not arrivals:
+            # Nothing says when rows arrived: Spark saw them when the micro-batch began, at the latest.
+            arrivals = (began,)
+        return cls(
+            number=int(progress["batchId"]),
+            rows=rows,
+            began=began,
+            ended=began + took,
+            arrivals=arrivals if rows else (),
+            behind=_behind(progress.get("sources", ())),
+        )
+
+
+def _behind(sources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return figures of the sources about what waits, such as Kafka's offsets behind the latest."""
+    found: dict[str, float] = {}
+    for source in sources:
+        for name, value in (source.get("metrics") or {}).items():
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                continue
+            if math.isfinite(number):
+                found[name] = found.get(name, 0.0) + number
+    return found

@@ -1,0 +1,46 @@
+"""The Spark session of a program that runs a pipeline, where there is none yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from weir.spark.java import check_java
+from weir.spark.pipeline.pipeline_file import SessionSettings
+from weir.spark.session import start_session
+
+__all__ = ["own_session"]
+
+# Services get their share of the executors, and ingestion its own.
+_FAIR = {"spark.scheduler.mode": "FAIR"}
+
+
+@contextmanager
+def own_session(settings: SessionSettings, name: str) -> Iterator[SparkSession]:
+    """Start a session that schedules fairly, and stop it in the end.
+
+    Parameters
+    ----------
+    settings : SessionSettings
+        Where Spark runs, and how.
+    name : str
+        Name of the application.
+
+    Raises
+    ------
+    MissingDependencyError
+        If there is no Java that Spark can start.
+    RunnerError
+        If Spark does not start, or there is none.
+    """
+    is_remote = settings.master is not None and settings.master.startswith("sc://")
+    if not is_remote:
+        check_java()
+    usual = {} if is_remote else _FAIR
+    spark = start_session(settings.master, name, {**usual, **settings.settings})
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,253 @@
+"""A pipeline as one value: what is streamed, into which table, and what goes on beside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from weir.errors import OptionError
+from weir.services.runner import Runner, ThreadRunner
+from weir.spark.pipeline.freshness import BATCH_ARRIVAL, arrival_of, observed
+from weir.spark.pipeline.metrics import MetricsSample, as_line_of, as_log_event
+from weir.spark.pipeline.running import PipelineSummary, RunningPipeline, use_pool
+from weir.spark.pipeline.settings import (
+    AVAILABLE_NOW,
+    CallableSource,
+    FormatSource,
+    Metrics,
+    Services,
+    TargetTable,
+    Trigger,
+    check_trigger,
+)
+from weir.spark.pipeline.stream import read_source, transformed
+from weir.spark.pipeline.table_services import closing_services, table_services
+from weir.spark.pipeline.target import find_table, open_or_create
+from weir.spark.runner import SparkRunner
+from weir.spark.session import register
+from weir.stop_signals import stop_when_asked
+
+__all__ = ["Pipeline", "PipelineCheck"]
+
+_STREAM_POOL = "weir-stream"
+_LOOK_FOR_SIGNALS = timedelta(seconds=0.25)
+
+OnSample = Callable[[MetricsSample], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCheck:
+    """What a check of a pipeline found.
+
+    Parameters
+    ----------
+    uri : str
+        The table.
+    exists : bool
+        Whether there is a table; otherwise a run would create it.
+    source_columns, columns : dict of str to str
+        The columns of the source, and those after the transform, with their Spark types; empty if
+        Spark was not asked.
+    """
+
+    uri: str
+    exists: bool
+    source_columns: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A stream of rows into a Weir table, with the table's services beside it.
+
+    Parameters
+    ----------
+    source : FormatSource or CallableSource
+        Where the rows come from.
+    table : TargetTable
+        Where they go. A row is an upsert by primary key, or what its column ``_op`` says.
+    checkpoint : str
+        Where Spark keeps what it has read: a directory, or a location that Spark can write to. Belongs
+        to this source and this table.
+    transform : str, optional
+        SQL over the view ``source`` that makes the rows. Default: the rows of the source.
+    trigger : timedelta or "available-now"
+        Time from the beginning of one micro-batch to that of the next; or take what is there and end.
+        Default: one micro-batch after the other.
+    write : mapping of str to str, default {}
+        Further options of the format ``"weir"``.
+    services : Services
+        What is done for the table meanwhile.
+    metrics : Metrics
+        How the pipeline is watched.
+    name : str, default "weir-pipeline"
+        Name of the query.
+    """
+
+    source: FormatSource | CallableSource
+    table: TargetTable
+    checkpoint: str
+    transform: str | None = None
+    trigger: Trigger = timedelta(0)
+    write: Mapping[str, str] = field(default_factory=dict, repr=False)
+    services: Services = field(default_factory=Services)
+    metrics: Metrics = field(default_factory=Metrics)
+    name: str = "weir-pipeline"
+
+    def __post_init__(self) -> None:
+        if not self.checkpoint:
+            raise OptionError("the location of the checkpoint is empty", where="stream.checkpoint")
+        if self.transform is not None and not self.transform.strip():
+            raise OptionError("the SQL of the transform is empty", where="transform.sql")
+        if not self.name:
+            raise OptionError("the name of the pipeline is empty", where="name")
+        check_trigger(self.trigger)
+
+    def check(self, spark: SparkSession | None = None) -> PipelineCheck:
+        """Check everything that can be known before anything runs. Nothing is written.
+
+        Parameters
+        ----------
+        spark : SparkSession, optional
+            Has Spark look at source and transform too.
+
+        Raises
+        ------
+        WeirError
+            The first thing that is wrong.
+        """
+        found = find_table(self.table)
+        uri = self.table.uri if found is None else found.uri
+        if spark is None:
+            return PipelineCheck(uri, found is not None)
+        register(spark)
+        source = read_source(spark, self.source)
+        stream, _ = self._observed(source)
+        with transformed(spark, stream, self.transform) as rows:
+            return PipelineCheck(uri, found is not None, _columns(source), _columns(rows))
+
+    def start(self, spark: SparkSession, *, on_sample: OnSample | None = None) -> RunningPipeline:
+        """Start, and return while it runs.
+
+        Parameters
+        ----------
+        spark : SparkSession
+            The session; the format ``"weir"`` is registered with it.
+        on_sample : callable, optional
+            Called with every sample of the metrics, on a thread of its own.
+
+        Raises
+        ------
+        WeirError
+            If it cannot start. Nothing was written, but that the table may have been created.
+        """
+        register(spark)
+        sinks: list[OnSample] = [as_log_event] if self.metrics.log else []
+        stream, arrival = self._observed(read_source(spark, self.source))
+        find_table(self.table)
+        with transformed(spark, stream, self.transform) as rows:
+            if self.metrics.file is not None:
+                sinks.append(as_line_of(Path(self.metrics.file)))
+            if on_sample is not None:
+                sinks.append(on_sample)
+            table = open_or_create(self.table)
+            writer = (
+                rows.writeStream.format("weir")
+                .queryName(self.name)
+                .options(**self._sink_options())
+                .option("checkpointLocation", self.checkpoint)
+            )
+            if self.trigger == AVAILABLE_NOW:
+                writer = writer.trigger(availableNow=True)
+            elif self.trigger:
+                milliseconds = self.trigger // timedelta(milliseconds=1)
+                writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
+            use_pool(spark, _STREAM_POOL)
+            try:
+                query = writer.start(table.uri)
+            finally:
+                use_pool(spark, None)
+        runner = self._runner(spark)
+        return RunningPipeline(
+            spark,
+            table,
+            query,
+            table_services(table, self.services, runner),
+            closing=closing_services(table, self.services, runner),
+            sinks=sinks,
+            every=self.metrics.every,
+            grace=self.services.grace,
+            arrival=arrival or BATCH_ARRIVAL,
+        )
+
+    def run(
+        self,
+        spark: SparkSession,
+        *,
+        on_sample: OnSample | None = None,
+        on_second_signal: Callable[[int], None] | None = None,
+    ) -> PipelineSummary:
+        """Run until the stream ends by itself, or SIGINT or SIGTERM asks it to.
+
+        A signal lets the micro-batch that is under way finish and stops everything in order; a second
+        one does what it did before. Signals are heeded where Python delivers them, in the main thread.
+        With the trigger ``"available-now"`` every service runs once when all rows are in.
+
+        Parameters
+        ----------
+        spark, on_sample
+            As for :meth:`start`.
+        on_second_signal : callable, optional
+            Called with the number of a second signal, instead.
+
+        Raises
+        ------
+        PipelineError
+            If the stream fails.
+        WeirError
+            If it cannot start.
+        """
+        with _asked_to_stop(on_second_signal) as asked, self.start(spark, on_sample=on_sample) as running:
+            while not asked.is_set():
+                if running.wait(_LOOK_FOR_SIGNALS):
+                    return running.stop(closing_round=self.trigger == AVAILABLE_NOW)
+            return running.stop()
+
+    def _observed(self, source: DataFrame) -> tuple[DataFrame, str | None]:
+        arrival = arrival_of(self.source, source.schema, self.metrics.arrival)
+        try:
+            stream = observed(source, arrival)
+            stream.schema  # noqa: B018
+        except PySparkException as error:
+            raise OptionError(
+                f"the instant of arrival cannot be read: {str(error).partition(chr(10))[0]}",
+                where="metrics.arrival",
+            ) from error
+        return stream, arrival
+
+    def _sink_options(self) -> dict[str, str]:
+        storage = {f"storage.{name}": value for name, value in self.table.storage_options.items()}
+        return {**storage, "fsync": str(self.table.fsync).lower(), **self.write}
+
+    def _runner(self, spark: SparkSession) -> Runner:
+        return ThreadRunner() if self.services.runner == "threads" else SparkRunner(spark)
+
+
+@contextmanager
+def _asked_to_stop(on_second: Callable[[int], None] | None) -> Iterator[threading.Event]:
+    if threading.current_thread() is threading.main_thread():
+        with stop_when_asked(on_second) as asked:
+            yield asked
+    else:
+        yield threading.Event()
+
+
+def _columns(rows: DataFrame) -> dict[str, str]:
+    return {column.name: column.dataType.simpleString() for column in rows.schema}

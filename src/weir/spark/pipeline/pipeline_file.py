@@ -1,0 +1,236 @@
+"""A pipeline as a TOML file.
+
+::
+
+    name = "flights"                          # of the Spark application and of the query
+
+    [source]
+    format = "kafka"                          # or: callable = "package.module:function"
+    schema = "id BIGINT, name STRING"         # for formats of files
+    path = "landing"                          # for formats of files
+    [source.options]
+    subscribe = "flights"
+
+    [transform]
+    sql = "SELECT ... FROM source"
+
+    [table]
+    uri = "s3://bucket/flights"
+    schema = "id: int64!, name: string"       # creates the table if there is none
+    primary_key = "id"                        # or a list
+    shard_by = "bucket(id, 8)"
+    fsync = true
+    [table.storage_options]
+    region = "eu-west-1"
+
+    [stream]
+    checkpoint = "s3://bucket/checkpoints/flights"
+    trigger = "10s"                           # or "available-now"; default: one batch after the other
+
+    [write]                                   # options of the format "weir"
+
+    [services]
+    merge = "1m"                              # a length of time, or "off"
+    index = "5m"
+    compact = "10m"
+    collect = "15m"
+    horizon = "15m"
+    version_retention = "7d"
+    runner = "spark"                          # or "threads"
+    grace = "30s"
+
+    [metrics]
+    every = "10s"
+    file = "metrics.jsonl"
+    log = true
+    arrival = "timestamp"
+
+    [spark]                                   # of the session that `weir pipeline` starts
+    master = "local[*]"                       # or a Spark Connect server, "sc://host"
+    [spark.settings]
+    "spark.sql.shuffle.partitions" = 8
+
+Lengths of time are texts like ``90s`` and ``1d 12h``. Only ``source``, ``table.uri`` and
+``stream.checkpoint`` are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from weir.errors import OptionError
+from weir.schema_text import parse_schema
+from weir.sharding.shard_by import ShardBy
+from weir.sharding.shard_text import parse_shard_by
+from weir.spark.pipeline.pipeline import Pipeline
+from weir.spark.pipeline.settings import (
+    AVAILABLE_NOW,
+    CallableSource,
+    FormatSource,
+    Metrics,
+    Services,
+    TargetTable,
+    Trigger,
+)
+from weir.spark.pipeline.toml_table import TomlTable, read_toml
+
+__all__ = ["PipelineFile", "SessionSettings", "read_pipeline_file"]
+
+_TABLES = ("name", "source", "transform", "table", "stream", "write", "services", "metrics", "spark")
+_SOURCE = ("format", "callable", "schema", "path", "options")
+_TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "storage_options")
+_STREAM = ("checkpoint", "trigger")
+_INTERVALS = ("merge", "index", "compact", "collect")
+_SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace")
+_METRICS = ("every", "file", "log", "arrival")
+_SPARK = ("master", "settings")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """The Spark session that a command starts for a pipeline.
+
+    Parameters
+    ----------
+    master : str, optional
+        Where Spark runs: a master, or the location of a Spark Connect server, ``sc://host``. Default: as
+        Spark itself is set up, which is ``local[*]`` where nothing is.
+    settings : mapping of str to str, default {}
+        Further settings.
+    """
+
+    master: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """What a file says.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The pipeline.
+    session : SessionSettings
+        The session it runs in.
+    directory : Path
+        Where the file is; modules with functions that it names may be beside it.
+    """
+
+    pipeline: Pipeline
+    session: SessionSettings
+    directory: Path
+
+
+def read_pipeline_file(path: str | Path) -> PipelineFile:
+    """Read a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Raises
+    ------
+    OptionError, SchemaError, ShardingError
+        If it cannot be read, a key is unknown or missing, or a value does not fit; with the file, the
+        table and the key.
+    """
+    path = Path(path)
+    whole = read_toml(path, _TABLES)
+    for needed in ("source", "table", "stream"):
+        if not whole.has(needed):
+            raise OptionError(f"the table [{needed}] is missing", where=path.name)
+    stream = whole.table("stream", _STREAM)
+    values: dict[str, Any] = {"name": whole.text("name")} if whole.has("name") else {}
+    with whole.placing():
+        pipeline = Pipeline(
+            source=_source(whole.table("source", _SOURCE)),
+            table=_target(whole.table("table", _TARGET)),
+            checkpoint=stream.needed_text("checkpoint"),
+            transform=whole.table("transform", ("sql",)).text("sql"),
+            trigger=_trigger(stream),
+            write=whole.options("write"),
+            services=_services(whole.table("services", _SERVICES)),
+            metrics=_metrics(whole.table("metrics", _METRICS)),
+            **values,
+        )
+    return PipelineFile(pipeline, _session(whole.table("spark", _SPARK)), path.parent)
+
+
+def _source(table: TomlTable) -> FormatSource | CallableSource:
+    if table.has("format") == table.has("callable"):
+        raise OptionError(
+            "the source has both a format and a callable"
+            if table.has("format")
+            else "the source has no format",
+            where=table.place("format"),
+            hint='Give it one: format = "kafka", or callable = "package.module:function"',
+        )
+    if table.has("callable"):
+        for key in ("schema", "path", "options"):
+            if table.has(key):
+                raise OptionError(f"a callable takes no {key!r}", where=table.place(key))
+        with table.placing("callable"):
+            return CallableSource(table.needed_text("callable"))
+    return FormatSource(
+        table.needed_text("format"), table.options("options"), table.text("path"), table.text("schema")
+    )
+
+
+def _target(table: TomlTable) -> TargetTable:
+    schema, shard_by = table.text("schema"), table.text("shard_by")
+    columns, shards = None, tuple[ShardBy, ...]()
+    if schema is not None:
+        with table.placing("schema"):
+            columns = parse_schema(schema)
+    if shard_by is not None:
+        with table.placing("shard_by"):
+            shards = parse_shard_by(shard_by)
+    return TargetTable(
+        table.needed_text("uri"),
+        table.options("storage_options"),
+        columns,
+        table.names("primary_key"),
+        shards,
+        fsync=table.switch("fsync", True),
+    )
+
+
+def _trigger(table: TomlTable) -> Trigger:
+    if table.values.get("trigger") == AVAILABLE_NOW:
+        return AVAILABLE_NOW
+    return table.duration("trigger", timedelta(0))
+
+
+def _services(table: TomlTable) -> Services:
+    usual = Services()
+    intervals: dict[str, Any] = {
+        name: table.duration_or_off(name, getattr(usual, name)) for name in _INTERVALS
+    }
+    runner: Any = table.text("runner") or usual.runner
+    return Services(
+        **intervals,
+        horizon=table.duration("horizon", usual.horizon),
+        version_retention=table.duration_or_off("version_retention", None),
+        runner=runner,
+        grace=table.duration("grace", usual.grace),
+    )
+
+
+def _metrics(table: TomlTable) -> Metrics:
+    usual = Metrics()
+    return Metrics(
+        every=table.duration("every", usual.every),
+        file=table.text("file"),
+        log=table.switch("log", usual.log),
+        arrival=table.text("arrival"),
+    )
+
+
+def _session(table: TomlTable) -> SessionSettings:
+    return SessionSettings(table.text("master"), table.options("settings"))

@@ -1,0 +1,264 @@
+"""A pipeline that runs: its query, its services, its samples, and how it ends."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from weir.errors import PipelineError
+from weir.logs import get_logger
+from weir.spark.pipeline.metrics import MetricsSample, Sampler, take_sample
+from weir.spark.pipeline.micro_batch import MicroBatch
+from weir.spark.pipeline.schedule import Schedule, ScheduledService, ServiceState
+from weir.spark.pipeline.stream import MicroBatches
+from weir.table import Table
+
+__all__ = ["PipelineSummary", "RunningPipeline", "use_pool"]
+
+_log = get_logger(__name__)
+
+_SERVICE_POOL = "weir-services"
+_POLL_SECONDS = 0.02
+
+# The line that ends a traceback of Python.
+_RAISED = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSummary:
+    """What a pipeline has done, from its start to its end.
+
+    Parameters
+    ----------
+    uri : str
+        The table.
+    seconds : float
+        How long it ran.
+    batches, rows : int
+        Micro-batches, and rows of the source they took in.
+    services : dict of str to ServiceState
+        How each service has done.
+    unfinished : tuple of str
+        Services that were still running when the pipeline had waited long enough for them.
+    """
+
+    uri: str
+    seconds: float
+    batches: int
+    rows: int
+    services: dict[str, ServiceState] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
+
+
+def use_pool(spark: SparkSession, pool: str | None) -> None:
+    """Let what this thread submits to Spark belong to a pool, which counts where Spark schedules fairly.
+
+    On Spark Connect the server decides.
+    """
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        return
+    context.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]
+
+
+class RunningPipeline:
+    """A pipeline that runs. Made by :meth:`~weir.spark.pipeline.Pipeline.start`; a context manager.
+
+    Leaving the ``with`` block stops it as :meth:`stop` does.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    table : Table
+        The table that takes the rows.
+    query : StreamingQuery
+        The query.
+    services : sequence of ScheduledService
+        What is done beside it.
+    closing : sequence of ScheduledService
+        What a closing round does.
+    sinks : sequence of callable
+        Where samples go.
+    every : timedelta
+        Time between samples.
+    grace : timedelta
+        How long to wait for services at the end.
+    arrival : str
+        What says when a row arrived.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        query: StreamingQuery,
+        services: Sequence[ScheduledService],
+        *,
+        closing: Sequence[ScheduledService],
+        sinks: Sequence[Callable[[MetricsSample], None]],
+        every: timedelta,
+        grace: timedelta,
+        arrival: str,
+    ) -> None:
+        self._table = table
+        self._query = query
+        self._grace = grace
+        self._closing = tuple(closing)
+        self._arrival = arrival
+        self._began = time.monotonic()
+        self._batches = MicroBatches(query)
+        self._not_sampled: list[MicroBatch] = []
+        self._total_batches = self._total_rows = 0
+        self._summary: PipelineSummary | None = None
+        self._schedule = Schedule(services, prepare=lambda: use_pool(spark, _SERVICE_POOL))
+        self._sampler = Sampler(self._take, sinks, every, self._watch)
+        self._schedule.start()
+        self._sampler.start()
+        _log.info("pipeline.started", table=table.uri, query=query.id, services=len(services))
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query that writes. Stopping it by itself ends the pipeline too."""
+        return self._query
+
+    @property
+    def table(self) -> Table:
+        """The table that takes the rows."""
+        return self._table
+
+    @property
+    def latest(self) -> MetricsSample | None:
+        """The newest sample; None before the first."""
+        return self._sampler.last
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the stream ends by itself, and return whether it has.
+
+        Parameters
+        ----------
+        timeout : timedelta, optional
+            How long to wait. Default: for ever.
+
+        Raises
+        ------
+        PipelineError
+            If the stream has failed.
+        """
+        try:
+            if timeout is None:
+                self._query.awaitTermination()
+                return True
+            # Spark refuses a time of none.
+            return bool(self._query.awaitTermination(max(timeout.total_seconds(), 0.001)))  # type: ignore[arg-type]
+        except StreamingQueryException as error:
+            raise PipelineError(
+                f"the stream has failed: {_reason(error)}",
+                where=self._table.uri,
+                hint="What has been committed stays; started again, it goes on from its checkpoint",
+            ) from error
+
+    def stop(self, *, closing_round: bool = False) -> PipelineSummary:
+        """End: let the micro-batch that is under way finish, stop the stream, and stop the services.
+
+        If batch follows batch, the next one has begun when the stream is stopped. It is broken off, and
+        the next start runs it again; nothing of it has been committed.
+
+        Parameters
+        ----------
+        closing_round : bool, default False
+            Whether to flush what is left in the log, and run every service once, when the stream has
+            ended.
+
+        Returns
+        -------
+        PipelineSummary
+            What it has done. A second call returns the same.
+        """
+        if self._summary is not None:
+            return self._summary
+        self._finish_micro_batch()
+        self._query.stop()
+        unfinished = self._schedule.stop(self._grace)
+        if closing_round and not unfinished:
+            self._schedule.run_each(self._closing)
+        self._sampler.stop()
+        self._summary = PipelineSummary(
+            uri=self._table.uri,
+            seconds=time.monotonic() - self._began,
+            batches=self._total_batches,
+            rows=self._total_rows,
+            services=self._schedule.states,
+            unfinished=unfinished,
+        )
+        _log.info(
+            "pipeline.stopped",
+            table=self._table.uri,
+            batches=self._summary.batches,
+            rows=self._summary.rows,
+            unfinished=unfinished,
+        )
+        return self._summary
+
+    def __enter__(self) -> RunningPipeline:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _finish_micro_batch(self) -> None:
+        before = self._last_ended()
+        while self._query.isActive:
+            status = self._query.status
+            idle = not (status["isTriggerActive"] and status["isDataAvailable"])
+            if idle or self._last_ended() != before:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _last_ended(self) -> tuple[str, int] | None:
+        last = self._query.lastProgress
+        return None if last is None else (last.timestamp, last.batchId)
+
+    def _watch(self) -> None:
+        for batch in self._batches.ended():
+            self._not_sampled.append(batch)
+            self._total_batches += 1
+            self._total_rows += batch.rows
+
+    def _take(self, seconds: float, before: MetricsSample | None) -> MetricsSample:
+        sample = take_sample(
+            self._not_sampled,
+            self._table.status(),
+            self._schedule.states,
+            seconds=seconds,
+            arrival=self._arrival,
+            before=before,
+        )
+        self._not_sampled = []
+        return sample
+
+
+def _reason(error: StreamingQueryException) -> str:
+    """Return what went wrong: of the traceback of a Python worker its last line, of Spark's plan nothing."""
+    text = str(error).partition("=== Streaming Query ===")[0].strip()
+    raised = _RAISED.findall(text)
+    for kind, message in reversed(raised):
+        if kind.startswith("weir.errors."):
+            return str(message)
+    if raised:
+        return ": ".join(raised[-1])
+    return text.partition("\n")[0] or type(error).__name__

@@ -1,0 +1,236 @@
+"""What a pipeline is told, as frozen values: where rows come from, where they go, and what goes on beside.
+
+Lengths of time are :class:`~datetime.timedelta`. Every value is checked when it is made; an error names
+the field as a pipeline file does, ``services.merge``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Literal
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from weir.errors import OptionError
+from weir.services.garbage import DEFAULT_HORIZON
+from weir.sharding.shard_by import ShardBy
+
+__all__ = [
+    "AVAILABLE_NOW",
+    "CallableSource",
+    "FormatSource",
+    "Metrics",
+    "Services",
+    "TargetTable",
+    "Trigger",
+    "check_trigger",
+]
+
+AVAILABLE_NOW: Final = "available-now"
+"""The trigger of a stream that takes what is there when it starts, and ends."""
+
+Trigger = timedelta | Literal["available-now"]
+"""How long after the beginning of one micro-batch the next begins; or :data:`AVAILABLE_NOW`."""
+
+Runners = Literal["spark", "threads"]
+
+
+@dataclass(frozen=True, slots=True)
+class FormatSource:
+    """A stream in a format that Spark has, such as ``kafka``, ``json``, ``parquet`` or ``rate``.
+
+    Parameters
+    ----------
+    format : str
+        The format.
+    options : mapping of str to str, default {}
+        Its options, spelled as Spark spells them.
+    path : str, optional
+        Where it loads from, for formats of files.
+    schema : str, optional
+        The columns as Spark's DDL, ``id BIGINT, name STRING``; formats of files need it.
+    """
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    path: str | None = None
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.format:
+            raise OptionError("the format of the source is empty", where="source.format")
+
+
+@dataclass(frozen=True, slots=True)
+class CallableSource:
+    """A stream that a function makes.
+
+    Parameters
+    ----------
+    function : str or callable
+        Takes the session and returns a streaming DataFrame: itself, or as ``package.module:function``.
+    """
+
+    function: str | Callable[[SparkSession], DataFrame]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.function, str):
+            module, colon, name = self.function.partition(":")
+            parts = (*module.split("."), *name.split("."))
+            if not colon or not all(part.isidentifier() for part in parts):
+                raise OptionError(
+                    f"a function is named as package.module:function, got {self.function!r}",
+                    where="source.callable",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """The table that takes the rows.
+
+    Parameters
+    ----------
+    uri : str
+        Where it is.
+    storage_options : mapping of str to str, default {}
+        Credentials and the like, as :func:`weir.open` takes them.
+    schema : pyarrow.Schema, optional
+        The columns. If there is no table, one is created with them; if there is, it must have them.
+    primary_key : tuple of str, default ()
+        The columns that identify a row; needed, and checked, together with the schema.
+    shard_by : tuple of ShardBy, default ()
+        How rows are split into shards. Default: one shard.
+    fsync : bool, default True
+        As for :func:`weir.open`.
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    schema: pa.Schema | None = None
+    primary_key: tuple[str, ...] = ()
+    shard_by: tuple[ShardBy, ...] = ()
+    fsync: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.uri:
+            raise OptionError("the location of the table is empty", where="table.uri")
+        if self.schema is not None and not self.primary_key:
+            raise OptionError(
+                "the table has a schema and no primary key",
+                where="table.primary_key",
+                hint="Name the columns that identify a row",
+            )
+        if self.schema is None and (self.primary_key or self.shard_by):
+            named = "primary_key" if self.primary_key else "shard_by"
+            raise OptionError(
+                "the table has no schema, so it cannot be created",
+                where=f"table.{named}",
+                hint="Give a schema too, or leave this away if the table exists",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What is done for the table while rows stream into it. Each has an interval of its own; None is off.
+
+    The interval is from the beginning of one run to that of the next, which begins at once if a run took
+    longer. The first begins an interval after the stream. A run that fails is logged and tried again.
+
+    Parameters
+    ----------
+    merge : timedelta, optional
+        Merge generations into the base table. Default 1 minute.
+    index : timedelta, optional
+        Let indexes catch up with what was merged. Default 5 minutes.
+    compact : timedelta, optional
+        Make few large fragments of the small ones. Default 10 minutes.
+    collect : timedelta, optional
+        Collect garbage. Default 15 minutes.
+    horizon : timedelta
+        How long garbage stays after it was marked. Default 15 minutes.
+    version_retention : timedelta, optional
+        How long superseded versions of the base table are retained. Default: all stay.
+    runner : str, default "spark"
+        What runs the tasks: ``spark``, or ``threads`` of the driver.
+    grace : timedelta
+        How long a pipeline that stops waits for runs that have begun. Each is safe to break off.
+        Default 30 seconds.
+    """
+
+    merge: timedelta | None = timedelta(minutes=1)
+    index: timedelta | None = timedelta(minutes=5)
+    compact: timedelta | None = timedelta(minutes=10)
+    collect: timedelta | None = timedelta(minutes=15)
+    horizon: timedelta = DEFAULT_HORIZON
+    version_retention: timedelta | None = None
+    runner: Runners = "spark"
+    grace: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        for name in ("merge", "index", "compact", "collect"):
+            _check_length(getattr(self, name), f"services.{name}", more_than_none=True)
+        for name in ("horizon", "version_retention", "grace"):
+            _check_length(getattr(self, name), f"services.{name}")
+        if self.runner not in ("spark", "threads"):
+            raise OptionError(
+                f"services run on 'spark' or on 'threads', not on {self.runner!r}", where="services.runner"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """How a pipeline is watched.
+
+    Parameters
+    ----------
+    every : timedelta
+        Time from one sample to the next. Default 10 seconds.
+    file : str, optional
+        A local file to which every sample is appended as a line of JSON.
+    log : bool, default True
+        Whether every sample is a log event, ``pipeline.metrics``.
+    arrival : str, optional
+        SQL over the columns of the source: the instant at which a row arrived. Default: the column
+        ``timestamp`` of ``kafka`` and ``rate``, the time of the last change of its file for formats of
+        files, and otherwise the beginning of the micro-batch that took the row in.
+    """
+
+    every: timedelta = timedelta(seconds=10)
+    file: str | None = None
+    log: bool = True
+    arrival: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_length(self.every, "metrics.every", more_than_none=True)
+        if self.arrival is not None and not self.arrival.strip():
+            raise OptionError("the instant of arrival is empty", where="metrics.arrival")
+
+
+def check_trigger(trigger: object) -> None:
+    """Refuse what is no trigger.
+
+    Raises
+    ------
+    OptionError
+        If it is neither a length of time nor :data:`AVAILABLE_NOW`.
+    """
+    if trigger == AVAILABLE_NOW:
+        return
+    if not isinstance(trigger, timedelta):
+        raise OptionError(
+            f"the trigger is a length of time or {AVAILABLE_NOW!r}, not {trigger!r}", where="stream.trigger"
+        )
+    _check_length(trigger, "stream.trigger")
+
+
+def _check_length(length: object, where: str, *, more_than_none: bool = False) -> None:
+    if length is None:
+        return
+    if not isinstance(length, timedelta):
+        raise OptionError(f"a length of time is a timedelta, not {length!r}", where=where)
+    if length < timedelta(0) or (more_than_none and not length):
+        least = "more than none" if more_than_none else "not negative"
+        raise OptionError(f"the length of time has to be {least}, got {length}", where=where)

@@ -1,0 +1,82 @@
+"""The services of a table that a pipeline runs beside ingestion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from weir.services.runner import Runner
+from weir.spark.pipeline.schedule import ScheduledService
+from weir.spark.pipeline.settings import Services
+from weir.table import Table
+
+__all__ = ["closing_services", "table_services"]
+
+
+def table_services(table: Table, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
+    """Return the services that are on, in the order in which each helps the next.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    settings : Services
+        Which, and how often.
+    runner : Runner
+        Runs their tasks.
+    """
+
+    def merge() -> Mapping[str, Any]:
+        report = table.merge(runner=runner)
+        return {
+            "generations": report.generations,
+            "rows_upserted": report.rows_upserted,
+            "rows_deleted": report.rows_deleted,
+        }
+
+    def compact() -> Mapping[str, Any]:
+        report = table.compact(runner=runner)
+        return {
+            "fragments_removed": report.fragments_removed,
+            "fragments_added": report.fragments_added,
+            "tasks_lost": report.tasks_lost,
+        }
+
+    def index() -> Mapping[str, Any]:
+        report = table.catch_up_indexes(runner=runner)
+        return {"indexes": len(report.indexes), "version": report.version}
+
+    def collect() -> Mapping[str, Any]:
+        report = table.collect_garbage(
+            settings.horizon, runner=runner, version_retention=settings.version_retention
+        )
+        return {"deleted_objects": report.deleted_objects, "deleted_bytes": report.deleted_bytes}
+
+    runs: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "merge": merge,
+        "compact": compact,
+        "index": index,
+        "collect": collect,
+    }
+    return tuple(
+        ScheduledService(name, every, run)
+        for name, run in runs.items()
+        if (every := getattr(settings, name)) is not None
+    )
+
+
+def closing_services(table: Table, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
+    """Return what is done when a stream has ended and no other follows at once.
+
+    The rows that the stream has left in the log are flushed first, so that the merge finds them.
+    """
+    services = table_services(table, settings, runner)
+    if settings.merge is None:
+        return services
+
+    def recover() -> Mapping[str, Any]:
+        report = table.recover(runner=runner)
+        return {"rows": report.rows}
+
+    return (ScheduledService("recover", timedelta(0), recover), *services)

@@ -1,0 +1,109 @@
+"""The table of a pipeline: opened, or created if there is none."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import weir
+from weir.errors import SchemaError, ShardingError, TableExistsError, TableNotFoundError
+from weir.schema_text import format_type
+from weir.spark.pipeline.settings import TargetTable
+from weir.table import Table
+
+__all__ = ["check_target", "find_table", "open_or_create"]
+
+
+def find_table(target: TargetTable) -> Table | None:
+    """Return the table, None if there is none but one can be created.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is none, and nothing says what it should be.
+    SchemaError, ShardingError
+        If there is one, and it is not as it should be.
+    """
+    try:
+        table = weir.open(target.uri, storage_options=target.storage_options or None, fsync=target.fsync)
+    except TableNotFoundError as error:
+        if target.schema is None:
+            raise TableNotFoundError(
+                error.message,
+                where=error.where,
+                hint="Create it, or give the pipeline a schema and a primary key to create it with",
+            ) from error
+        return None
+    check_target(table, target)
+    return table
+
+
+def open_or_create(target: TargetTable) -> Table:
+    """Return the table; create it if there is none.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is none, and nothing says what it should be.
+    SchemaError, ShardingError
+        If it is not as it should be, or cannot be created so.
+    """
+    table = find_table(target)
+    if table is not None:
+        return table
+    try:
+        return weir.create(
+            target.uri,
+            target.schema,
+            primary_key=target.primary_key,
+            shard_by=target.shard_by or None,
+            storage_options=target.storage_options or None,
+            fsync=target.fsync,
+        )
+    except TableExistsError:
+        # Another driver was faster, or a dataset that is no table is in the way: opening says which.
+        table = weir.open(target.uri, storage_options=target.storage_options or None, fsync=target.fsync)
+        check_target(table, target)
+        return table
+
+
+def check_target(table: Table, target: TargetTable) -> None:
+    """Check that a table is as a pipeline describes it; what it leaves open may be anything.
+
+    Raises
+    ------
+    SchemaError
+        If columns or primary key differ.
+    ShardingError
+        If it is sharded otherwise.
+    """
+    if target.schema is not None:
+        _check_columns(table.schema, target.schema, table.uri)
+        if table.primary_key != target.primary_key:
+            raise SchemaError(
+                f"the primary key of the table is {', '.join(table.primary_key)}, "
+                f"and of the pipeline {', '.join(target.primary_key)}",
+                where=table.uri,
+            )
+    if target.shard_by:
+        described = ", ".join(str(one) for one in target.shard_by)
+        if described != table.sharded_by:
+            raise ShardingError(
+                f"the table is sharded by {table.sharded_by}, and the pipeline by {described}",
+                where=table.uri,
+            )
+
+
+def _check_columns(actual: pa.Schema, wanted: pa.Schema, where: str) -> None:
+    for field in wanted:
+        if field.name not in actual.names:
+            raise SchemaError(f"the table has no column {field.name!r}", where=where)
+        kind = actual.field(field.name).type
+        if kind != field.type:
+            raise SchemaError(
+                f"column {field.name!r} of the table is {format_type(kind)}, "
+                f"and of the pipeline {format_type(field.type)}",
+                where=where,
+            )
+    for name in actual.names:
+        if name not in wanted.names:
+            raise SchemaError(f"the pipeline has no column {name!r}, which the table has", where=where)
