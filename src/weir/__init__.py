@@ -9,6 +9,7 @@ from __future__ import annotations
 import weir.library_log  # noqa: F401  # before the library is imported
 from weir import errors
 from weir.format.snapshot_token import SnapshotToken
+from weir.format.source import Source
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.policy import IndexPolicy
 from weir.read.snapshot import bounded
@@ -38,6 +39,7 @@ __all__ = [
     "MultiMatchQuery",
     "PhraseQuery",
     "SnapshotToken",
+    "Source",
     "Table",
     "__version__",
     "adopt",

@@ -14,6 +14,7 @@ _MEBIBYTE = 1024 * 1024
 _COUNTS = (
     "max_memtable_rows",
     "max_memtable_bytes",
+    "max_memtable_entries",
     "max_frozen_memtables",
     "max_unflushed_bytes",
     "max_unmerged_generations",
@@ -45,6 +46,9 @@ class WriterOptions:
         Rows after which a MemTable is flushed to a generation. Default 100,000.
     max_memtable_bytes : int
         Bytes of Arrow data after which a MemTable is flushed. Default 256 MiB.
+    max_memtable_entries : int
+        Log entries after which a MemTable is flushed: as many as somebody may have to read, one round
+        trip each, who claims the shard or reads it for the first time. Default 100,000.
     max_frozen_memtables : int
         MemTables of one shard that may wait for their flush. When one more is full, writers wait.
         Default 2.
@@ -69,12 +73,17 @@ class WriterOptions:
     flush_on_close : bool
         Whether closing the writer flushes what its MemTables hold, so that a merge finds it.
         Without it the rows stay durable in the WAL. Default True.
+    holder : str, optional
+        Name of who holds the leases, for a writer of which there is one at a time: started again after a
+        crash, on whatever machine, it takes the leases of its former self over at once. Of two that are at
+        work under one name, the later fences the earlier. Default: a name of its own for every writer.
     """
 
     takeover: bool = False
     lease_ttl: float = 300.0
     max_memtable_rows: int = 100_000
     max_memtable_bytes: int = 256 * _MEBIBYTE
+    max_memtable_entries: int = 100_000
     max_frozen_memtables: int = 2
     max_unflushed_bytes: int = 1024 * _MEBIBYTE
     max_unmerged_generations: int = 1000
@@ -82,6 +91,7 @@ class WriterOptions:
     max_wal_delay: float = 0.0
     backpressure_timeout: float = 60.0
     flush_on_close: bool = True
+    holder: str | None = None
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -103,6 +113,9 @@ class WriterOptions:
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise OptionError(f"writer option {name} must be True or False, got {value!r}", where=name)
+
+        if self.holder is not None and (not isinstance(self.holder, str) or not self.holder):
+            raise OptionError(f"writer option holder must be a name, got {self.holder!r}", where="holder")
 
     @classmethod
     def from_keywords(cls, **options: object) -> WriterOptions:

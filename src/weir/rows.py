@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,9 +17,11 @@ from weir.errors import InputError, KeyValueError, SchemaError
 from weir.format.wal_entry import TOMBSTONE
 
 __all__ = [
+    "OPERATION",
     "RowInput",
     "as_key_table",
     "as_row_tables",
+    "change_table",
     "check_deletable",
     "tombstone_batches",
     "upsert_batches",
@@ -49,6 +52,57 @@ def as_row_tables(data: RowInput, schema: pa.Schema, primary_key: tuple[str, ...
             yield _conformed(pa.Table.from_batches([batch]), schema, primary_key)
     else:
         yield _conformed(_as_table(data, schema), schema, primary_key)
+
+
+OPERATION = "_op"
+"""Name of the column that says what a row of :func:`change_table` does to its key."""
+
+_UPSERT, _DELETE = "upsert", "delete"
+
+
+def change_table(
+    data: RowInput,
+    schema: pa.Schema,
+    wal_schema: pa.Schema,
+    primary_key: tuple[str, ...],
+    *,
+    also: Collection[str] = (),
+) -> pa.Table:
+    """Return rows that upsert or delete their keys, in their order, as rows of WAL entries.
+
+    Which of the two a row does, the column :data:`OPERATION` says: ``"upsert"``, as where it is null or
+    not there, or ``"delete"``. If the table has a column of that name itself, all rows are upserts.
+
+    Parameters
+    ----------
+    also : collection of str
+        Columns outside the key that a tombstone keeps, because they decide the shard.
+
+    Raises
+    ------
+    InputError, SchemaError, KeyValueError
+        As :func:`as_row_tables`; or an operation is another one, or a delete could not be stored.
+    """
+    whole = pa.Table.from_batches(list(data), data.schema) if isinstance(data, pa.RecordBatchReader) else data
+    if not isinstance(whole, pa.Table):
+        whole = _as_table(whole, schema.append(_OPERATION_FIELD) if _has_operations(schema) else schema)
+    deletes = None
+    if _has_operations(schema) and whole.schema.names.count(OPERATION) == 1:
+        deletes = _deletes(whole.column(OPERATION))
+        whole = whole.drop_columns([OPERATION])
+    (rows,) = as_row_tables(whole, schema, primary_key)
+    if deletes is None or not pc.any(deletes).as_py():
+        deletes = pa.chunked_array([_flags(rows.num_rows, False)])
+        return pa.Table.from_arrays([*rows.columns, deletes], schema=wal_schema)
+    check_deletable(schema, primary_key)
+    kept = pc.if_else(deletes, pa.scalar(None, pa.int64()), pa.array(np.arange(rows.num_rows)))
+    columns = [
+        rows.column(field.name)
+        if field.name in primary_key or field.name in also
+        else rows.column(field.name).take(kept)
+        for field in schema
+    ]
+    return pa.Table.from_arrays([*columns, deletes], schema=wal_schema)
 
 
 def as_key_table(
@@ -109,6 +163,32 @@ def as_key_table(
             )
     wanted = pa.schema([*key_schema, *(schema.field(name) for name in outside)])
     return _conformed(table.select(wanted.names), wanted, primary_key)
+
+
+_OPERATION_FIELD = pa.field(OPERATION, pa.string())
+
+
+def _has_operations(schema: pa.Schema) -> bool:
+    return OPERATION not in schema.names
+
+
+def _deletes(operations: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return which rows are deletes."""
+    if pa.types.is_null(operations.type):
+        return pa.chunked_array([_flags(len(operations), False)])
+    kind = operations.type.value_type if pa.types.is_dictionary(operations.type) else operations.type
+    if not _is_text(kind):
+        raise SchemaError(f"the column {OPERATION!r} is of type {kind} and has to be text", where=OPERATION)
+    names = pc.fill_null(operations.cast(pa.string()), _UPSERT)
+    wrong = pc.invert(pc.is_in(names, pa.array([_UPSERT, _DELETE])))
+    if pc.any(wrong).as_py():
+        row = int(pc.index(wrong, True).as_py())
+        raise InputError(
+            f"the operation {names[row].as_py()!r:.80} in row {row} is unknown",
+            where=f"{OPERATION}, row {row}",
+            hint=f"It is {_UPSERT!r} or {_DELETE!r}; null is {_UPSERT!r}",
+        )
+    return pc.equal(names, _DELETE)
 
 
 def check_deletable(schema: pa.Schema, primary_key: tuple[str, ...]) -> None:

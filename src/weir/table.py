@@ -291,6 +291,16 @@ class Table:
         """How rows are split into shards, for people."""
         return describe_spec(self._sharding.spec, self._base.field_ids)
 
+    @property
+    def store(self) -> ObjectStore:
+        """The store that holds the table, for parts of Weir that keep something beside it."""
+        return self._store
+
+    @property
+    def router(self) -> Router:
+        """What splits rows by shard, for whoever routes them before they are written. Can be pickled."""
+        return self._sharding.router
+
     def writer(self, **options: Any) -> TableWriter:
         """Return a writer of this table, to be used as a context manager.
 

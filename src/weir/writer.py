@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,12 +15,14 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.config import WriterOptions
-from weir.errors import WriterClosedError, WriterError
+from weir.errors import InputError, WriterClosedError, WriterError
+from weir.format.source import Source
 from weir.format.wal_entry import wal_schema
 from weir.rows import (
     RowInput,
     as_key_table,
     as_row_tables,
+    change_table,
     check_deletable,
     tombstone_batches,
     upsert_batches,
@@ -28,6 +30,7 @@ from weir.rows import (
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.group_commit import PendingWrite
 from weir.shard.heartbeat import Heartbeat
+from weir.shard.holder import new_holder
 from weir.shard.lease import LeaseTerms
 from weir.shard.writer import ShardWriter
 from weir.sharding.router import Router
@@ -39,6 +42,8 @@ __all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
+
+_Routed = tuple[ShardValues, pa.RecordBatch]
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
@@ -54,10 +59,14 @@ class WriteReceipt:
         Rows written, tombstones included.
     positions : mapping of UUID to int
         For every shard the rows went to, the WAL position that made the last of them durable.
+    passed_over : tuple of UUID, default ()
+        Shards to which nothing was written, because they have the rows already: those of a write with
+        the same source and this number, or a higher one.
     """
 
     rows: int
     positions: Mapping[UUID, int]
+    passed_over: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +149,7 @@ class TableWriter:
         self._heartbeat = Heartbeat()
         self._shared = SharedByShards(
             flusher=self._flusher,
-            lease_terms=LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover),
+            lease_terms=LeaseTerms(options.lease_ttl, options.takeover, new_holder(options.holder)),
             heartbeat=self._heartbeat,
             unflushed=self._unflushed,
             backlog=MergeBacklog(
@@ -155,12 +164,20 @@ class TableWriter:
         self._on_collection.atexit = False
 
     @overload
-    def upsert(self, data: RowInput, *, wait: Literal[True] = True) -> WriteReceipt: ...
+    def upsert(
+        self, data: RowInput, *, wait: Literal[True] = True, source: Source | None = None
+    ) -> WriteReceipt: ...
     @overload
-    def upsert(self, data: RowInput, *, wait: Literal[False]) -> Future[WriteReceipt]: ...
+    def upsert(
+        self, data: RowInput, *, wait: Literal[False], source: Source | None = None
+    ) -> Future[WriteReceipt]: ...
     @overload
-    def upsert(self, data: RowInput, *, wait: bool) -> WriteReceipt | Future[WriteReceipt]: ...
-    def upsert(self, data: RowInput, *, wait: bool = True) -> WriteReceipt | Future[WriteReceipt]:
+    def upsert(
+        self, data: RowInput, *, wait: bool, source: Source | None = None
+    ) -> WriteReceipt | Future[WriteReceipt]: ...
+    def upsert(
+        self, data: RowInput, *, wait: bool = True, source: Source | None = None
+    ) -> WriteReceipt | Future[WriteReceipt]:
         """Insert rows, replacing those with the same primary key.
 
         Parameters
@@ -171,6 +188,11 @@ class TableWriter:
         wait : bool
             Whether to return only when every row is durable (invariant I1). Otherwise a future is
             returned as soon as the rows are queued, which takes no longer than there is room.
+        source : Source, optional
+            Makes the write one that may be repeated: a shard that has rows of the same source with this
+            number, or a higher one, passes them over. Each shard takes its rows and the mark together or
+            not at all, so after an error, or a crash, the same call does what is missing. A record batch
+            reader is read to its end first.
 
         Returns
         -------
@@ -197,6 +219,9 @@ class TableWriter:
         self._refuse_if_closed()
         background.foreground()
         tables = as_row_tables(data, self._schema, self._primary_key)
+        if source is not None:
+            batches = [batch for table in tables for batch in upsert_batches(table, self._wal_schema)]
+            return self._write_once(pa.Table.from_batches(batches, self._wal_schema), source, wait)
         if not wait:
             # Copied out of the stream first: after returning, the caller may change what it holds.
             batches = [batch for table in tables for batch in upsert_batches(table, self._wal_schema)]
@@ -207,19 +232,27 @@ class TableWriter:
         return receipt
 
     @overload
-    def delete(self, keys: RowInput, *, wait: Literal[True] = True) -> WriteReceipt: ...
+    def delete(
+        self, keys: RowInput, *, wait: Literal[True] = True, source: Source | None = None
+    ) -> WriteReceipt: ...
     @overload
-    def delete(self, keys: RowInput, *, wait: Literal[False]) -> Future[WriteReceipt]: ...
+    def delete(
+        self, keys: RowInput, *, wait: Literal[False], source: Source | None = None
+    ) -> Future[WriteReceipt]: ...
     @overload
-    def delete(self, keys: RowInput, *, wait: bool) -> WriteReceipt | Future[WriteReceipt]: ...
-    def delete(self, keys: RowInput, *, wait: bool = True) -> WriteReceipt | Future[WriteReceipt]:
+    def delete(
+        self, keys: RowInput, *, wait: bool, source: Source | None = None
+    ) -> WriteReceipt | Future[WriteReceipt]: ...
+    def delete(
+        self, keys: RowInput, *, wait: bool = True, source: Source | None = None
+    ) -> WriteReceipt | Future[WriteReceipt]:
         """Delete rows by primary key. Keys that do not exist are no error.
 
         Parameters
         ----------
         keys : list, Array or table-like
             Keys alone (a list of values, or of tuples for a composite key) or rows that hold them.
-        wait : bool
+        wait, source
             As for :meth:`upsert`.
 
         Raises
@@ -238,7 +271,58 @@ class TableWriter:
         also = self._router.source_columns
         table = as_key_table(keys, self._schema, self._primary_key, also=also)
         batches = tombstone_batches(table, self._wal_schema)
+        if source is not None:
+            return self._write_once(pa.Table.from_batches(batches, self._wal_schema), source, wait)
         return self._write(batches) if wait else self._write_later(batches)
+
+    def apply(self, changes: RowInput, *, source: Source | None = None) -> WriteReceipt:
+        """Upsert and delete in one go: every row does to its key what its column ``_op`` says.
+
+        Rows count in their order, so of several with one key the last. What goes to one shard becomes
+        durable and visible together.
+
+        Parameters
+        ----------
+        changes : table-like
+            As for :meth:`upsert`, with an optional column ``_op`` of ``"upsert"``, as where it is null,
+            and ``"delete"``. Of a row that deletes only its key counts, and what decides its shard. A
+            record batch reader is read to its end first.
+        source : Source, optional
+            As for :meth:`upsert`.
+
+        Returns
+        -------
+        WriteReceipt
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        InputError
+            If an operation is unknown; and as for :meth:`upsert` and :meth:`delete`. Nothing is written.
+        LeaseHeldError, FencedError, BackpressureError, StorageError
+            As for :meth:`upsert`.
+        """
+        self._refuse_if_closed()
+        background.foreground()
+        also = self._router.source_columns
+        table = change_table(changes, self._schema, self._wal_schema, self._primary_key, also=also)
+        return self._settled(self._enqueued(self._whole(table), source)).result()
+
+    def apply_routed(
+        self, changes: Sequence[tuple[ShardValues, pa.Table]], *, source: Source | None = None
+    ) -> WriteReceipt:
+        """Write rows that somebody else has checked and routed, each shard's as one log entry.
+
+        Parameters
+        ----------
+        changes : sequence of (ShardValues, Table)
+            Every shard once, with its rows in the schema of WAL entries.
+        source : Source, optional
+            As for :meth:`upsert`.
+        """
+        self._refuse_if_closed()
+        background.foreground()
+        return self._settled(self._enqueued([_one_batch(item) for item in changes], source)).result()
 
     def flush(self) -> None:
         """Flush every shard's MemTable to a generation, and wait for it.
@@ -309,22 +393,36 @@ class TableWriter:
             hint="Open the table in the other process and make a writer there",
         )
 
+    def _write_once(self, rows: pa.Table, source: Source, wait: bool) -> WriteReceipt | Future[WriteReceipt]:
+        settled = self._settled(self._enqueued(self._whole(rows), source))
+        return settled.result() if wait else settled
+
+    def _whole(self, rows: pa.Table) -> list[_Routed]:
+        """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
+        return [_one_batch(item) for item in self._router.route(rows)]
+
+    def _routed(self, batches: list[pa.RecordBatch]) -> list[_Routed]:
+        return [item for batch in batches for item in self._router.route(batch)]
+
     def _write(self, batches: list[pa.RecordBatch]) -> WriteReceipt:
-        queued = self._enqueued(batches)
+        queued = self._enqueued(self._routed(batches))
         if len(queued) == 1:
-            shard, pending = queued[0]
+            shard, pending = queued[0]  # which has no mark
             return WriteReceipt(pending.batch.num_rows, {shard.shard_id: shard.settle(pending)})
         # Each shard gets its rows in order; shards wait for their storage side by side.
         return self._settled(queued).result()
 
     def _write_later(self, batches: list[pa.RecordBatch]) -> Future[WriteReceipt]:
-        return self._settled(self._enqueued(batches))
+        return self._settled(self._enqueued(self._routed(batches)))
 
-    def _enqueued(self, batches: list[pa.RecordBatch]) -> list[tuple[ShardWriter, PendingWrite]]:
+    def _enqueued(
+        self, routed: list[_Routed], source: Source | None = None
+    ) -> list[tuple[ShardWriter, PendingWrite]]:
         """Queue rows at their shards: all of them, or on an error none."""
-        routed = [item for batch in batches for item in self._router.route(batch)]
-        shards = [self._shard(values) for values, _ in routed]
-        prepared = [(shard, shard.prepare(rows)) for shard, (_, rows) in zip(shards, routed, strict=True)]
+        shards = self._open([values for values, _ in routed])
+        prepared = [
+            (shard, shard.prepare(rows, source)) for shard, (_, rows) in zip(shards, routed, strict=True)
+        ]
         if prepared:
             self._unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
         for shard, pending in prepared:
@@ -332,19 +430,42 @@ class TableWriter:
         return prepared
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
-        waiting = [(shard.shard_id, self._run(shard.settle, pending)) for shard, pending in queued]
-        return _when_all(sum(pending.batch.num_rows for _, pending in queued), waiting)
+        return _when_all(
+            [(shard.shard_id, pending, self._run(shard.settle, pending)) for shard, pending in queued]
+        )
 
-    def _shard(self, values: ShardValues) -> ShardWriter:
-        shard = self._shards.get(values)
-        if shard is None:
+    def _open(self, wanted: Sequence[ShardValues]) -> list[ShardWriter]:
+        """Return the shards of some shard values; claim side by side those that are not ours yet."""
+        if any(values not in self._shards for values in wanted):
             with self._opening:
                 # Whoever closes the writer closes the shards that are open by then.
                 self._refuse_if_closed()
-                shard = self._shards.get(values)
-                if shard is None:
-                    shard = self._shards[values] = self._open_shard(values, self._shared)
-        return shard
+                new = [values for values in dict.fromkeys(wanted) if values not in self._shards]
+                if len(new) == 1:
+                    self._shards[new[0]] = self._claim(new[0])
+                else:
+                    self._claim_all(new)
+        return [self._shards[values] for values in wanted]
+
+    def _claim_all(self, wanted: Sequence[ShardValues]) -> None:
+        claims: list[tuple[ShardValues, Future[ShardWriter]]] = []
+        try:
+            for values in wanted:
+                claims.append((values, self._run(self._claim, values)))  # noqa: PERF401
+        finally:
+            # Also when interrupted: a claim that nobody knows of would never be let go.
+            errors = []
+            for values, claim in claims:
+                error = claim.exception()
+                if error is None:
+                    self._shards[values] = claim.result()
+                else:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _claim(self, values: ShardValues) -> ShardWriter:
+        return self._open_shard(values, self._shared)
 
     def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
         futures = [self._run(action, shard) for shard in list(self._shards.values())]
@@ -394,11 +515,24 @@ def _joined(one: WriteReceipt, other: WriteReceipt) -> WriteReceipt:
     return WriteReceipt(one.rows + other.rows, {**one.positions, **other.positions})
 
 
-def _when_all(rows: int, pending: list[tuple[UUID, Future[int]]]) -> Future[WriteReceipt]:
-    """Return a future of the receipt, done when the last of ``pending`` is."""
+def _one_batch(item: tuple[ShardValues, pa.Table]) -> _Routed:
+    values, rows = item
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise InputError(
+            f"the {rows.num_rows} rows for one shard are more than one log entry holds: a text or binary "
+            "column has more than 2 GiB",
+            where=str(values) or None,
+            hint="Write them in parts, each with a number of its own",
+        )
+    return values, batches[0]
+
+
+def _when_all(queued: list[tuple[UUID, PendingWrite, Future[int]]]) -> Future[WriteReceipt]:
+    """Return a future of the receipt, done when the last of ``queued`` is."""
     whole: Future[WriteReceipt] = Future()
     whole.set_running_or_notify_cancel()
-    left = len(pending)
+    left = len(queued)
     lock = threading.Lock()
 
     def settle(_: object) -> None:
@@ -407,17 +541,20 @@ def _when_all(rows: int, pending: list[tuple[UUID, Future[int]]]) -> Future[Writ
             left -= 1
             if left > 0:
                 return
-        errors = [error for _, future in pending if (error := future.exception()) is not None]
+        errors = [error for _, _, future in queued if (error := future.exception()) is not None]
         if errors:
             whole.set_exception(errors[0])
-        else:
-            positions: dict[UUID, int] = {}
-            for shard_id, future in pending:
-                positions[shard_id] = max(positions.get(shard_id, 0), future.result())
-            whole.set_result(WriteReceipt(rows, positions))
+            return
+        positions: dict[UUID, int] = {}
+        written = [item for item in queued if not item[1].passed_over]
+        for shard_id, _, future in written:
+            positions[shard_id] = max(positions.get(shard_id, 0), future.result())
+        rows = sum(pending.batch.num_rows for _, pending, _ in written)
+        passed_over = tuple(shard_id for shard_id, pending, _ in queued if pending.passed_over)
+        whole.set_result(WriteReceipt(rows, positions, passed_over))
 
-    if not pending:
+    if not queued:
         settle(None)
-    for _, future in pending:
+    for _, _, future in queued:
         future.add_done_callback(settle)
     return whole

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from weir.errors import CorruptionError, InputError
 from weir.format import layout, shard_manifest
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
+from weir.format.source import SourceMarks
 
 WHERE = "_mem_wal/x/manifest/y.binpb"
 UINT64 = st.integers(0, (1 << 64) - 1)
@@ -45,6 +46,8 @@ MANIFESTS = st.builds(
     shard_fields=st.lists(st.builds(ShardFieldValue, TEXT, st.binary(max_size=9)), max_size=3).map(tuple),
     status=st.sampled_from(ShardStatus),
     write_id=st.binary(max_size=16),
+    sources=st.none()
+    | st.dictionaries(TEXT.filter(bool), st.integers(0, (1 << 63) - 1), max_size=3).map(SourceMarks),
 )
 
 # Field 2000, a varint, and again, three bytes: what a newer writer might add.

@@ -16,13 +16,17 @@ from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format import layout, shard_manifest, wal_entry
+from weir.format.source import Source
 from weir.format.wal_entry import TOMBSTONE, WalEntry, WalEntryHeader, wal_schema
 
 WHERE = "_mem_wal/x/wal/y.arrow"
 UINT64 = st.integers(0, (1 << 64) - 1)
 WRITE_IDS = st.none() | st.from_regex("[0-9a-f]{32}", fullmatch=True)
-HEADERS = st.builds(WalEntryHeader, UINT64, st.none() | UINT64, WRITE_IDS)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SOURCES = st.builds(Source, TEXT.filter(bool), st.integers(0, (1 << 63) - 1))
+HEADERS = st.builds(
+    WalEntryHeader, UINT64, st.none() | UINT64, WRITE_IDS, st.just(False), st.none() | SOURCES
+)
 
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
     "number": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from weir.format import layout
+from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.manifest_store import read_latest_manifest
@@ -60,7 +61,7 @@ def newest_values(store: LocalStore) -> dict[int, str]:
     manifest = read_latest_manifest(store, SHARD)
     assert manifest is not None
     tail = Wal(store, SHARD, namespace=f"{store.uri} read anew").read_tail(manifest)
-    newest = MemTable.replayed(1, WAL_SCHEMA, tail).newest(("id",))
+    newest = MemTable.replayed(1, WAL_SCHEMA, tail, SourceMarks()).newest(("id",))
     return dict(zip(newest.column("id").to_pylist(), newest.column("value").to_pylist(), strict=True))
 
 

@@ -17,6 +17,7 @@ from weir.errors import CorruptionError, InputError
 from weir.format import layout, messages
 from weir.format.buffers import Bytes
 from weir.format.proto import memwal_pb2
+from weir.format.source import Source, SourceMarks
 
 __all__ = ["FlushedGeneration", "ShardFieldValue", "ShardManifest", "ShardStatus", "decode", "encode"]
 
@@ -112,6 +113,9 @@ class ShardManifest:
     write_id : bytes, default b""
         Random stamp of the commit that published this version, by which a writer whose answer was
         lost recognises its own commit. Weir's own field; empty in manifests of other writers.
+    sources : SourceMarks, optional
+        How far each source of repeatable writes has got with the rows that generations hold. Weir's own
+        field; None in manifests of other writers, which take it over from nobody.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     """
@@ -127,6 +131,7 @@ class ShardManifest:
     shard_fields: tuple[ShardFieldValue, ...] = ()
     status: ShardStatus = ShardStatus.ACTIVE
     write_id: bytes = b""
+    sources: SourceMarks | None = None
     unknown_fields: bytes = b""
 
 
@@ -170,6 +175,10 @@ def encode(manifest: ShardManifest) -> bytes:
             message.shard_fields.add(field_id=field.field_id, value=field.value).MergeFromString(
                 field.unknown_fields
             )
+        if manifest.sources is not None:
+            message.sources.SetInParent()
+            for source in manifest.sources:
+                message.sources.marks.add(name=source.name, sequence=source.sequence)
         message.MergeFromString(manifest.unknown_fields)
     except messages.ENCODE_ERRORS as error:
         raise InputError(f"the manifest of shard {manifest.shard_id} cannot be encoded: {error}") from error
@@ -229,6 +238,7 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
         ),
         status=ShardStatus(status),
         write_id=message.write_id,
+        sources=_sources(message, where) if message.HasField("sources") else None,
         unknown_fields=messages.unknown_fields(message),
     )
     try:
@@ -236,6 +246,13 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
     except InputError as error:
         raise CorruptionError(error.message, where=where) from error
     return manifest
+
+
+def _sources(message: memwal_pb2.ShardManifest, where: str) -> SourceMarks:
+    try:
+        return SourceMarks().with_marks(Source(one.name, one.sequence) for one in message.sources.marks)
+    except InputError as error:
+        raise CorruptionError(error.message, where=where) from error
 
 
 def _verify_checksum(data: bytes, message: memwal_pb2.ShardManifest, where: str) -> None:

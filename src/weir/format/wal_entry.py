@@ -9,6 +9,8 @@ key                 value
 ``generation``      generation of the MemTable the rows went to, decimal; data entries have it
 ``fence_sentinel``  ``true`` in the empty entry that a claim appends to fence the former writer
 ``weir:write_id``   tells a writer whose reply was lost that the entry is its own (invariant I4)
+``weir:source``     source of the rows, of a write that may be repeated (:mod:`weir.format.source`)
+``weir:sequence``   its number, as 20 decimal digits
 ``weir:xxh64``      checksum of the whole entry: 16 hex digits of XXH64 with seed 0 over all its bytes
                     while these digits read ``0``
 ==================  ================================================================================
@@ -33,6 +35,7 @@ from pyarrow import ipc
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format.buffers import Bytes
 from weir.format.ipc_framing import END_OF_STREAM, FrameKind, KeyValue, read_frames, read_key_values
+from weir.format.source import Source
 
 __all__ = [
     "TOMBSTONE",
@@ -52,12 +55,15 @@ _EPOCH = b"writer_epoch"
 _GENERATION = b"generation"
 _FENCE = b"fence_sentinel"
 _WRITE_ID = b"weir:write_id"
+_SOURCE = b"weir:source"
+_SEQUENCE = b"weir:sequence"
 _CHECKSUM = b"weir:xxh64"
 _ENTRY_KEYS = frozenset((_EPOCH, _GENERATION, _FENCE))
 _OWN_PREFIX = b"weir:"
 
 _DIGITS = 16
 _ZEROS = b"0" * _DIGITS
+_SEQUENCE_DIGITS = 20
 _DECIMAL = re.compile(rb"[0-9]{1,20}")
 _HEX_DIGITS = re.compile(rb"[0-9a-f]{16}")
 
@@ -83,12 +89,15 @@ class WalEntryHeader:
         Identifier of the append (:func:`new_write_id`); None in the library's entries.
     fence : bool, default False
         Whether it is the empty entry of a claim.
+    source : Source, optional
+        The mark of the write whose rows it holds, all of them that go to the shard.
     """
 
     writer_epoch: int
     generation: int | None = None
     write_id: str | None = None
     fence: bool = False
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +210,9 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
     if header.write_id is not None:
         write_id = header.write_id.encode()
         opening[template.write_id_at : template.write_id_at + len(write_id)] = write_id
+    if header.source is not None:
+        start = template.sequence_at
+        opening[start : start + _SEQUENCE_DIGITS] = _sequence_digits(header.source.sequence)
 
     parts: list[Bytes] = [opening]
     if batches and (template.has_dictionary or _are_large(batches)):
@@ -308,17 +320,20 @@ class _Template:
     message: bytes
     checksum_at: int
     write_id_at: int
+    sequence_at: int
     has_dictionary: bool
 
 
 # Keyed by the identity of the schema, which the template keeps alive; hashing a schema costs more
 # than the rest of an entry.
-_templates: dict[tuple[int, int, int | None, bool, int], _Template] = {}
+_templates: dict[tuple[int, int, int | None, bool, int, str | None], _Template] = {}
 _TEMPLATE_LIMIT = 64
 
 
 def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
-    key = (id(schema), header.writer_epoch, header.generation, header.fence, len(header.write_id or ""))
+    source = None if header.source is None else header.source.name
+    length = len(header.write_id or "")
+    key = (id(schema), header.writer_epoch, header.generation, header.fence, length, source)
     template = _templates.get(key)
     if template is None:
         template = _make_template(header, schema)
@@ -337,6 +352,9 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
         metadata[_FENCE] = b"true"
     if header.write_id is not None:
         metadata[_WRITE_ID] = header.write_id.encode()
+    if header.source is not None:
+        metadata[_SOURCE] = header.source.name.encode()
+        metadata[_SEQUENCE] = _sequence_digits(header.source.sequence)
     metadata[_CHECKSUM] = _ZEROS
     entry_schema = schema.with_metadata(metadata)
     message = entry_schema.serialize().to_pybytes()
@@ -348,6 +366,7 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
         message=message,
         checksum_at=starts[_CHECKSUM],
         write_id_at=starts.get(_WRITE_ID, 0),
+        sequence_at=starts.get(_SEQUENCE, 0),
         has_dictionary=any(_has_dictionary(field.type) for field in schema),
     )
 
@@ -356,13 +375,14 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
 class _Opening:
     """The schema message of an entry, and what was read from it.
 
-    Entries of one writer differ there in checksum and write id alone. So what one of them says holds for
-    the next, and reading it is most of the work on a small entry.
+    Entries of one writer differ there in checksum, write id and sequence alone. So what one of them says
+    holds for the next, and reading it is most of the work on a small entry.
     """
 
     message: bytes
     checksum_at: int
     write_id_at: int
+    sequence_at: int
     header: WalEntryHeader
     plain_schema: pa.Schema
 
@@ -376,11 +396,12 @@ class _Opening:
         plain_schema: pa.Schema,
     ) -> _Opening:
         starts = {pair.key: pair.value_start for pair in pairs}
-        opening = cls(b"", starts[_CHECKSUM], starts.get(_WRITE_ID, 0), header, plain_schema)
+        write_id_at, sequence_at = starts.get(_WRITE_ID, 0), starts.get(_SEQUENCE, 0)
+        opening = cls(b"", starts[_CHECKSUM], write_id_at, sequence_at, header, plain_schema)
         return replace(opening, message=opening._without_values(view[:end]))
 
     def is_of(self, view: memoryview) -> bool:
-        """Whether an entry begins with this message, whatever its checksum and write id."""
+        """Whether an entry begins with this message, whatever its checksum, write id and sequence."""
         end = len(self.message)
         return len(view) >= end and self._without_values(view[:end]) == self.message
 
@@ -389,6 +410,8 @@ class _Opening:
         plain[self.checksum_at : self.checksum_at + _DIGITS] = _ZEROS
         length = len(self.header.write_id or "")
         plain[self.write_id_at : self.write_id_at + length] = b"0" * length
+        if self.header.source is not None:
+            plain[self.sequence_at : self.sequence_at + _SEQUENCE_DIGITS] = b"0" * _SEQUENCE_DIGITS
         return bytes(plain)
 
 
@@ -404,7 +427,7 @@ def _remember_opening(opening: _Opening) -> None:
 
 
 def _decode_known(opening: _Opening, view: memoryview, data: Bytes, where: str) -> WalEntry:
-    """Return an entry of which all that is in its schema message is known but checksum and write id."""
+    """Return an entry of which all that is in its schema message is known but what each has of its own."""
     at = opening.checksum_at
     _prove(view, at, bytes(view[at : at + _DIGITS]), where)
     header = opening.header
@@ -412,6 +435,10 @@ def _decode_known(opening: _Opening, view: memoryview, data: Bytes, where: str) 
         if header.write_id is not None:
             start = opening.write_id_at
             header = replace(header, write_id=bytes(view[start : start + len(header.write_id)]).decode())
+        if header.source is not None:
+            start = opening.sequence_at
+            digits = bytes(view[start : start + _SEQUENCE_DIGITS])
+            header = replace(header, source=_read_source(header.source.name.encode(), digits, where))
         messages = ipc.MessageReader.open_stream(pa.py_buffer(data).slice(len(opening.message)))
         batches = tuple(ipc.read_record_batch(message, opening.plain_schema) for message in messages)
     except _ARROW_ERRORS as error:
@@ -439,6 +466,10 @@ def _decimal(what: str, number: int) -> bytes:
     if not 0 <= number < 1 << 64:
         raise InputError(f"the {what} {number} does not fit in 64 unsigned bits")
     return str(number).encode()
+
+
+def _sequence_digits(sequence: int) -> bytes:
+    return b"%0*d" % (_SEQUENCE_DIGITS, sequence)
 
 
 def _without_entry_keys(schema: pa.Schema) -> dict[bytes, bytes] | None:
@@ -551,7 +582,19 @@ def _read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
         text = None if write_id is None else write_id.decode()
     except UnicodeDecodeError as error:
         raise CorruptionError("the WAL entry has an unreadable write id", where=where) from error
-    return WalEntryHeader(epoch, _read_decimal(metadata, _GENERATION, where), text, fence == b"true")
+    name, digits = metadata.get(_SOURCE), metadata.get(_SEQUENCE)
+    source = None if name is None and digits is None else _read_source(name, digits, where)
+    generation = _read_decimal(metadata, _GENERATION, where)
+    return WalEntryHeader(epoch, generation, text, fence == b"true", source)
+
+
+def _read_source(name: bytes | None, digits: bytes | None, where: str) -> Source:
+    if name is None or digits is None or len(digits) != _SEQUENCE_DIGITS or not digits.isdigit():
+        raise CorruptionError("the WAL entry has half a source mark", where=where)
+    try:
+        return Source(name.decode(), int(digits))
+    except (InputError, UnicodeDecodeError) as error:
+        raise CorruptionError("the WAL entry has an unreadable source mark", where=where) from error
 
 
 def _read_decimal(metadata: dict[bytes, bytes], key: bytes, where: str) -> int | None:

@@ -137,6 +137,12 @@ def shard_roots(
     needs = {shard_id: _Needs() for shard_id in states}
     for root in alive.roots:
         _add_root(alive.base, root, states, needs)
+    for shard_id, state in states.items():
+        if state.record is not None:
+            # Until a writer of Weir claims the shard and records it anew (weir.shard.recorded_sources).
+            reason = "they tell which repeatable writes the shard has"
+            needs[shard_id].add_manifest(state.record.version, reason)
+            needs[shard_id].add_position(state.record.replay_after_wal_entry_position + 1, reason)
     if alive.retained_from is not None:
         _add_retained(alive.base, alive.retained_from, states, needs)
     candidates = {

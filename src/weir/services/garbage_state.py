@@ -88,6 +88,8 @@ class ShardState:
         Up to where merged generations cover the log.
     named : mapping of int to ShardManifest, default {}
         Those manifests that roots name, as far as they exist.
+    record : ShardManifest, optional
+        The newest manifest that records how far sources have got, if the newest of all does not.
     """
 
     latest: ShardManifest
@@ -97,6 +99,7 @@ class ShardState:
     directories: Mapping[str, Directory]
     coverage: Coverage
     named: Mapping[int, ShardManifest] = field(default_factory=dict)
+    record: ShardManifest | None = None
 
     @property
     def shard_id(self) -> UUID:

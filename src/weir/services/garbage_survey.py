@@ -96,8 +96,17 @@ def _look(survey: Survey) -> ShardState | None:
         guards=_Epochs(survey, listed.log).guards(coverage),
         directories=listed.directories,
         coverage=coverage,
+        record=_record(versions, manifests),
         named={version: manifests.read(version) for version in survey.named if version in listed.manifests},
     )
+
+
+def _record(versions: Sequence[int], manifests: _Manifests) -> ShardManifest | None:
+    """Return what tells how far sources have got; None if the newest manifest tells it, or none does."""
+    if manifests.read(versions[-1]).sources is not None:
+        return None
+    older = (manifests.read(version) for version in reversed(versions[:-1]))
+    return next((manifest for manifest in older if manifest.sources is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,16 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir import failpoint
-from weir.errors import ConflictError, FencedError, ShardSealedError
+from weir.errors import ConflictError, CorruptionError, FencedError, ShardSealedError
 from weir.format import wal_entry
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest, ShardStatus
+from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntryHeader
 from weir.logs import get_logger
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
+from weir.shard.recorded_sources import recorded_sources
 from weir.shard.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 
@@ -104,7 +106,7 @@ def claim_shard(
     CorruptionError
         If the manifest or an entry of the tail is broken.
     """
-    epoch = _EpochClaim(store, shard_id, lease_terms, heartbeat)
+    epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat)
     try:
         manifest = epoch.publish(shard_spec_id, shard_fields)
         tail, next_position = _append_fence(wal, manifest, schema)
@@ -149,11 +151,13 @@ class _EpochClaim:
     def __init__(
         self,
         store: ObjectStore,
+        wal: Wal,
         shard_id: UUID,
         lease_terms: LeaseTerms | None,
         heartbeat: Heartbeat | None,
     ) -> None:
         self._store = store
+        self._wal = wal
         self._shard_id = shard_id
         self._lease_terms = lease_terms
         self._heartbeat = heartbeat
@@ -178,9 +182,11 @@ class _EpochClaim:
                     writer_epoch=epoch,
                     shard_spec_id=shard_spec_id,
                     shard_fields=shard_fields,
+                    sources=SourceMarks(),
                 )
             else:
-                claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch)
+                sources = self._sources(latest)
+                claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch, sources=sources)
             failpoint.reach("claim.between_lease_and_epoch")
             published = commit_manifest(self._store, claimed)
             if published is not None:
@@ -190,6 +196,17 @@ class _EpochClaim:
             where=self._store.uri,
             hint="Look for several writers that fence each other in turns",
         )
+
+    def _sources(self, latest: ShardManifest) -> SourceMarks | None:
+        """Return what the next manifest is to record; None if it will not be the next."""
+        try:
+            return recorded_sources(self._store, self._wal, latest)
+        except CorruptionError:
+            newest = read_latest_manifest(self._store, self._shard_id, known=latest)
+            if newest is None or newest.version == latest.version:
+                raise
+            # Somebody has recorded it meanwhile, and what told it before was collected.
+            return None
 
     def _epoch_above(self, taken: int) -> int:
         if self._lease_terms is None:

@@ -93,6 +93,7 @@ def _flush(
             latest,
             replay_after_wal_entry_position=memtable.last_position,
             wal_entry_position_last_seen=max(latest.wal_entry_position_last_seen, memtable.last_position),
+            sources=memtable.sources,
         )
         if flushed is None:
             return moved

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from weir.errors import StorageError
+from weir.format.source import Source
 
 __all__ = ["GroupCommit", "PendingWrite"]
 
@@ -27,12 +28,21 @@ class PendingWrite:
         The rows, in the schema of WAL entries.
     overhead : int
         Bytes the batch takes in memory beyond its rows.
+    source : Source, optional
+        The mark of the write. Such a write has an entry to itself, since an entry has one mark.
+
+    Attributes
+    ----------
+    passed_over : bool
+        Whether nothing was written because the shard has the rows already.
     """
 
-    __slots__ = ("batch", "error", "held_bytes", "nbytes", "position", "submitted")
+    __slots__ = ("batch", "error", "held_bytes", "nbytes", "passed_over", "position", "source", "submitted")
 
-    def __init__(self, batch: pa.RecordBatch, overhead: int = 0) -> None:
+    def __init__(self, batch: pa.RecordBatch, overhead: int = 0, source: Source | None = None) -> None:
         self.batch = batch
+        self.source = source
+        self.passed_over = False
         self.nbytes: int = batch.nbytes
         self.held_bytes: int = self.nbytes + overhead
         self.submitted = time.monotonic()
@@ -140,12 +150,18 @@ class GroupCommit:
                     if remaining <= 0 or not self._changed.wait(remaining):
                         break
             size = 0
-            while self._queue and (not group or size + self._queue[0].nbytes <= self._max_bytes):
+            while self._queue and (not group or self._may_join(group, size)):
                 # In the group before it leaves the queue: an interruption in between loses nobody.
                 group.append(self._queue[0])
                 self._queue.popleft()
                 size += group[-1].nbytes
             self._queued_bytes -= size
+
+    def _may_join(self, group: list[PendingWrite], size: int) -> bool:
+        following = self._queue[0]
+        if group[0].source is not None or following.source is not None:
+            return False
+        return size + following.nbytes <= self._max_bytes
 
 
 def _interrupted(interruption: BaseException) -> StorageError:

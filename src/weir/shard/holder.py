@@ -7,6 +7,7 @@ systems that do not tell (all but Linux), nobody is ever held to be dead, and le
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import socket
@@ -20,8 +21,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _DEAD_STATES = frozenset("ZXx")
 
 
-def new_holder() -> LeaseHolder:
-    """Return a holder of this process, different from every other."""
+def new_holder(name: str | None = None) -> LeaseHolder:
+    """Return a holder of this process: different from every other, or the same one for every ``name``."""
     process_id = os.getpid()
     stat = _stat_of(process_id)
     return LeaseHolder(
@@ -29,8 +30,12 @@ def new_holder() -> LeaseHolder:
         process_id=process_id,
         process_started=None if stat is None else stat.started,
         system=_system(),
-        holder_id=secrets.token_hex(16),
+        holder_id=secrets.token_hex(16) if name is None else _id_of(name),
     )
+
+
+def _id_of(name: str) -> str:
+    return hashlib.sha256(b"weir lease holder 1 " + name.encode()).hexdigest()[:32]
 
 
 def is_certainly_dead(holder: LeaseHolder) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir.format.conform import conform_batch
 from weir.format.newest import newest_rows
+from weir.format.source import SourceMarks
 from weir.shard.batch_memory import batch_overhead
 from weir.shard.generation_rows import GenerationRows
 from weir.shard.wal import PositionedEntry
@@ -37,6 +38,8 @@ class MemTable:
         Size of the rows as Arrow data, in bytes.
     held_bytes : int
         About what they take in memory, in bytes: more than ``nbytes`` where batches are small.
+    sources : SourceMarks
+        How far each source has got with what the shard holds, up to the last position.
     """
 
     generation: int
@@ -47,6 +50,7 @@ class MemTable:
     num_entries: int = 0
     held_bytes: int = 0
     first_position: int = 0
+    sources: SourceMarks = field(default_factory=SourceMarks)
     _batches: list[pa.RecordBatch] = field(default_factory=list)
     _overhead: int = field(init=False)
 
@@ -55,9 +59,11 @@ class MemTable:
         self._overhead = batch_overhead(self.schema)
 
     @classmethod
-    def replayed(cls, generation: int, schema: pa.Schema, tail: Iterable[PositionedEntry]) -> MemTable:
-        """Rebuild the MemTable that the entries of a WAL tail describe."""
-        memtable = cls(generation, schema)
+    def replayed(
+        cls, generation: int, schema: pa.Schema, tail: Iterable[PositionedEntry], sources: SourceMarks
+    ) -> MemTable:
+        """Rebuild the MemTable that the entries of a WAL tail describe, after what ``sources`` tell of."""
+        memtable = cls(generation, schema, sources=sources)
         for item in tail:
             memtable.append(item)
         return memtable
@@ -73,6 +79,7 @@ class MemTable:
         where = f"WAL position {item.position}"
         self._batches.extend(conform_batch(batch, self.schema, where=where) for batch in item.entry.batches)
         self.last_position = item.position
+        self.sources = self.sources.with_mark(item.entry.header.source)
         self.num_rows += item.entry.num_rows
         nbytes = item.entry.nbytes
         self.nbytes += nbytes

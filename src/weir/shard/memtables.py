@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from weir.config import WriterOptions
 from weir.errors import BackpressureError, FencedError, WeirError, WriterClosedError
+from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.indexing.generation import GenerationIndex
 from weir.logs import get_logger
@@ -120,6 +121,11 @@ class MemTables:
         return self._active.generation
 
     @property
+    def sources(self) -> SourceMarks:
+        """How far each source has got, with everything that the shard holds."""
+        return self._active.sources
+
+    @property
     def num_rows(self) -> int:
         """Rows in memory: durable in the WAL, not yet in a generation."""
         with self._lock:
@@ -144,6 +150,7 @@ class MemTables:
             if (
                 self._active.num_rows >= self._options.max_memtable_rows
                 or self._active.nbytes >= self._options.max_memtable_bytes
+                or self._active.num_entries >= self._options.max_memtable_entries
             ):
                 self._freeze()
                 self._start_flush()
@@ -266,7 +273,9 @@ class MemTables:
         frozen = self._active
         self._frozen.append(frozen)
         self._unflushed.frozen(frozen.held_bytes)
-        self._active = MemTable(frozen.generation + 1, frozen.schema, last_position=frozen.last_position)
+        self._active = MemTable(
+            frozen.generation + 1, frozen.schema, frozen.last_position, sources=frozen.sources
+        )
 
     def _start_flush(self) -> None:
         if self._flushing is not None or not self._frozen:
@@ -345,4 +354,7 @@ class MemTables:
             self._unflushed.flushed(memtable.held_bytes)
         self._frozen.clear()
         self._unflushed.dropped(self._active.held_bytes)
-        self._active = MemTable(self._active.generation, self._active.schema, self._active.last_position)
+        active = self._active
+        self._active = MemTable(
+            active.generation, active.schema, active.last_position, sources=active.sources
+        )

@@ -16,9 +16,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.config import WriterOptions
-from weir.errors import FencedError, StorageError, WeirError, WriterClosedError
+from weir.errors import FencedError, InputError, StorageError, WeirError, WriterClosedError
 from weir.format import wal_entry
 from weir.format.shard_manifest import ShardFieldValue
+from weir.format.source import MAX_SOURCES, Source, SourceMarks
 from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.indexing.generation import GenerationIndex
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
@@ -27,6 +28,7 @@ from weir.shard.claim import Claim, claim_shard
 from weir.shard.collected import AppendCheck
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.heartbeat import Heartbeat
+from weir.shard.holder import new_holder
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.memtable import MemTable
 from weir.shard.memtables import MemTables
@@ -110,7 +112,9 @@ class ShardWriter:
         self._backlog = backlog
         self._overhead = batch_overhead(schema)
         self._wal = Wal(store, shard_id, namespace=namespace)
-        lease_terms = lease_terms or LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover)
+        lease_terms = lease_terms or LeaseTerms(
+            options.lease_ttl, options.takeover, new_holder(options.holder)
+        )
         self._appends = AppendCheck(store, shard_id, self._wal, lease_terms.clock)
         claim = claim_shard(
             store,
@@ -125,7 +129,8 @@ class ShardWriter:
         assert claim.lease is not None
         self.lease: ShardLease = claim.lease
         try:
-            replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail)
+            covered = claim.manifest.sources or SourceMarks()
+            replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail, covered)
         except BaseException:
             self._let_go_of_lease()
             raise
@@ -159,13 +164,21 @@ class ShardWriter:
         """The writer epoch of this writer's claim."""
         return self._claim.epoch
 
-    def write(self, batch: pa.RecordBatch) -> int:
+    @property
+    def sources(self) -> SourceMarks:
+        """How far each source of repeatable writes has got with what the shard holds."""
+        return self._memtables.sources
+
+    def write(self, batch: pa.RecordBatch, source: Source | None = None) -> int:
         """Write rows and return their position once they are durable (invariant I1).
 
         Parameters
         ----------
         batch : RecordBatch
             Rows in the schema of WAL entries.
+        source : Source, optional
+            The mark of the write: if the shard has it already, nothing is written, and the position is
+            that of the last entry.
 
         Raises
         ------
@@ -176,7 +189,7 @@ class ShardWriter:
         StorageError
             If the store failed. The rows may or may not be durable; writing them again is safe.
         """
-        return self.settle(self._admitted(batch))
+        return self.settle(self._admitted(batch, source))
 
     def write_later(self, batch: pa.RecordBatch, executor: Executor) -> Future[int]:
         """Queue rows and return a future of their position, which is done when they are durable.
@@ -185,8 +198,8 @@ class ShardWriter:
         """
         return executor.submit(self.settle, self._admitted(batch))
 
-    def _admitted(self, batch: pa.RecordBatch) -> PendingWrite:
-        pending = self.prepare(batch)
+    def _admitted(self, batch: pa.RecordBatch, source: Source | None = None) -> PendingWrite:
+        pending = self.prepare(batch, source)
         self._unflushed.admit(pending.held_bytes)
         self.enqueue(pending)
         return pending
@@ -194,18 +207,22 @@ class ShardWriter:
     # What follows is `write` in steps, for who writes to several shards at once: prepare for each,
     # admit the bytes of all of them, enqueue and settle each.
 
-    def prepare(self, batch: pa.RecordBatch) -> PendingWrite:
+    def prepare(self, batch: pa.RecordBatch, source: Source | None = None) -> PendingWrite:
         """Make ready to write rows; wait for a merge if too many generations wait for one.
 
         Raises
         ------
         WriterError
             As for :meth:`write`.
+        InputError
+            If the shard remembers as many sources as it can.
         """
         self._refuse_new_writes()
+        if source is not None:
+            self._refuse_too_many_sources(source)
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
-        return PendingWrite(owned(batch), self._overhead)
+        return PendingWrite(owned(batch), self._overhead, source)
 
     def enqueue(self, pending: PendingWrite) -> None:
         """Queue rows that were prepared and whose bytes were admitted."""
@@ -272,20 +289,36 @@ class ShardWriter:
         queued = sum(pending.held_bytes for pending in group)
         try:
             self._refuse_if_stopped()
-            self._memtables.wait_for_room()
-            return self._append(joined([pending.batch for pending in group]), queued)
+            # A write with a mark comes alone.
+            source = group[0].source
+            if source is None or not self.sources.covers(source):
+                self._memtables.wait_for_room()
+                position = self._append(joined([pending.batch for pending in group]), queued, source)
+                if position is not None:
+                    return position
+            group[0].passed_over = True
+            self._unflushed.failed(queued)
+            return self._next_position - 1
         except BaseException:
             self._unflushed.failed(queued)
             raise
 
-    def _append(self, batches: tuple[pa.RecordBatch, ...], queued: int) -> int:
-        """Append rows to the WAL and apply them; return their position."""
+    def _append(
+        self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None = None
+    ) -> int | None:
+        """Append rows to the WAL and apply them; return their position.
+
+        None if an earlier append with the same mark, of which we only knew that it failed, stands there.
+        """
         write_id = wal_entry.new_write_id()
         header = WalEntryHeader(
-            writer_epoch=self.epoch, generation=self._memtables.generation, write_id=write_id
+            writer_epoch=self.epoch,
+            generation=self._memtables.generation,
+            write_id=write_id,
+            source=source,
         )
         data = wal_entry.encode(header, self._schema, batches)
-        while True:
+        while source is None or not self.sources.covers(source):
             self._refuse_without_lease()
             position = self._next_position
             in_doubt = bool(self._in_doubt)
@@ -313,6 +346,7 @@ class ShardWriter:
                     )
                 )
             self._apply(position, holder, 0)
+        return None
 
     def _in_doubt_forever(self, fenced: WeirError, position: int) -> StorageError:
         return StorageError(
@@ -349,6 +383,15 @@ class ShardWriter:
         self._refuse_if_stopped()
         if self._closed:
             raise self._closed_error()
+
+    def _refuse_too_many_sources(self, source: Source) -> None:
+        known = self.sources.sequences
+        if source.name not in known and len(known) >= MAX_SOURCES:
+            raise InputError(
+                f"shard {self.shard_id} remembers {len(known)} sources, and {source.name!r} is a new one",
+                where=self._store.uri,
+                hint="Give the writes of one job one name, with a number that grows; a name is for good",
+            )
 
     def _closed_error(self) -> WriterClosedError:
         return WriterClosedError(

@@ -7,6 +7,12 @@ its options, and everything it hands out can be pickled.
 from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from weir.spark.batch_writer import BatchWriter
+from weir.spark.sink import prepare
+from weir.spark.stream_writer import StreamWriter
+from weir.spark.write_options import WriteOptions
 
 __all__ = ["WeirDataSource"]
 
@@ -18,3 +24,15 @@ class WeirDataSource(DataSource):
     def name(cls) -> str:
         """Return the name of the format."""
         return "weir"
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return what writes a data frame."""
+        options = WriteOptions.parse(self.options)
+        table = options.location.open(fsync=options.fsync)
+        return BatchWriter(options, prepare(table, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Return what writes a streaming query."""
+        options = WriteOptions.parse(self.options)
+        table = options.location.open(fsync=options.fsync)
+        return StreamWriter(options, prepare(table, schema, overwrite), table)

@@ -44,8 +44,22 @@ class ShardFieldValue(_message.Message):
     value: bytes
     def __init__(self, field_id: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
+class SourceMark(_message.Message):
+    __slots__ = ("name", "sequence")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sequence: int
+    def __init__(self, name: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class SourceMarks(_message.Message):
+    __slots__ = ("marks",)
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    marks: _containers.RepeatedCompositeFieldContainer[SourceMark]
+    def __init__(self, marks: _Optional[_Iterable[_Union[SourceMark, _Mapping]]] = ...) -> None: ...
+
 class ShardManifest(_message.Message):
-    __slots__ = ("version", "writer_epoch", "replay_after_wal_entry_position", "wal_entry_position_last_seen", "current_generation", "flushed_generations", "shard_spec_id", "shard_id", "shard_fields", "status", "write_id", "checksum")
+    __slots__ = ("version", "writer_epoch", "replay_after_wal_entry_position", "wal_entry_position_last_seen", "current_generation", "flushed_generations", "shard_spec_id", "shard_id", "shard_fields", "status", "write_id", "checksum", "sources")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLAY_AFTER_WAL_ENTRY_POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +72,7 @@ class ShardManifest(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     WRITE_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     version: int
     writer_epoch: int
     replay_after_wal_entry_position: int
@@ -70,7 +85,8 @@ class ShardManifest(_message.Message):
     status: ShardStatus
     write_id: bytes
     checksum: int
-    def __init__(self, version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., replay_after_wal_entry_position: _Optional[int] = ..., wal_entry_position_last_seen: _Optional[int] = ..., current_generation: _Optional[int] = ..., flushed_generations: _Optional[_Iterable[_Union[FlushedGeneration, _Mapping]]] = ..., shard_spec_id: _Optional[int] = ..., shard_id: _Optional[_Union[Uuid, _Mapping]] = ..., shard_fields: _Optional[_Iterable[_Union[ShardFieldValue, _Mapping]]] = ..., status: _Optional[_Union[ShardStatus, str]] = ..., write_id: _Optional[bytes] = ..., checksum: _Optional[int] = ...) -> None: ...
+    sources: SourceMarks
+    def __init__(self, version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., replay_after_wal_entry_position: _Optional[int] = ..., wal_entry_position_last_seen: _Optional[int] = ..., current_generation: _Optional[int] = ..., flushed_generations: _Optional[_Iterable[_Union[FlushedGeneration, _Mapping]]] = ..., shard_spec_id: _Optional[int] = ..., shard_id: _Optional[_Union[Uuid, _Mapping]] = ..., shard_fields: _Optional[_Iterable[_Union[ShardFieldValue, _Mapping]]] = ..., status: _Optional[_Union[ShardStatus, str]] = ..., write_id: _Optional[bytes] = ..., checksum: _Optional[int] = ..., sources: _Optional[_Union[SourceMarks, _Mapping]] = ...) -> None: ...
 
 class ShardField(_message.Message):
     __slots__ = ("field_id", "source_ids", "transform", "expression", "result_type", "parameters")

@@ -1,0 +1,51 @@
+"""The record that a streaming query has begun to write to a table: ``_weir/streams/{id}.json``.
+
+Written once, with the query's first batch, and never changed. A query whose checkpoint says that it has
+written batches, and of which the table has no record, has written them to another table. Weir's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from weir.format import checked_json
+from weir.format.json_members import instant_text
+from weir.format.layout import check_name
+
+__all__ = ["STREAMS", "StreamRecord", "encode", "stream_path"]
+
+STREAMS = "_weir/streams"
+"""Directory of the records, relative to the table root."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """A streaming query that writes to the table.
+
+    Parameters
+    ----------
+    query_id : str
+        The query, as its checkpoint names it.
+    begun_at : datetime
+        When it wrote its first batch, in UTC.
+    """
+
+    query_id: str
+    begun_at: datetime
+
+
+def stream_path(query_id: str) -> str:
+    """Return the path of the record of a query.
+
+    Examples
+    --------
+    >>> stream_path("8f1e7f60-93a0-4c3b-9b56-0f1f6a3f2a11")
+    '_weir/streams/8f1e7f60-93a0-4c3b-9b56-0f1f6a3f2a11.json'
+    """
+    return f"{STREAMS}/{check_name(query_id)}.json"
+
+
+def encode(record: StreamRecord) -> bytes:
+    """Return the bytes of a record."""
+    return checked_json.encode({"query_id": record.query_id, "begun_at": instant_text(record.begun_at)})

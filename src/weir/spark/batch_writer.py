@@ -1,0 +1,46 @@
+"""Batch writes of the format ``"weir"``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from weir.spark.sink import commit
+from weir.spark.staging import TaskResult, TaskRows
+from weir.spark.write_options import WriteOptions
+
+__all__ = ["BatchWriter"]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Upserts, and deletes, the rows of a data frame.
+
+    Parameters
+    ----------
+    options : WriteOptions
+        The options of the write.
+    rows : TaskRows
+        How tasks read their rows.
+    """
+
+    def __init__(self, options: WriteOptions, rows: TaskRows) -> None:
+        # Spark pickles it and commits in another process than the one it was made in.
+        self._options = options
+        self._rows = rows
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Read the rows of a partition, on an executor."""
+        return TaskResult(self._rows.pieces(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Write the rows of all partitions, on the driver."""
+        options = self._options
+        results = [message for message in messages if isinstance(message, TaskResult)]
+        holder = None if options.source is None else f"spark/{options.source.name}"
+        table = options.location.open(fsync=options.fsync)
+        commit(table, results, options.source, options, holder=holder, flush=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Forget the rows, on the driver: nothing refers to them yet."""

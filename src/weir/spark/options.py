@@ -1,0 +1,155 @@
+"""What every read and write of the format ``"weir"`` is told: where the table is, and how to reach it.
+
+Spark hands options over as text, with names in lower case. Three kinds come in one mapping: ``path``;
+storage options, as ``storage.`` and any name that :func:`weir.open` takes, or by the bare name where it
+starts with the name of its store (``aws_region``, ``google_service_account``, ``azure_account_key``); and
+those of the source or the sink, which have modules of their own. What is none of them is refused: a
+misspelt option that is passed over in silence does harm later.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import weir
+from weir.errors import OptionError
+from weir.storage.location import parse_location
+from weir.table import Table
+
+__all__ = ["TableLocation", "as_switch", "as_whole_number", "split_options"]
+
+_PATH = "path"
+_STORAGE_PREFIX = "storage."
+_STORE_PREFIXES = ("aws_", "azure_", "google_")
+_OF_SPARK = frozenset({"checkpointlocation"})
+"""Options of streaming queries, which Spark hands to the sink as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableLocation:
+    """Where a table is. A value: it can be pickled, and means the same in every process.
+
+    Parameters
+    ----------
+    uri : str
+        The table; a local path is absolute, since executors have working directories of their own.
+    storage_options : mapping of str to str, default {}
+        Credentials and the like, as :func:`weir.open` takes them.
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def open(self, *, fsync: bool = True) -> Table:
+        """Open the table.
+
+        Parameters
+        ----------
+        fsync : bool, default True
+            As for :func:`weir.open`.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no table.
+        """
+        return weir.open(self.uri, storage_options=self.storage_options or None, fsync=fsync)
+
+
+def split_options(options: Mapping[str, str], known: Collection[str]) -> tuple[TableLocation, dict[str, str]]:
+    """Return the location of the table and the options of the source or sink.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        What Spark hands over.
+    known : collection of str
+        Names of the options of the source or sink, as documented. Spark does not tell upper case from
+        lower case, so ``mergeSchema`` and ``mergeschema`` are the same.
+
+    Returns
+    -------
+    tuple of TableLocation and dict of str to str
+        The second has the names as they are in ``known``.
+
+    Raises
+    ------
+    OptionError
+        If there is no path, or an option is unknown.
+    UriError
+        If the path cannot be understood.
+
+    Examples
+    --------
+    >>> location, rest = split_options({"path": "/data/flights", "columns": "id"}, ["columns", "filter"])
+    >>> location, rest
+    (TableLocation(uri='/data/flights'), {'columns': 'id'})
+    >>> split_options({"path": "/data/flights", "colums": "id"}, ["columns", "filter"])
+    Traceback (most recent call last):
+    weir.errors.OptionError: the format "weir" has no option 'colums' [colums]. Did you mean 'columns'?
+    """
+    names = {name.lower(): name for name in known}
+    storage: dict[str, str] = {}
+    own: dict[str, str] = {}
+    uri = ""
+    for given, value in options.items():
+        name = given.lower()
+        if name == _PATH:
+            uri = value
+        elif name in names:
+            own[names[name]] = value
+        elif name.startswith(_STORAGE_PREFIX):
+            storage[name.removeprefix(_STORAGE_PREFIX)] = value
+        elif name.startswith(_STORE_PREFIXES):
+            storage[name] = value
+        elif name not in _OF_SPARK:
+            raise _unknown(given, names)
+    if not uri:
+        raise OptionError(
+            "the table is not named",
+            where=_PATH,
+            hint='Give its path, as in .load("s3://bucket/flights"), .save(...) or .start(...)',
+        )
+    return TableLocation(parse_location(uri).uri, storage), own
+
+
+def as_switch(name: str, value: str) -> bool:
+    """Return an option that is on or off.
+
+    Raises
+    ------
+    OptionError
+        If it is neither ``true`` nor ``false``.
+    """
+    if value.lower() not in ("true", "false"):
+        raise OptionError(f"the option {name!r} must be true or false, got {value!r}", where=name)
+    return value.lower() == "true"
+
+
+def as_whole_number(name: str, value: str, *, least: int = 0) -> int:
+    """Return an option that is a whole number.
+
+    Raises
+    ------
+    OptionError
+        If it is none, or below ``least``.
+    """
+    if not (value.isascii() and value.isdigit()) or int(value) < least:
+        raise OptionError(
+            f"the option {name!r} must be a whole number of at least {least}, got {value!r}", where=name
+        )
+    return int(value)
+
+
+def _unknown(given: str, names: Mapping[str, str]) -> OptionError:
+    near = difflib.get_close_matches(given.lower(), [*names, _PATH], n=1, cutoff=0.75)
+    known = ", ".join(sorted([*names.values(), _PATH]))
+    return OptionError(
+        f'the format "weir" has no option {given!r}',
+        where=given,
+        hint=f"Did you mean {names.get(near[0], near[0])!r}?"
+        if near
+        else f"The options are {known}, and storage options as storage.NAME",
+    )

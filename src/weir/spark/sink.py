@@ -1,0 +1,129 @@
+"""The commit of a write on the driver: the rows of all tasks, each shard's in one step.
+
+A shard takes all rows that a commit has for it, and the mark of the commit, or nothing. Whoever does not
+know whether a commit has been made makes it again, and shards that have it pass it over
+(:mod:`weir.format.source`). So exactly once needs nothing but the mark, and no memory of the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from weir import failpoint
+from weir.errors import InputError, ObjectExistsError, OptionError
+from weir.format import stream_record
+from weir.format.source import Source
+from weir.format.stream_record import StreamRecord
+from weir.logs import get_logger
+from weir.spark.staging import TaskResult, TaskRows, rows_of_shards
+from weir.spark.write_options import WriteOptions
+from weir.storage.interface import ObjectStore
+from weir.table import Table
+
+__all__ = ["commit", "commit_batch_of_stream", "prepare"]
+
+_log = get_logger(__name__)
+
+
+def prepare(table: Table, schema: StructType, overwrite: bool) -> TaskRows:
+    """Check on the driver what can be checked before any task runs; return how tasks read their rows.
+
+    Raises
+    ------
+    OptionError
+        If the table is to be overwritten.
+    SchemaError, KeyValueError
+        If rows of ``schema`` cannot be the table's.
+    """
+    if overwrite:
+        raise OptionError(
+            "a Weir table is not overwritten: a write upserts rows by their primary key",
+            where=table.uri,
+            hint='Write with mode("append"), or outputMode "append" or "update"; delete rows with a column '
+            "_op, and for a table of other rows create a new one",
+        )
+    rows = TaskRows.of(table)
+    # Spark hands rows over as they are named here: instants in UTC, no unsigned numbers.
+    rows.check_schema(to_arrow_schema(schema, timezone="UTC"))
+    return rows
+
+
+def commit(
+    table: Table,
+    results: Sequence[TaskResult],
+    source: Source | None,
+    options: WriteOptions,
+    *,
+    holder: str | None,
+    flush: bool,
+) -> None:
+    """Write what the tasks have made of their rows.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    results : sequence of TaskResult
+        In the order of the partitions.
+    source : Source, optional
+        The mark of the commit.
+    options : WriteOptions
+        The options of the write.
+    holder : str, optional
+        Name of who holds the leases meanwhile.
+    flush : bool
+        Whether to flush, where the options do not say.
+    """
+    changes = rows_of_shards(results)
+    failpoint.reach("sink.before_commit")
+    if changes:
+        with table.writer(**options.of_writer(holder=holder, flush=flush)) as writer:
+            receipt = writer.apply_routed(changes, source=source)
+            failpoint.reach("sink.before_close")
+        _log.info(
+            "sink.committed",
+            table=table.uri,
+            source=None if source is None else source.name,
+            sequence=None if source is None else source.sequence,
+            rows=receipt.rows,
+            shards=len(receipt.positions),
+            passed_over=len(receipt.passed_over),
+        )
+    failpoint.reach("sink.after_commit")
+
+
+def commit_batch_of_stream(
+    table: Table, results: Sequence[TaskResult], batch_id: int, options: WriteOptions
+) -> None:
+    """Write a batch of a streaming query, once however often it is committed.
+
+    Raises
+    ------
+    InputError
+        If the query has written its former batches to another table.
+    """
+    (query_id,) = {result.query_id for result in results if result.query_id is not None}
+    _refuse_checkpoint_of_another_table(table.store, query_id, batch_id)
+    name = f"spark/{query_id}"
+    commit(table, results, Source(name, batch_id), options, holder=name, flush=False)
+
+
+def _refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_id: int) -> None:
+    path = stream_record.stream_path(query_id)
+    if batch_id == 0:
+        record = StreamRecord(query_id, datetime.now(UTC))
+        # If it is there, this is another attempt.
+        with suppress(ObjectExistsError):
+            store.put_if_absent(path, stream_record.encode(record))
+    elif store.head(path) is None:
+        raise InputError(
+            f"the streaming query {query_id} is at batch {batch_id}, and none of its batches is in this "
+            "table: its checkpoint is of another table, or the table was created anew",
+            where=store.uri,
+            hint="Start the query with a checkpoint of its own for every table",
+        )
