@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +13,8 @@ from lance.dataset import serialize_row_addrs
 __all__ = ["NOTHING_BLOCKED", "BlockedRows"]
 
 _ROW_ID = "_rowid"
+_FRAGMENT_BITS = np.uint64(32)
+"""Where the id of its fragment begins in the address of a row."""
 
 
 class BlockedRows:
@@ -45,6 +48,11 @@ class BlockedRows:
         at = np.minimum(self.row_ids.searchsorted(row_ids), len(self.row_ids) - 1)
         found: npt.NDArray[np.bool_] = self.row_ids[at] == row_ids
         return found
+
+    def in_fragments(self, fragments: Sequence[int]) -> BlockedRows:
+        """Return those that are in some fragments. Row ids have to be addresses."""
+        kept = np.isin(self.row_ids >> _FRAGMENT_BITS, np.array(fragments, dtype=np.uint64))
+        return BlockedRows(self.row_ids[kept])
 
     def remove_from(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` without the rows that do not count and without its row ids."""

@@ -1,6 +1,8 @@
-"""SQL literals of Arrow values, for the key lookups Weir hands to Lance."""
+"""SQL literals of Arrow values, for the conditions that Weir itself writes and hands to Lance."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,8 +10,18 @@ import pyarrow.compute as pc
 __all__ = ["key_filter", "literals"]
 
 
+_DECIMAL_DIGITS = 38
+
+
 def literals(values: pa.Array) -> list[str] | None:
     """Return the SQL literal of every value, or None if Lance's SQL has none for the type.
+
+    Each is exactly the value. Floats that are no number or infinite have none.
+
+    Parameters
+    ----------
+    values : Array
+        Without nulls.
 
     Examples
     --------
@@ -28,13 +40,28 @@ def literals(values: pa.Array) -> list[str] | None:
         return [f"X'{value.hex()}'" for value in values.to_pylist()]
     if pa.types.is_date32(kind):
         return [f"date '{value}'" for value in pc.strftime(values, "%Y-%m-%d").to_pylist()]
-    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms", "us"):
-        zone = "+00:00" if kind.tz else ""
-        texts = pc.cast(
-            values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.timestamp("us")), pa.string()
-        )
-        return [f"timestamp '{text}{zone}'" for text in texts.to_pylist()]
+    if pa.types.is_timestamp(kind):
+        return _timestamps(values)
+    if pa.types.is_boolean(kind):
+        return ["true" if value else "false" for value in values.to_pylist()]
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        if not pc.all(pc.is_finite(values)).as_py():
+            return None
+        return [repr(value) for value in values.to_pylist()]
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision <= _DECIMAL_DIGITS:
+        sort = f"DECIMAL({kind.precision}, {kind.scale})"
+        return [f"CAST('{value:f}' AS {sort})" for value in values.to_pylist()]
     return None
+
+
+def _timestamps(values: pa.Array) -> list[str]:
+    kind = values.type
+    if kind.tz is None:
+        return [f"timestamp '{text}'" for text in pc.cast(values, pa.string()).to_pylist()]
+    # Of a literal with a zone Lance takes the hour of the day for one in the column's zone.
+    unit = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}[kind.unit]
+    write: Callable[[int], str] = f"arrow_cast({{}}, 'Timestamp({unit}, Some(\"UTC\"))')".format
+    return [write(value) for value in values.cast(pa.int64()).to_pylist()]
 
 
 def key_filter(names: tuple[str, ...], columns: tuple[pa.Array, ...]) -> str | None:

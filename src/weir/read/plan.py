@@ -7,7 +7,7 @@ process or a cluster, needs nothing else.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import lance
 import pyarrow as pa
@@ -48,6 +48,8 @@ class DatasetTask:
         Rows after which to stop.
     strategies : tuple of TermStrategy, default ()
         How each term of the filter is answered, for people.
+    fragments : tuple of int or None, default None
+        Ids of the fragments to read. None for all.
     """
 
     label: str
@@ -59,6 +61,7 @@ class DatasetTask:
     blocked: BlockedRows = field(repr=False)
     limit: int | None
     strategies: tuple[TermStrategy, ...] = ()
+    fragments: tuple[int, ...] | None = None
 
     @classmethod
     def over(
@@ -100,6 +103,12 @@ class DatasetTask:
             lambda _: _DATASET_BYTES,
         )
 
+    def _scanned_fragments(self) -> list[lance.LanceFragment] | None:
+        if self.fragments is None:
+            return None
+        wanted = set(self.fragments)
+        return [one for one in self._dataset().get_fragments() if one.fragment_id in wanted]
+
     def _scanner(self, limit: int | None) -> lance.LanceScanner:
         return self._dataset().scanner(
             columns=list(self.columns),
@@ -107,7 +116,40 @@ class DatasetTask:
             limit=limit,
             row_addr_blocklist=self.blocked.serialized,
             with_row_id=not self.columns,
+            fragments=self._scanned_fragments(),
         )
+
+    def split(self, rows: int) -> Iterator[tuple[DatasetTask, int]]:
+        """Yield tasks that together read the same rows, each with how many rows it looks at.
+
+        A fragment is never divided; small ones that follow each other are read together. No file is
+        read for it. A task with a limit stays whole, as does a dataset without fragments.
+
+        Parameters
+        ----------
+        rows : int
+            Rows after which a task ends.
+        """
+        fragments = self._dataset().get_fragments() if self.fragments is None else self._scanned_fragments()
+        if not fragments or self.limit is not None:
+            yield self, sum(one.metadata.num_rows for one in fragments or ())
+            return
+        # A stable row id does not say which fragment the row is in.
+        by_fragment = not self._dataset().has_stable_row_ids
+        group: list[int] = []
+        count = 0
+        for fragment in fragments:
+            following = fragment.metadata.num_rows
+            if group and count + following > rows:
+                yield self._part(group, by_fragment), count
+                group, count = [], 0
+            group.append(fragment.fragment_id)
+            count += following
+        yield self._part(group, by_fragment), count
+
+    def _part(self, fragments: list[int], by_fragment: bool) -> DatasetTask:
+        blocked = self.blocked.in_fragments(fragments) if by_fragment else self.blocked
+        return replace(self, fragments=tuple(fragments), blocked=blocked)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
@@ -119,7 +161,11 @@ class DatasetTask:
             yield from self._scanner(limit).to_batches()
             return
         scanner = self._dataset().scanner(
-            columns=list(self.columns), with_row_id=True, batch_size=_BATCH_ROWS, scan_in_order=True
+            columns=list(self.columns),
+            with_row_id=True,
+            batch_size=_BATCH_ROWS,
+            scan_in_order=True,
+            fragments=self._scanned_fragments(),
         )
         yield from map(self.blocked.remove_from, scanner.to_batches())
 
@@ -163,6 +209,20 @@ class RowsTask:
     rows: pa.Table = field(repr=False)
     considered: int
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the rows as an Arrow stream, which of a slice has no more than it shows."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.rows.schema) as stream:
+            stream.write_table(self.rows)
+        return _rows_task, (self.label, sink.getvalue().to_pybytes(), self.considered)
+
+    def split(self, nbytes: int) -> Iterator[RowsTask]:
+        """Yield tasks that together return the same rows, each with about so many bytes at most."""
+        length = max(self.rows.num_rows * nbytes // max(self.rows.nbytes, 1), 1)
+        for start in range(0, self.rows.num_rows, length):
+            part = self.rows.slice(start, length)
+            yield RowsTask(self.label, part, part.num_rows)
+
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
         yield from self.table(limit).to_batches()
@@ -178,6 +238,10 @@ class RowsTask:
     def describe(self) -> str:
         """Return one line for people."""
         return f"{self.label}: {self.rows.num_rows:,} of {_rows(self.considered)} in memory"
+
+
+def _rows_task(label: str, stream: bytes, considered: int) -> RowsTask:
+    return RowsTask(label, pa.ipc.open_stream(stream).read_all(), considered)
 
 
 ScanTask = DatasetTask | RowsTask

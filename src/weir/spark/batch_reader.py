@@ -1,0 +1,84 @@
+"""The batch source: a scan of a table as of one snapshot, planned on the driver and read by executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from weir.read.snapshot import STRONG
+from weir.spark.filters import push_filters
+from weir.spark.read_options import BatchReadOptions
+from weir.spark.scan_partition import ScanPartition, scan_partitions
+from weir.spark.types import SparkBatches, check_schema, selected
+from weir.table import Table
+
+__all__ = ["WeirBatchReader", "table_columns"]
+
+
+class WeirBatchReader(DataSourceReader):
+    """Reads a table, or some of its columns, as of one snapshot.
+
+    Parameters
+    ----------
+    options : BatchReadOptions
+        What to read.
+    schema : StructType
+        The columns that Spark expects.
+
+    Raises
+    ------
+    SchemaError
+        If the table does not have them.
+    """
+
+    def __init__(self, options: BatchReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._conditions: tuple[str, ...] = () if options.filter is None else (options.filter,)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take the filters that Lance evaluates exactly as Spark would, and return the others."""
+        result = push_filters(filters, table_columns(self._options))
+        self._conditions += result.conditions
+        return result.left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Take the snapshot, and return the parts that the tasks read."""
+        options = self._options
+        table = options.location.open()
+        check_schema(self._schema, table_columns(options, table))
+        at = table.snapshot(retain=options.retain) if options.retain else options.at
+        plan = table.scan(
+            self._schema.names,
+            " AND ".join(f"({one}\n)" for one in self._conditions) or None,
+            at=at,
+            consistency=STRONG if at is not None else options.consistency,
+        ).plan()
+        return scan_partitions(options.location, plan, options.rows_per_partition)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part."""
+        # Without partitions Spark makes one of its own.
+        if isinstance(partition, ScanPartition):
+            convert = SparkBatches(self._schema).convert
+            yield from map(convert, partition.batches())
+
+
+def table_columns(options: BatchReadOptions, table: Table | None = None) -> pa.Schema:
+    """Return the columns that are read, as the table has them in the state that is read.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table.
+    SchemaError
+        If it does not have one of the columns.
+    SnapshotExpiredError
+        If garbage collection has passed the state.
+    """
+    table = options.location.open() if table is None else table
+    schema = table.schema if options.at is None else table.scan(at=options.at).plan().schema
+    return schema if options.columns is None else selected(schema, options.columns)

@@ -1,0 +1,244 @@
+"""Options of reads: what is read of a table, and at which state of it.
+
+======================  =====  ======  =============================================================
+option                  batch  stream  meaning
+======================  =====  ======  =============================================================
+``columns``             yes    yes     columns to read, in order: ``id, delay``, with backticks
+                                       around a name that has a comma. Default: all
+``rowsPerPartition``    yes    yes     rows after which a task ends. Default 1,048,576
+``filter``              yes            only rows that match this SQL condition, as for
+                                       :meth:`weir.Table.scan`
+``consistency``         yes            ``strong``, ``bounded(500)`` or ``snapshot``
+``at``                  yes            a snapshot token: the table as it was then
+``retainSeconds``       yes    yes     how long collection keeps the state that is read. Default 0 in
+                                       a batch, and 86,400 for a stream that begins with the content
+``readChangeFeed``             yes     ``true``, which a stream has to say: its rows are changes
+``startingFrom``               yes     where a stream without a checkpoint begins: ``snapshot``
+                                       (default), ``earliest``, ``latest`` or a snapshot token
+``consumer``                   yes     name under which the table keeps how far the stream has come
+``maxRowsPerTrigger``          yes     the most changes of a micro-batch
+======================  =====  ======  =============================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from weir.errors import OptionError
+from weir.format.feed_consumer import consumer_path
+from weir.format.snapshot_token import SnapshotToken
+from weir.read.feed_start import EARLIEST
+from weir.read.snapshot import STRONG, Consistency
+from weir.spark.options import TableLocation, as_switch, as_whole_number, split_options
+
+__all__ = ["LATEST", "SNAPSHOT", "BatchReadOptions", "StreamReadOptions", "columns_text", "reads_changes"]
+
+SNAPSHOT = "snapshot"
+"""``startingFrom``: the whole content first, and then every change after it."""
+
+LATEST = "latest"
+"""``startingFrom``: changes that are committed from now on."""
+
+_READ_CHANGE_FEED = "readChangeFeed"
+_BATCH = ("columns", "rowsPerPartition", "filter", "consistency", "at", "retainSeconds")
+_STREAM = (
+    "columns",
+    "rowsPerPartition",
+    "retainSeconds",
+    _READ_CHANGE_FEED,
+    "startingFrom",
+    "consumer",
+    "maxRowsPerTrigger",
+)
+_ROWS_PER_PARTITION = 1024 * 1024
+_STREAM_RETAIN = timedelta(days=1)
+_NAME = re.compile(r"\s*(?:`([^`]+)`|([^,`]+?))\s*(?:,|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReadOptions:
+    """What a batch reads.
+
+    Parameters
+    ----------
+    location : TableLocation
+        The table.
+    columns : tuple of str, optional
+        Columns, in order. None for all.
+    filter : str, optional
+        SQL condition.
+    consistency : Consistency
+        How fresh the read has to be.
+    at : SnapshotToken, optional
+        The state to read, instead of the newest.
+    retain : timedelta
+        How long garbage collection keeps the state that is read.
+    rows_per_partition : int
+        Rows after which a task ends.
+    """
+
+    location: TableLocation
+    columns: tuple[str, ...] | None
+    filter: str | None
+    consistency: Consistency
+    at: SnapshotToken | None
+    retain: timedelta
+    rows_per_partition: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> BatchReadOptions:
+        """Read what Spark hands over.
+
+        Raises
+        ------
+        OptionError
+            If an option is unknown, out of range, contradicts another, or is one of streams.
+        InputError
+            If the token is none.
+        """
+        _refuse_others(options, _STREAM, _BATCH, "a batch read")
+        location, given = split_options(options, _BATCH)
+        consistency = Consistency.parse(given.get("consistency", STRONG))
+        retain = timedelta(seconds=as_whole_number("retainSeconds", given.get("retainSeconds", "0")))
+        at = SnapshotToken.parse(given["at"]) if "at" in given else None
+        if at is not None and "consistency" in given:
+            raise _contradiction("consistency", "at")
+        if retain and at is not None:
+            raise _contradiction("retainSeconds", "at")
+        if retain and consistency != STRONG:
+            raise _contradiction("retainSeconds", "consistency")
+        return cls(
+            location=location,
+            columns=_columns(given),
+            filter=given.get("filter"),
+            consistency=consistency,
+            at=at,
+            retain=retain,
+            rows_per_partition=_rows_per_partition(given),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamReadOptions:
+    """What a stream reads.
+
+    Parameters
+    ----------
+    location : TableLocation
+        The table.
+    columns : tuple of str, optional
+        Columns, in order, those of the feed included. None for all.
+    starting_from : str or SnapshotToken
+        Where a stream without a checkpoint begins.
+    consumer : str, optional
+        Name under which the table keeps how far the stream has come.
+    max_rows : int, optional
+        The most changes of a micro-batch.
+    retain : timedelta
+        How long garbage collection keeps the content that a stream begins with.
+    rows_per_partition : int
+        Rows of the content after which a task ends.
+    """
+
+    location: TableLocation
+    columns: tuple[str, ...] | None
+    starting_from: str | SnapshotToken
+    consumer: str | None
+    max_rows: int | None
+    retain: timedelta
+    rows_per_partition: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamReadOptions:
+        """Read what Spark hands over.
+
+        Raises
+        ------
+        OptionError
+            If an option is unknown, out of range, or one of batches.
+        InputError
+            If the token is none.
+        """
+        _refuse_others(options, _BATCH, _STREAM, "a streaming read")
+        location, given = split_options(options, _STREAM)
+        starting: str | SnapshotToken = given.get("startingFrom", SNAPSHOT)
+        if starting not in (SNAPSHOT, EARLIEST, LATEST):
+            starting = SnapshotToken.parse(str(starting))
+        consumer = given.get("consumer")
+        if consumer is not None:
+            consumer_path(consumer)  # refuses what is no name
+        limit = given.get("maxRowsPerTrigger")
+        seconds = given.get("retainSeconds")
+        return cls(
+            location=location,
+            columns=_columns(given),
+            starting_from=starting,
+            consumer=consumer,
+            max_rows=None if limit is None else as_whole_number("maxRowsPerTrigger", limit, least=1),
+            retain=_STREAM_RETAIN
+            if seconds is None
+            else timedelta(seconds=as_whole_number("retainSeconds", seconds)),
+            rows_per_partition=_rows_per_partition(given),
+        )
+
+
+def reads_changes(options: Mapping[str, str]) -> bool:
+    """Whether the change feed is to be read, instead of the table."""
+    given = {name.lower(): value for name, value in options.items()}.get(_READ_CHANGE_FEED.lower())
+    return given is not None and as_switch(_READ_CHANGE_FEED, given)
+
+
+def columns_text(columns: tuple[str, ...]) -> str:
+    """Return column names as the option ``columns`` has them.
+
+    Examples
+    --------
+    >>> columns_text(("id", "a, b"))
+    '`id`, `a, b`'
+    """
+    return ", ".join(f"`{name}`" for name in columns)
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    text = given.get("columns")
+    if text is None:
+        return None
+    names: list[str] = []
+    at = 0
+    while at < len(text) or not names:
+        found = _NAME.match(text, at)
+        if found is None:
+            raise OptionError(
+                f"columns are names with commas between them, got {text!r}",
+                where="columns",
+                hint="Write backticks around a name that has a comma",
+            )
+        names.append(found.group(1) or found.group(2))
+        at = found.end()
+    return tuple(names)
+
+
+def _rows_per_partition(given: Mapping[str, str]) -> int:
+    text = given.get("rowsPerPartition")
+    return _ROWS_PER_PARTITION if text is None else as_whole_number("rowsPerPartition", text, least=1)
+
+
+def _refuse_others(
+    options: Mapping[str, str], others: Collection[str], known: Collection[str], what: str
+) -> None:
+    """Refuse an option that the other kind of read has."""
+    misplaced = {name.lower(): name for name in others if name not in known}
+    for given in options:
+        if given.lower() in misplaced:
+            raise OptionError(
+                f"{what} has no option {misplaced[given.lower()]!r}",
+                where=given,
+                hint=f"Its options are {', '.join(known)}",
+            )
+
+
+def _contradiction(one: str, other: str) -> OptionError:
+    return OptionError(f"the options {one!r} and {other!r} contradict each other", where=one, hint="Give one")

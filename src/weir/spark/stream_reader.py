@@ -1,0 +1,256 @@
+"""The streaming source: the change feed of a table, in micro-batches.
+
+Spark asks what there is to read up to, writes that down, has it read, and writes down that it was. After a
+restart it reads again what it cannot tell was finished, and expects the same rows. So an offset is a
+snapshot token as text, a place in every shard's log, and the changes between two of them are always the
+same.
+
+Of the first micro-batch Spark writes down only where it ends. So that offset also says where it begins:
+``since`` a token, or with the ``content`` of the table at the token itself. Where a stream begins is found
+out once, and written down at once, though there may be nothing to read yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from weir.errors import InputError, OptionError
+from weir.format.snapshot_token import SnapshotToken
+from weir.read.change_range import ChangeRange
+from weir.read.change_rows import check_names
+from weir.read.changes import ChangeFeed
+from weir.read.consumers import read_consumer
+from weir.spark.read_options import LATEST, SNAPSHOT, StreamReadOptions
+from weir.spark.scan_partition import ScanPartition, bounded, scan_partitions
+from weir.spark.types import SparkBatches, check_schema, selected
+from weir.storage.open import open_store
+from weir.table import Table
+
+__all__ = ["ChangePartition", "WeirStreamReader", "change_columns"]
+
+Offset = dict[str, Any]
+
+_ADDED = pa.schema(
+    [
+        pa.field("_op", pa.string(), nullable=False),
+        pa.field("_shard", pa.string()),
+        pa.field("_position", pa.int64()),
+        pa.field("_epoch", pa.int64()),
+    ]
+)
+"""What the feed adds to a table's columns. Rows that are read as the content have an operation alone."""
+
+_RENEWAL_SECONDS = 3600.0
+"""How long a consumer that waits for changes goes without saying that it is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePartition(InputPartition):
+    """Changes of one shard: what one task of Spark reads.
+
+    Parameters
+    ----------
+    changes : ChangeRange
+        Which.
+    """
+
+    changes: ChangeRange
+
+
+class WeirStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the changes of a table, each once and those of a shard in order.
+
+    Parameters
+    ----------
+    options : StreamReadOptions
+        What to read.
+    schema : StructType
+        The columns that Spark expects.
+
+    Raises
+    ------
+    OptionError
+        If these are the columns of the table and not of its changes.
+    """
+
+    def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
+        if "_op" not in schema.names:
+            raise OptionError(
+                "a stream of a table is its change feed, with columns of its own",
+                where="readChangeFeed",
+                hint='Add .option("readChangeFeed", "true"); to read the table as it is, use spark.read',
+            )
+        self._options = options
+        self._schema = schema
+        self._opened: Table | None = None
+        self._target: SnapshotToken | None = None
+        self._feed: ChangeFeed | None = None
+        self._acknowledged: tuple[str, float] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what it was made of: tasks read without anything else."""
+        return type(self), (self._options, self._schema)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much a micro-batch reads."""
+        limit = self._options.max_rows
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Return the place before the first micro-batch: the same whenever Spark asks."""
+        return {"startingFrom": str(self._options.starting_from)}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Take note of where to stop."""
+        self._target = self._table.snapshot(retain=None)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Return where the next micro-batch ends: at ``start`` if there is nothing to read."""
+        table = self._table
+        if "startingFrom" in start:
+            first = self._first()
+            if first is None:
+                token = table.snapshot(retain=self._options.retain or None)
+                if self._target is not None:
+                    self._target = token
+                return {"token": str(token), "content": True}
+        else:
+            first = _token(start)
+        feed = table.changes(first, until=self._target)
+        plan = feed.plan(max_rows=limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if "startingFrom" in start:
+            end = plan.until if plan.ranges else first
+            return {"token": str(end), "since": str(first)}
+        if plan.ranges:
+            return {"token": str(plan.until)}
+        self._renew()
+        return start
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return the parts of a micro-batch: the changes of each shard, or what the table had."""
+        until = _token(end)
+        if "startingFrom" not in start:
+            since = _token(start)
+        elif end.get("content"):
+            names = [name for name in self._schema.names if name not in _ADDED.names]
+            plan = self._table.scan(names or None, at=until).plan()
+            return scan_partitions(self._options.location, plan, self._options.rows_per_partition)
+        else:
+            since = _token(end, "since")
+        return [ChangePartition(one) for one in self._table.changes(since, until=until).plan().ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part, in order."""
+        convert = SparkBatches(self._schema).convert
+        if isinstance(partition, ScanPartition):
+            yield from (convert(_as_upserts(batch)) for batch in partition.batches())
+        elif isinstance(partition, ChangePartition):
+            for changes in partition.changes.batches():
+                for batch in changes.rows.combine_chunks().to_batches():
+                    yield from map(convert, bounded(batch))
+
+    def commit(self, end: Offset) -> None:
+        """Acknowledge for the consumer, and keep no longer what was read as the content."""
+        token = _token(end)
+        if self._options.consumer is not None:
+            self._acknowledge(str(token))
+        if end.get("content"):
+            self._table.release(token)
+
+    @property
+    def _table(self) -> Table:
+        if self._opened is None:
+            table = self._options.location.open()
+            check_schema(self._schema, _with_added(table.schema))
+            self._opened = table
+        return self._opened
+
+    def _first(self) -> SnapshotToken | None:
+        """Return the place where a stream without a checkpoint begins; None for the content at first."""
+        options, table = self._options, self._table
+        if options.consumer is not None and self._has_consumer(options.consumer):
+            return table.changes(consumer=options.consumer).token
+        if options.starting_from == SNAPSHOT:
+            # A consumer that is made now would stand for content that nobody has read yet.
+            return None
+        since = table.snapshot(retain=None) if options.starting_from == LATEST else options.starting_from
+        return table.changes(since, consumer=options.consumer).token
+
+    def _has_consumer(self, name: str) -> bool:
+        location = self._options.location
+        return read_consumer(open_store(location.uri, location.storage_options or None), name) is not None
+
+    def _acknowledge(self, token: str) -> None:
+        name = self._options.consumer
+        assert name is not None
+        if self._feed is None:
+            since = None if self._has_consumer(name) else token
+            self._feed = self._table.changes(since, consumer=name)
+        self._feed.commit(token)
+        self._acknowledged = token, time.monotonic()
+
+    def _renew(self) -> None:
+        """Say that the consumer is alive, though there is nothing that it could acknowledge."""
+        if self._acknowledged is not None:
+            token, at = self._acknowledged
+            if time.monotonic() - at > _RENEWAL_SECONDS:
+                self._acknowledge(token)
+
+
+def change_columns(options: StreamReadOptions) -> pa.Schema:
+    """Return the columns of a stream: those of the table that are asked for, and those of the feed.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table.
+    SchemaError
+        If it does not have one of the columns, or has one that is named like one of the feed's.
+    """
+    columns = options.location.open().schema
+    check_names(columns, before=False)
+    return _with_added(columns if options.columns is None else selected(columns, options.columns))
+
+
+def _with_added(columns: pa.Schema) -> pa.Schema:
+    return pa.schema([*columns, *_ADDED])
+
+
+def _as_upserts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of the content as changes that are of no place in a log."""
+    operation, *places = _ADDED
+    added = [pa.repeat("upsert", rows.num_rows), *(pa.nulls(rows.num_rows, one.type) for one in places)]
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, *added], schema=pa.schema([*rows.schema, operation, *places])
+    )
+
+
+def _token(offset: Offset, name: str = "token") -> SnapshotToken:
+    """Return the token of an offset that Spark has kept.
+
+    Raises
+    ------
+    InputError
+        If it was written by something else.
+    """
+    text = offset.get(name)
+    if not isinstance(text, str):
+        raise InputError(
+            f"the checkpoint is not one of a stream of this source: it has the offset {offset!r:.200}",
+            where="checkpointLocation",
+            hint="Give every query a checkpoint of its own",
+        )
+    return SnapshotToken.parse(text)
