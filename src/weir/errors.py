@@ -30,6 +30,7 @@
     ├── CorruptionError                   stored bytes are not what was written
     ├── ConflictError                     concurrent commits did not settle within the retries
     ├── SnapshotExpiredError              garbage collection has passed the snapshot
+    ├── RunnerError                       tasks could not be run where a runner takes them
     └── MissingDependencyError (ImportError)
 
 A message says what happened, where, and what to do next. Errors that concern a stored object carry
@@ -56,6 +57,7 @@ __all__ = [
     "OptionError",
     "PreconditionError",
     "QueryError",
+    "RunnerError",
     "SchemaError",
     "ShardSealedError",
     "ShardingError",
@@ -216,6 +218,10 @@ class ConflictError(WeirError):
 
 class SnapshotExpiredError(WeirError):
     """Garbage collection has passed the snapshot that was asked for (invariant I8)."""
+
+
+class RunnerError(WeirError):
+    """Tasks could not be run where a runner takes them; what they had done stays done."""
 
 
 class MissingDependencyError(WeirError, ImportError):

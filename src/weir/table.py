@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -1267,7 +1268,11 @@ class Table:
         )
 
     def maintain(
-        self, *, horizon: timedelta = DEFAULT_HORIZON, runner: Runner | None = None
+        self,
+        *,
+        horizon: timedelta = DEFAULT_HORIZON,
+        runner: Runner | None = None,
+        on_progress: Callable[[str, int, int], None] | None = None,
     ) -> MaintenanceReport:
         """Merge, compact, let the indexes catch up, and collect garbage: one round of each.
 
@@ -1277,6 +1282,9 @@ class Table:
             How long what is not needed any more stays after it was marked. Default 15 minutes.
         runner : Runner, optional
             Executes the tasks. Default: threads of this process.
+        on_progress : callable, optional
+            Called with (what is going on, steps of it done, steps of it in all): ``"merge"``,
+            ``"compact"``, ``"catch up"``, ``"collect"``, one after the other.
 
         Returns
         -------
@@ -1284,11 +1292,15 @@ class Table:
             What each of them did.
         """
         runner = runner or ThreadRunner()
+
+        def reporting(what: str) -> Callable[[int, int], None] | None:
+            return None if on_progress is None else partial(on_progress, what)
+
         return MaintenanceReport(
-            merge=self.merge(runner=runner),
-            compact=self.compact(runner=runner),
-            indexes=self.catch_up_indexes(runner=runner),
-            garbage=self.collect_garbage(horizon=horizon, runner=runner),
+            merge=self.merge(runner=runner, on_progress=reporting("merge")),
+            compact=self.compact(runner=runner, on_progress=reporting("compact")),
+            indexes=self.catch_up_indexes(runner=runner, on_progress=reporting("catch up")),
+            garbage=self.collect_garbage(horizon=horizon, runner=runner, on_progress=reporting("collect")),
         )
 
     def verify(

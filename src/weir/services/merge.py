@@ -49,6 +49,9 @@ class ShardMerge:
 class MergeReport:
     """What a merge did.
 
+    What others have merged meanwhile is not counted, nor what a task had merged that was lost before it
+    could tell, and was run again (:class:`weir.spark.SparkRunner`).
+
     Parameters
     ----------
     shards, generations : int
@@ -122,7 +125,8 @@ def merge_generations(
         if on_progress is not None:
             on_progress(done, len(merges))
     after = base.latest()
-    if applied or is_left_behind(after):
+    # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again.
+    if merges or is_left_behind(after):
         after = restore_unknown_fields(extend_key_index(after), base.details)
         after = publish_shards(after, manifests, field_types(after.details.shard_specs))
     report = MergeReport(

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
@@ -23,7 +23,8 @@ from weir.logs import get_logger
 from weir.read.shard_view import ShardView
 from weir.services.runner import Runner
 from weir.shard.heartbeat import Heartbeat
-from weir.shard.lease import read_lease
+from weir.shard.holder import new_holder
+from weir.shard.lease import LeaseTerms, read_lease
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import ObjectStore
 
@@ -49,11 +50,16 @@ class RecoverTask:
         The shard.
     unleased : bool
         Whether to claim it although no writer has ever taken a lease on it.
+    holder_id : str
+        Who holds the lease meanwhile: 32 hex digits. Default: random. A task that is run again because
+        nobody knows what has become of it, perhaps on another machine, takes its own lease from itself;
+        should both be alive, the epoch keeps them apart as any two writers.
     """
 
     store: ObjectStore
     shard_id: UUID
     unleased: bool
+    holder_id: str = field(default_factory=lambda: uuid4().hex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,8 @@ class ShardRecovery:
     shard_id : UUID
         The shard.
     rows : int
-        Rows that were replayed and flushed.
+        Rows that were replayed and flushed; fewer if a task had to be run again, whose first run had
+        flushed them.
     skipped : str
         Why nothing was done; empty if it was.
     """
@@ -125,6 +132,8 @@ def _recover(task: RecoverTask) -> ShardRecovery:
     if not task.unleased and read_lease(task.store, task.shard_id) is None:
         return ShardRecovery(task.shard_id, 0, _UNLEASED)
     base = BaseTable.open(task.store)
+    options = WriterOptions()
+    holder = replace(new_holder(), holder_id=task.holder_id)
     heartbeat = Heartbeat()
     with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
         try:
@@ -134,7 +143,8 @@ def _recover(task: RecoverTask) -> ShardRecovery:
                 wal_schema(base.schema),
                 base.primary_key,
                 namespace=base.namespace,
-                options=WriterOptions(),
+                options=options,
+                lease_terms=LeaseTerms(ttl=options.lease_ttl, holder=holder),
                 flusher=flusher,
                 heartbeat=heartbeat,
                 indexes=lambda: generation_indexes(base),

@@ -12,8 +12,9 @@ try:
 except ModuleNotFoundError as error:
     raise WeirError("weir.spark needs PySpark", hint="pip install 'weir[spark]'") from error
 
+from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 
-__all__ = ["register"]
+__all__ = ["SparkRunner", "register"]
 
 del pyspark

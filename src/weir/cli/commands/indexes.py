@@ -10,6 +10,7 @@ from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.progress import progress_bar
+from weir.cli.runners import OnSpark, runner_on
 from weir.cli.text_values import parse_names, parse_parameters
 from weir.indexing.policy import IndexPolicy
 from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD
@@ -145,15 +146,17 @@ def catch_up(
             "smallest.",
         ),
     ] = RETRAIN_IMBALANCE_THRESHOLD,
+    spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Bring indexes up to the rows that were merged."""
     table = _open(uri, storage_option, no_fsync)
-    with progress_bar("catch up") as progress:
+    with runner_on(spark) as runner, progress_bar("catch up") as progress:
         report = table.catch_up_indexes(
             names=names or None,
+            runner=runner,
             retrain_imbalance_threshold=retrain_threshold,
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} steps"),
         )

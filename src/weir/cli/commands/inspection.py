@@ -11,6 +11,7 @@ from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.cli.progress import progress_bar
+from weir.cli.runners import OnSpark, runner_on
 from weir.cli.text_values import parse_storage_options
 from weir.services.inspect import inspect as describe_object
 from weir.services.inspection.target import split_location
@@ -60,14 +61,16 @@ def verify(
     skip_base_rows: Annotated[
         bool, typer.Option("--skip-base-rows", help="Do not read the rows of the base table.")
     ] = False,
+    spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
 ) -> None:
     """Check every invariant of a table that storage can show; the exit code is 1 if there is an error."""
     table = _open(uri, storage_option, no_fsync=True)
-    with progress_bar("verify") as progress:
+    with runner_on(spark) as runner, progress_bar("verify") as progress:
         report = table.verify(
             base_rows=not skip_base_rows,
+            runner=runner,
             on_progress=lambda done, total: progress(done / max(total, 1), f"{done} of {total} tasks"),
         )
     _output(json).verified(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,20 +13,29 @@ from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.cli.progress import progress_bar
 from weir.cli.repetition import repeat
+from weir.cli.runners import OnSpark, runner_on
 from weir.cli.text_values import parse_duration
-from weir.errors import ConflictError, StorageError
+from weir.errors import ConflictError, RunnerError, StorageError
 from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT
 from weir.services.merge import MergeReport
+from weir.services.runner import Runner
 from weir.table import Table
 
 __all__ = ["collect_garbage", "compact", "maintain", "merge", "merge_with_progress", "recover"]
 
 
 def merge(
-    uri: Uri, json: AsJson = False, storage_option: StorageOptions = None, no_fsync: NoFsync = False
+    uri: Uri,
+    spark: OnSpark = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
 ) -> None:
     """Merge what has been flushed into the base table."""
-    _output(json).merged(merge_with_progress(_open(uri, storage_option, no_fsync)))
+    table = _open(uri, storage_option, no_fsync)
+    with runner_on(spark) as runner:
+        report = merge_with_progress(table, runner)
+    _output(json).merged(report)
 
 
 def collect_garbage(
@@ -49,6 +59,7 @@ def collect_garbage(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be deleted and why, and write nothing.")
     ] = False,
+    spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
@@ -57,10 +68,11 @@ def collect_garbage(
     waits = parse_duration(horizon, "horizon")
     retained = None if version_retention is None else parse_duration(version_retention, "version-retention")
     table = _open(uri, storage_option, no_fsync)
-    with progress_bar("collect") as progress:
+    with runner_on(spark) as runner, progress_bar("collect") as progress:
         report = table.collect_garbage(
             waits,
             dry_run,
+            runner,
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} steps"),
             version_retention=retained,
         )
@@ -79,16 +91,18 @@ def compact(
             help="Share of the rows of a fragment that may be deleted before it is written anew.",
         ),
     ] = 0.1,
+    spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Make few large fragments of the small ones of the base table, without deleted rows."""
     table = _open(uri, storage_option, no_fsync)
-    with progress_bar("compact") as progress:
+    with runner_on(spark) as runner, progress_bar("compact") as progress:
         report = table.compact(
             rows_per_fragment=rows_per_fragment,
             max_deleted=max_deleted,
+            runner=runner,
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} rewrites"),
         )
     _output(json).compacted(report)
@@ -110,6 +124,7 @@ def maintain(
             show_default=False,
         ),
     ] = None,
+    spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
@@ -120,21 +135,26 @@ def maintain(
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
 
-    def run_round() -> None:
-        with progress_bar("maintain"):
-            report = table.maintain(horizon=waits)
+    def run_round(runner: Runner) -> None:
+        with progress_bar("maintain") as progress:
+            report = table.maintain(
+                horizon=waits,
+                runner=runner,
+                on_progress=lambda what, done, total: progress(done / total, f"{what}: {done} of {total}"),
+            )
         answer.maintained(report)
 
-    def run_one_of_many() -> None:
+    def run_one_of_many(runner: Runner) -> None:
         try:
-            run_round()
-        except (ConflictError, StorageError) as error:
+            run_round(runner)
+        except (ConflictError, StorageError, RunnerError) as error:
             note(f"error: {' '.join(str(error).split())}")
 
-    if period is None:
-        run_round()
-    else:
-        repeat(run_one_of_many, period)
+    with runner_on(spark) as runner:
+        if period is None:
+            run_round(runner)
+        else:
+            repeat(partial(run_one_of_many, runner), period)
 
 
 def recover(
@@ -147,23 +167,26 @@ def recover(
             "are fenced.",
         ),
     ] = False,
+    spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Flush what writers that are gone have left in the logs of shards; live writers are left alone."""
     table = _open(uri, storage_option, no_fsync)
-    with progress_bar("recover") as progress:
+    with runner_on(spark) as runner, progress_bar("recover") as progress:
         report = table.recover(
             unleased=unleased,
+            runner=runner,
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
         )
     _output(json).recovered(report)
 
 
-def merge_with_progress(table: Table) -> MergeReport:
+def merge_with_progress(table: Table, runner: Runner | None = None) -> MergeReport:
     """Merge what has been flushed, with a progress bar."""
     with progress_bar("merge") as progress:
         return table.merge(
-            on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards")
+            runner=runner,
+            on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
         )

@@ -1,0 +1,232 @@
+"""Running the tasks of table services on Spark executors.
+
+The executors need Weir installed, in the version of the driver, and reach the table's storage by
+themselves: a task brings the storage options along and opens what it works on where it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass
+from typing import TypeVar, cast
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import cloudpickle, inheritable_thread_target
+from pyspark.sql import SparkSession, is_remote
+
+from weir.errors import RunnerError, WeirError
+from weir.logs import get_logger
+
+__all__ = ["SparkRunner"]
+
+_log = get_logger(__name__)
+
+_MAX_JOBS = 16
+_LONGEST_REASON = 400
+_OF_NO_USE = "An error occurred while calling"
+_CANCEL_AGAIN_SECONDS = 0.5
+_ANSWERS = "number long, answer binary"
+_ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class SparkRunner:
+    """Runs the tasks of table services on the executors of a Spark session.
+
+    Every service takes one: ``table.merge(runner=SparkRunner(spark))``, and likewise ``recover``,
+    ``compact``, ``catch_up_indexes``, ``collect_garbage``, ``verify`` and ``maintain``. The tasks are
+    those that run on threads without it, and the table looks the same afterwards. Planning and the
+    commits that are made once stay in this process.
+
+    Spark runs a task again if its Python worker or its executor is lost, as often as
+    ``spark.task.maxFailures`` says (4; on the master ``local[N]`` once, on ``local[N, F]`` F times).
+    The tasks are made for that: what a lost one has done is found and left as it is. The counts in a
+    report are of what the runs that answered did, so that they leave out what a lost one had done.
+
+    Uses the DataFrame API alone, so that it works with classic sessions and with Spark Connect. Tasks
+    are divided into at most ``jobs`` Spark jobs, which are submitted at once and reported as they end:
+    progress moves with each. If a task fails, the jobs that are under way are cancelled.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session, classic or Connect.
+    jobs : int
+        How many Spark jobs to divide the tasks of a step into, at most. Default 16.
+
+    Raises
+    ------
+    RunnerError
+        If there is to be no job at all.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, weir
+    >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+    >>> with table.writer() as writer:
+    ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+    >>> report = table.merge(runner=SparkRunner(spark))  # doctest: +SKIP
+    >>> report.rows_upserted  # doctest: +SKIP
+    1
+    """
+
+    def __init__(self, spark: SparkSession, *, jobs: int = _MAX_JOBS) -> None:
+        if jobs < 1:
+            raise RunnerError(f"tasks cannot be divided into {jobs} jobs", where="jobs")
+        self._spark = spark
+        self._jobs = jobs
+
+    def __repr__(self) -> str:
+        """Show into how many jobs tasks are divided; what a session is set to may be secret."""
+        return f"SparkRunner(jobs={self._jobs})"
+
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """Yield ``function(task)`` for every task, as the jobs that they are divided into end.
+
+        Raises
+        ------
+        RunnerError
+            If Spark could not run a task, or one failed with what cannot be brought here.
+        Exception
+            What a task raised, as it was raised there; what is no error of Weir's has the traceback of
+            the executor as a note.
+        """
+        if not tasks:
+            return
+        name = getattr(function, "__name__", "tasks")
+        tag = f"weir-{name}-{uuid4().hex}"
+        pickled = [cloudpickle.dumps((function, task)) for task in tasks]
+        chunks = [pickled[first :: self._jobs] for first in range(min(self._jobs, len(pickled)))]
+        # The threads submit jobs as the caller would: into the same scheduler pool, with the same tags.
+        submit = inheritable_thread_target(self._spark)(functools.partial(self._job, tag))
+        with ThreadPoolExecutor(len(chunks), thread_name_prefix="weir-spark") as pool:
+            futures = [pool.submit(submit, chunk) for chunk in chunks]
+            ended = False
+            try:
+                for future in as_completed(futures):
+                    for answer in future.result():
+                        yield cast(Result, _value(answer))
+                ended = True
+            finally:
+                if not ended:
+                    self._cancel(tag, futures)
+
+    def _job(self, tag: str, pickled: Sequence[bytes]) -> list[bytes]:
+        """Run some tasks as one Spark job of as many partitions; return their pickled answers."""
+        if is_remote():
+            self._spark.addTag(tag)
+        else:
+            self._spark.sparkContext.addJobTag(tag)
+        try:
+            count = len(pickled)
+            numbers = self._spark.range(0, count, 1, count)
+            rows = numbers.mapInArrow(_Work(tuple(pickled)), _ANSWERS).collect()
+        except Exception as error:
+            raise _failure(error) from error
+        return [bytes(row["answer"]) for row in rows]
+
+    def _cancel(self, tag: str, futures: Sequence[Future[list[bytes]]]) -> None:
+        """Cancel what is under way, and wait for it to end."""
+        pending: Collection[Future[list[bytes]]] = [one for one in futures if not one.cancel()]
+        while pending:
+            try:
+                if is_remote():
+                    self._spark.interruptTag(tag)
+                else:
+                    # A classic session finds by its tags only the jobs of the very thread that asks.
+                    self._spark.sparkContext.cancelJobsWithTag(tag)
+            except Exception as error:
+                # What made us cancel is what the caller is to be told; the jobs end by themselves.
+                _log.warning("spark.not_cancelled", error=_reason(error))
+                return
+            # Again, since a job that was just being submitted was not there to be interrupted.
+            pending = wait(pending, timeout=_CANCEL_AGAIN_SECONDS).not_done
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What an executor does: run the tasks whose numbers it is given."""
+
+    pickled: tuple[bytes, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            answers = [_answer(self.pickled[number]) for number in numbers]
+            yield pa.record_batch([numbers, answers], schema=_ANSWER_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What a task raised, and where. Everything that Spark itself is told of it runs the task again."""
+
+    error: BaseException
+    trace: str
+
+
+def _answer(pickled: bytes) -> bytes:
+    try:
+        function, task = cloudpickle.loads(pickled)
+        return cast(bytes, cloudpickle.dumps(function(task)))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        # BaseException, since a panic of the library is one.
+        return _pickled_failure(error, traceback.format_exc())
+
+
+def _pickled_failure(error: BaseException, trace: str) -> bytes:
+    try:
+        pickled: bytes = cloudpickle.dumps(_Failure(error, trace))
+        cloudpickle.loads(pickled)
+    except Exception:
+        substitute = RunnerError(f"a task failed: {type(error).__name__}: {error}")
+        pickled = cloudpickle.dumps(_Failure(substitute, trace))
+    return pickled
+
+
+def _value(answer: bytes) -> object:
+    """Return what a task has returned, or raise what it raised."""
+    try:
+        value = cloudpickle.loads(answer)
+    except Exception as error:
+        raise RunnerError(
+            f"what an executor answered cannot be read here: {error}",
+            hint="Install the same versions of Weir and its dependencies on driver and executors",
+        ) from error
+    if not isinstance(value, _Failure):
+        return value
+    if type(value.error) is RunnerError or not isinstance(value.error, WeirError):
+        value.error.add_note(f"On the executor:\n{value.trace}")
+    raise value.error
+
+
+def _failure(error: Exception) -> RunnerError:
+    """Return what a job that Spark has given up says to people."""
+    reason = _reason(error)
+    if "No module named 'weir" in str(error):
+        return RunnerError(
+            "the executors have no Weir",
+            hint="Install it where they run, or ship it with spark.archives or spark.submit.pyFiles",
+        )
+    if "worker exited unexpectedly" in str(error) or "ExecutorLostFailure" in str(error):
+        return RunnerError(
+            f"Spark lost the process that ran a task, and gave it up: {reason}",
+            hint="What was done stays done: run the service again. If memory ran out, give executors more "
+            "of it (spark.executor.memoryOverhead)",
+        )
+    return RunnerError(f"Spark could not run a task: {reason}", hint="The log of the executor says more")
+
+
+def _reason(error: Exception) -> str:
+    """Return what Spark says in a line, without the stack traces that it appends."""
+    lines = (line.removeprefix(":").strip() for line in str(error).splitlines())
+    first = next((line for line in lines if line and not line.startswith(_OF_NO_USE)), type(error).__name__)
+    return first if len(first) <= _LONGEST_REASON else f"{first[:_LONGEST_REASON]}..."
