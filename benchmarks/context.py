@@ -8,7 +8,40 @@ from pathlib import Path
 
 from benchmarks.harness import Case
 
-__all__ = ["Context", "Result", "Scale", "Subject"]
+__all__ = ["Context", "Result", "Scale", "SparkScale", "Subject"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkScale:
+    """How much work to do on Spark.
+
+    Parameters
+    ----------
+    base_rows : int
+        Rows of the base table that streams write to and merges go into.
+    batch_rows : tuple of int
+        Sizes of micro-batches.
+    batches : int
+        Micro-batches of one query that are timed.
+    bulk_rows : int
+        Rows that are written or read at once.
+    merged_rows : int
+        Rows that are merged at once.
+    rounds : int
+        Turns each contender gets.
+    """
+
+    base_rows: int = 1_000_000
+    batch_rows: tuple[int, ...] = (1_000, 10_000, 100_000)
+    batches: int = 5
+    bulk_rows: int = 2_000_000
+    merged_rows: int = 400_000
+    rounds: int = 2
+
+    @classmethod
+    def trial(cls) -> SparkScale:
+        """Return a size that runs in seconds, once Spark has started."""
+        return cls(2_000, (100,), batches=1, bulk_rows=2_000, merged_rows=2_000, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +61,8 @@ class Scale:
     quick : bool
         Whether this is a trial of the benchmarks rather than a measurement: the targets are meant for the
         full size.
+    spark : SparkScale
+        How much work to do on Spark.
     """
 
     base_rows: int
@@ -36,16 +71,17 @@ class Scale:
     rounds: int
     touched_mebibytes: int
     quick: bool
+    spark: SparkScale
 
     @classmethod
     def full(cls) -> Scale:
         """Return the size that the targets are meant for."""
-        return cls(500_000, 10_000, 5, rounds=7, touched_mebibytes=6_000, quick=False)
+        return cls(500_000, 10_000, 5, rounds=7, touched_mebibytes=6_000, quick=False, spark=SparkScale())
 
     @classmethod
     def trial(cls) -> Scale:
         """Return a size that runs in seconds."""
-        return cls(20_000, 1_000, 5, rounds=2, touched_mebibytes=500, quick=True)
+        return cls(20_000, 1_000, 5, rounds=2, touched_mebibytes=500, quick=True, spark=SparkScale.trial())
 
 
 @dataclass(frozen=True, slots=True)
