@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import changes, concurrent_puts, following, get, ingest, recovery, scan, search
+from benchmarks import changes, concurrent_puts, following, get, ingest, merging, recovery, scan, search
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -26,14 +26,18 @@ _SUBJECTS: dict[str, Subject] = {
     "scan": scan.run,
     "following": following.run,
     "changes": changes.run,
+    "merging": merging.run,
     "search": search.run,
 }
 
-# Loaded when asked for: they need the extra `spark` and Java, and are not among "all".
+# Loaded when asked for, since they need the extra `spark` and Java: they are not among "all".
 _SPARK_SUBJECTS = {
     "spark-stream": "benchmarks.spark.streams",
+    "spark-append": "benchmarks.spark.appends",
+    "spark-read": "benchmarks.spark.reads",
 }
 _SPARK = "spark"
+_OF_SPARK = [*_SPARK_SUBJECTS, "merging"]
 
 
 def main() -> None:
@@ -60,16 +64,16 @@ def main() -> None:
 
 def _scale(arguments: argparse.Namespace) -> Scale:
     scale = Scale.trial() if arguments.quick else Scale.full()
-    if arguments.base_rows is None:
-        return scale
-    return replace(scale, spark=replace(scale.spark, base_rows=arguments.base_rows))
+    if arguments.largest_base_rows is not None:
+        scale = replace(scale, largest_base_rows=arguments.largest_base_rows)
+    if arguments.base_rows is not None:
+        scale = replace(scale, spark=replace(scale.spark, base_rows=arguments.base_rows))
+    return scale
 
 
 def _names(asked: list[str] | None) -> list[str]:
     """Return the subjects to run, in order and once each."""
-    names = (
-        name for one in asked or _SUBJECTS for name in (list(_SPARK_SUBJECTS) if one == _SPARK else [one])
-    )
+    names = (name for one in asked or _SUBJECTS for name in (_OF_SPARK if one == _SPARK else [one]))
     return list(dict.fromkeys(names))
 
 
@@ -94,9 +98,16 @@ def _parse() -> argparse.Namespace:
         "--base-rows",
         type=int,
         metavar="N",
-        help="rows of the base table of Spark's subjects (default: 1,000,000)",
+        help="rows of the base table that streams write to (default: 1,000,000)",
     )
     parser.add_argument("--quick", action="store_true", help="a small size: a trial, not a measurement")
+    parser.add_argument(
+        "--largest-base-rows",
+        type=int,
+        metavar="N",
+        help="the largest base table that merges are measured on, of 1, 5 and 20 million rows "
+        "(default: 1 million, with --quick none)",
+    )
     parser.add_argument(
         "--output",
         type=Path,

@@ -18,15 +18,13 @@ class SparkScale:
     Parameters
     ----------
     base_rows : int
-        Rows of the base table that streams write to and merges go into.
+        Rows of the base table that streams write to.
     batch_rows : tuple of int
         Sizes of micro-batches.
     batches : int
         Micro-batches of one query that are timed.
     bulk_rows : int
         Rows that are written or read at once.
-    merged_rows : int
-        Rows that are merged at once.
     rounds : int
         Turns each contender gets.
     """
@@ -35,13 +33,12 @@ class SparkScale:
     batch_rows: tuple[int, ...] = (1_000, 10_000, 100_000)
     batches: int = 5
     bulk_rows: int = 2_000_000
-    merged_rows: int = 400_000
     rounds: int = 2
 
     @classmethod
     def trial(cls) -> SparkScale:
         """Return a size that runs in seconds, once Spark has started."""
-        return cls(2_000, (100,), batches=1, bulk_rows=2_000, merged_rows=2_000, rounds=1)
+        return cls(2_000, (100,), batches=1, bulk_rows=2_000, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,8 @@ class Scale:
     quick : bool
         Whether this is a trial of the benchmarks rather than a measurement: the targets are meant for the
         full size.
+    largest_base_rows : int
+        Rows of the largest base table that merges are measured on; they are on 1, 5 and 20 million.
     spark : SparkScale
         How much work to do on Spark.
     """
@@ -71,17 +70,27 @@ class Scale:
     rounds: int
     touched_mebibytes: int
     quick: bool
-    spark: SparkScale
+    largest_base_rows: int = 1_000_000
+    spark: SparkScale = SparkScale()
 
     @classmethod
     def full(cls) -> Scale:
         """Return the size that the targets are meant for."""
-        return cls(500_000, 10_000, 5, rounds=7, touched_mebibytes=6_000, quick=False, spark=SparkScale())
+        return cls(500_000, 10_000, 5, rounds=7, touched_mebibytes=6_000, quick=False)
 
     @classmethod
     def trial(cls) -> Scale:
         """Return a size that runs in seconds."""
-        return cls(20_000, 1_000, 5, rounds=2, touched_mebibytes=500, quick=True, spark=SparkScale.trial())
+        return cls(
+            20_000,
+            1_000,
+            5,
+            rounds=2,
+            touched_mebibytes=500,
+            quick=True,
+            largest_base_rows=0,
+            spark=SparkScale.trial(),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,146 @@
+"""Merges of many shards: in this process and on Spark, and what a row costs as the base table grows.
+
+Every merge begins with the same table: a base, and one unmerged generation in each of eight shards. The
+table is copied by hard links, since a merge changes no file that is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+import weir
+from benchmarks.context import Context, Result
+from benchmarks.harness import Case, Contender, Sense, Target, measure
+from benchmarks.layered_table import WrongAnswerError
+from weir.services.runner import Runner, ThreadRunner
+
+__all__ = ["run"]
+
+_SHARDS = 8
+_CHUNK_ROWS = 500_000
+_DELETED_SHARE = 20
+"""One of so many merged keys is a delete."""
+
+_SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.int64()), ("label", pa.string())])
+_IN_PROCESS = "in-process"
+_ON_SPARK = "Spark"
+_FACTOR = 1.5
+_FLAT = 1.5
+
+
+def run(context: Context) -> Result:
+    """Measure merges by both runners, and merges of as many rows into larger and larger tables."""
+    scale = context.scale
+    merged = scale.generation_rows * _SHARDS
+    cases = []
+    with _spark() as spark:
+        if spark is not None:
+            context.say("merging: in-process and on Spark")
+            source = _table(context, scale.base_rows, merged)
+            runners = {_IN_PROCESS: ThreadRunner(), _ON_SPARK: spark}
+            contenders = [
+                Contender(name, partial(_merging, source, runner, merged)) for name, runner in runners.items()
+            ]
+            taken = measure(contenders, rounds=scale.rounds, calls=1, warm_up=0)
+            target = Target(_ON_SPARK, Sense.FASTER, _FACTOR, (_IN_PROCESS,))
+            name = f"merge of {merged:,} rows of {_SHARDS} shards into {scale.base_rows:,}"
+            cases.append(Case("merging", name, taken, (target,), rows_per_call=merged))
+    sizes = [size for size in (1, 5, 20) if size * 1_000_000 <= scale.largest_base_rows]
+    sources = {_size(size): _table(context, size * 1_000_000, merged) for size in sizes}
+    if sources:
+        context.say("merging: larger and larger base tables")
+        contenders = [
+            Contender(name, partial(_merging, source, ThreadRunner(), merged))
+            for name, source in sources.items()
+        ]
+        taken = measure(contenders, rounds=scale.rounds, calls=1, warm_up=0)
+        targets = tuple(Target(name, Sense.WITHIN, _FLAT, (_size(1),)) for name in list(sources)[1:])
+        cases.append(
+            Case("merging", f"merge of {merged:,} rows, by rows of the base", taken, targets, merged)
+        )
+    return Result(
+        "merging",
+        f"merge of one generation in each of {_SHARDS} shards",
+        (
+            "without fsync; half of the merged keys are in the base table, one in "
+            f"{_DELETED_SHARE} is a delete",
+            "in-process: two threads; Spark: local[2], warm, with Python workers that have run before",
+            "the merge with everything that belongs to it: extending the key index, publishing the shards",
+        ),
+        tuple(cases),
+    )
+
+
+def _size(millions: int) -> str:
+    return f"{millions} million rows"
+
+
+@contextmanager
+def _spark() -> Iterator[Runner | None]:
+    """Yield a runner on Spark with workers that have started, or None where there is no Spark."""
+    try:
+        from weir.spark import SparkRunner
+        from weir.spark.session import start_session
+    except weir.errors.WeirError:
+        yield None
+        return
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = start_session("local[2]", "weir benchmarks")
+    try:
+        yield SparkRunner(session)
+    finally:
+        session.stop()
+
+
+def _table(context: Context, base_rows: int, merged_rows: int) -> Path:
+    """Write a table whose base has the even ids, and whose generations have ids of both kinds."""
+    context.say(f"merging: writing {base_rows:,} rows")
+    path = context.directory / f"merging-{base_rows}"
+    if path.exists():
+        return path
+    lance.write_dataset(_base_batches(base_rows), path, schema=_SCHEMA)
+    table = weir.adopt(path, primary_key="id", shard_by=weir.bucket("id", _SHARDS), fsync=False)
+    ids = np.random.default_rng(7).choice(2 * base_rows, size=merged_rows, replace=False)
+    deleted = ids[:: _DELETED_SHARE]
+    kept = np.setdiff1d(ids, deleted, assume_unique=True)
+    with table.writer(max_memtable_rows=10 * merged_rows) as writer:
+        writer.upsert(_rows(kept, generation=1))
+        writer.delete(pa.table({"id": deleted}))
+    return path
+
+
+def _base_batches(rows: int) -> Iterator[pa.RecordBatch]:
+    for first in range(0, rows, _CHUNK_ROWS):
+        ids = 2 * np.arange(first, min(first + _CHUNK_ROWS, rows), dtype=np.int64)
+        yield from _rows(ids, generation=0).to_batches()
+
+
+def _rows(ids: np.ndarray, *, generation: int) -> pa.Table:
+    labels = pa.array(ids % 1000).cast(pa.string())
+    return pa.table([pa.array(ids), pa.array(ids + generation), labels], schema=_SCHEMA)
+
+
+@contextmanager
+def _merging(source: Path, runner: Runner, rows: int) -> Iterator[Callable[[], object]]:
+    """Yield a merge of a copy of a table, to be called once."""
+    copy = source.with_name(f"{source.name}-copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(source, copy, copy_function=os.link)
+    table = weir.open(copy, fsync=False)
+
+    def merge() -> None:
+        report = table.merge(runner=runner)
+        if report.shards != _SHARDS or not 0 < report.rows_upserted < rows:
+            raise WrongAnswerError(f"{type(runner).__name__} merged {report}")
+
+    yield merge
+    shutil.rmtree(copy)
