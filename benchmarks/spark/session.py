@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-import warnings
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import weir.spark
+from weir.spark.session import start_session
 
 __all__ = ["MASTER", "describe", "started"]
 
@@ -41,20 +41,17 @@ def started(directory: Path) -> Iterator[SparkSession]:
     directory : Path
         Where it keeps its own files.
     """
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Executors import what this process does: the contenders' data sources are in this package.
     paths = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    builder = SparkSession.builder.master(MASTER).appName("weir benchmarks")
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
-    builder = builder.config("spark.local.dir", str(directory / "spark"))
-    builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    settings = _SETTINGS | {
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    given = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*given, "pyspark-shell"])
+    spark = start_session(MASTER, "weir benchmarks")
     weir.spark.register(spark)
     try:
         yield spark

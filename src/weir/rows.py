@@ -551,12 +551,16 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_struct(given) and types.is_struct(wanted):
         same = [field.name for field in given] == [field.name for field in wanted]
         return same and all(_fits(a.type, b.type) for a, b in zip(given, wanted, strict=True))
+    if types.is_map(given) and types.is_map(wanted):
+        return _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
     kinds = (
         (types.is_integer, types.is_integer),
         (types.is_integer, types.is_floating),
         (types.is_floating, types.is_floating),
         (types.is_integer, types.is_decimal),
         (types.is_decimal, types.is_decimal),
+        # Where there are no unsigned numbers, 64 of their bits are a decimal.
+        (types.is_decimal, types.is_integer),
         (_is_text, _is_text),
         (_is_binary, _is_binary),
         (types.is_date, types.is_date),

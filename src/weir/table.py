@@ -65,6 +65,7 @@ from weir.services.recover import RecoverReport, recover_shards
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
 from weir.services.verify import VerifyReport, verify_table
+from weir.shard.publish import StagedGeneration, stage_generation
 from weir.shard.writer import ShardWriter
 from weir.shard_catalog import ShardCatalog
 from weir.sharding import pruning
@@ -291,6 +292,31 @@ class Table:
     def sharded_by(self) -> str:
         """How rows are split into shards, for people."""
         return describe_spec(self._sharding.spec, self._base.field_ids)
+
+    def stage(self, shard: ShardValues, rows: pa.Table) -> StagedGeneration:
+        """Write rows of one shard as a generation that nothing refers to, for its writer to publish.
+
+        For writes of many machines at once: whoever commits them publishes what all have staged with
+        :meth:`TableWriter.publish_routed`, within 12 hours. Claims nothing, and changes nothing that can
+        be read.
+
+        Parameters
+        ----------
+        shard : ShardValues
+            The shard, as :attr:`router` tells it.
+        rows : Table
+            Rows of that shard in the schema of log entries, in their order; of several with one key the
+            last counts.
+        """
+        return stage_generation(
+            self._store,
+            self._sharding.catalog.resolve(shard),
+            rows,
+            self.primary_key,
+            indexes=generation_indexes(self._base),
+            shard_spec_id=self._sharding.spec.spec_id,
+            shard_fields=shard.to_manifest(),
+        )
 
     @property
     def store(self) -> ObjectStore:

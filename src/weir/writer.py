@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NoReturn, TypeVar, overload
+from typing import Literal, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from weir.shard.group_commit import PendingWrite
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.holder import new_holder
 from weir.shard.lease import LeaseTerms
+from weir.shard.publish import StagedGeneration
 from weir.shard.writer import ShardWriter
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
@@ -45,7 +46,7 @@ _MAX_PARALLEL_WRITES = 16
 
 _Routed = tuple[ShardValues, pa.RecordBatch]
 
-_Argument = TypeVar("_Argument")
+_Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
@@ -393,6 +394,48 @@ class TableWriter:
             hint="Open the table in the other process and make a writer there",
         )
 
+    def publish_routed(
+        self,
+        staged: Sequence[tuple[ShardValues, Sequence[StagedGeneration]]],
+        *,
+        source: Source | None = None,
+    ) -> WriteReceipt:
+        """Publish generations that were staged, each shard's in one step.
+
+        Parameters
+        ----------
+        staged : sequence of (ShardValues, sequence of StagedGeneration)
+            Every shard once, with what was staged for it, in the order in which it counts.
+        source : Source, optional
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        StorageError
+            If something was staged too long ago, or if the store failed.
+        LeaseHeldError, FencedError, BackpressureError
+            As for :meth:`upsert`.
+        """
+        self._refuse_if_closed()
+        background.foreground()
+        shards = self._open([values for values, _ in staged])
+        work = [
+            (shard, self._run(shard.publish, generations, source))
+            for shard, (_, generations) in zip(shards, staged, strict=True)
+        ]
+        errors = [error for _, future in work if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        rows, positions, passed_over = 0, {}, []
+        for (shard, future), (_, generations) in zip(work, staged, strict=True):
+            position = future.result()
+            if position is None:
+                passed_over.append(shard.shard_id)
+            else:
+                positions[shard.shard_id] = position
+                rows += sum(one.flushed.physical_rows for one in generations)
+        return WriteReceipt(rows, positions, tuple(passed_over))
+
     def _write_once(self, rows: pa.Table, source: Source, wait: bool) -> WriteReceipt | Future[WriteReceipt]:
         settled = self._settled(self._enqueued(self._whole(rows), source))
         return settled.result() if wait else settled
@@ -478,14 +521,16 @@ class TableWriter:
         with self._opening:
             self._closed = True
 
-    def _run(self, action: Callable[[_Argument], _Result], argument: _Argument) -> Future[_Result]:
+    def _run(
+        self, action: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
+    ) -> Future[_Result]:
         """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
         try:
-            return self._appender.submit(action, argument)
+            return self._appender.submit(action, *arguments, **named)
         except RuntimeError:
             done: Future[_Result] = Future()
             try:
-                done.set_result(action(argument))
+                done.set_result(action(*arguments, **named))
             except Exception as error:
                 done.set_exception(error)
             return done

@@ -39,6 +39,7 @@ MANIFESTS = st.builds(
             physical_rows=UINT64,
             primary_key_bytes=UINT64,
             bloom_filter_checksum=st.none() | UINT64,
+            published_after=st.none() | UINT64,
         ),
         max_size=3,
     ).map(tuple),

@@ -25,8 +25,14 @@ WRITE_IDS = st.none() | st.from_regex("[0-9a-f]{32}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SOURCES = st.builds(Source, TEXT.filter(bool), st.integers(0, (1 << 63) - 1))
 HEADERS = st.builds(
-    WalEntryHeader, UINT64, st.none() | UINT64, WRITE_IDS, st.just(False), st.none() | SOURCES
-)
+    WalEntryHeader,
+    UINT64,
+    st.none() | UINT64,
+    WRITE_IDS,
+    st.just(False),
+    st.none() | SOURCES,
+    st.lists(st.from_regex(r"staged_[0-9a-f]{32}", fullmatch=True), max_size=2).map(tuple),
+).map(lambda header: dataclasses.replace(header, published_rows=7 if header.published else 0))
 
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
     "number": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from uuid import UUID
@@ -53,8 +54,11 @@ def marks(table: weir.Table) -> Counter[tuple[UUID, Source]]:
 def lines(path: Path, number: int, *rows: str) -> None:
     """Put a file of rows where a stream reads them; whole at once."""
     path.mkdir(exist_ok=True)
-    (path / f".{number}").write_text("\n".join(rows) + "\n")
-    (path / f".{number}").rename(path / f"{number:04d}.csv")
+    hidden = path / f".{number}"
+    hidden.write_text("\n".join(rows) + "\n")
+    # Spark takes them by their age.
+    os.utime(hidden, (1_600_000_000 + number, 1_600_000_000 + number))
+    hidden.rename(path / f"{number:04d}.csv")
 
 
 def stream(

@@ -6,11 +6,10 @@ from uuid import UUID
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.sink_kit import contents, create, lines, marks, run, save, stream
 
 import weir
 from weir.format.source import Source
-
-from .sink_kit import contents, create, lines, marks, run, save, stream
 
 
 @pytest.mark.everywhere

@@ -9,6 +9,7 @@
     _mem_wal/{shard_id}/{8 hex digits}_gen_{generation}/            a Lance dataset
     _mem_wal/{shard_id}/{8 hex digits}_gen_{generation}/bloom_filter.bin
     _mem_wal/{shard_id}/{8 hex digits}_gen_{generation}/_pk_index/
+    _mem_wal/{shard_id}/staged_{32 hex digits}/                     a generation that got its number later
 
 Numbers are written as 64 binary digits, lowest bit first, so that consecutive numbers spread over
 the key space of an object store. Lance MemWAL spec, sections "WAL Storage Layout", "Flushed
@@ -38,6 +39,7 @@ __all__ = [
     "check_name",
     "generation_name",
     "generation_path",
+    "is_staged_name",
     "lease_path",
     "manifest_directory",
     "manifest_path",
@@ -49,6 +51,7 @@ __all__ = [
     "parse_wal_name",
     "reversed_name",
     "shard_directory",
+    "staged_name",
     "version_hint_path",
     "wal_directory",
     "wal_path",
@@ -79,6 +82,7 @@ _MANIFEST_SUFFIX = ".binpb"
 _REVERSED = re.compile(r"[01]{64}", re.ASCII)
 _RANDOM_HEX = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _GENERATION = re.compile(r"[0-9a-fA-F]{8}_gen_([0-9]{1,20})", re.ASCII)
+_STAGED = re.compile(r"staged_[0-9a-f]{32}", re.ASCII)
 # The last three mean something in a URI, which is what Lance takes: it reads `%2e%2e` as `..`.
 _FORBIDDEN = re.compile(r"[/\\\x00-\x1f\x7f%?#]")
 
@@ -248,6 +252,30 @@ def parse_generation_name(name: str) -> int:
     if not 1 <= generation < 1 << 64:
         raise InputError(f"{name[:80]!r} is not the name of a generation")
     return generation
+
+
+def staged_name(random_hex: str) -> str:
+    """Return the directory name of a generation that is written before it has a number.
+
+    Parameters
+    ----------
+    random_hex : str
+        32 lower-case hex digits, drawn anew for each.
+
+    Examples
+    --------
+    >>> staged_name("0" * 32)
+    'staged_00000000000000000000000000000000'
+    """
+    name = f"staged_{random_hex}"
+    if not is_staged_name(name):
+        raise InputError(f"{random_hex!r} is not 32 lower-case hex digits")
+    return name
+
+
+def is_staged_name(name: str) -> bool:
+    """Whether :func:`staged_name` may have made a name."""
+    return _STAGED.fullmatch(name) is not None
 
 
 def generation_path(shard_id: UUID, name: str) -> str:

@@ -52,6 +52,9 @@ class FlushedGeneration:
     bloom_filter_checksum : int, optional
         XXH64, seed 0, of the file with the bloom filter. Weir's own field; None in manifests of other
         writers, and of generations that they have taken over in one of theirs.
+    published_after : int, optional
+        Of a generation whose rows were never in the log (:mod:`weir.shard.publish`), the last position of
+        the log that comes before them. Weir's own field, as the checksum.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     """
@@ -62,6 +65,7 @@ class FlushedGeneration:
     physical_rows: int = 0
     primary_key_bytes: int = 0
     bloom_filter_checksum: int | None = None
+    published_after: int | None = None
     unknown_fields: bytes = b""
 
 
@@ -170,6 +174,7 @@ def encode(manifest: ShardManifest) -> bytes:
                 physical_rows=flushed.physical_rows,
                 primary_key_bytes=flushed.primary_key_bytes,
                 bloom_filter_checksum=flushed.bloom_filter_checksum,
+                published_after=flushed.published_after,
             ).MergeFromString(flushed.unknown_fields)
         for field in manifest.shard_fields:
             message.shard_fields.add(field_id=field.field_id, value=field.value).MergeFromString(
@@ -227,6 +232,7 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
                 bloom_filter_checksum=(
                     flushed.bloom_filter_checksum if flushed.HasField("bloom_filter_checksum") else None
                 ),
+                published_after=flushed.published_after if flushed.HasField("published_after") else None,
                 unknown_fields=messages.unknown_fields(flushed),
             )
             for flushed in message.flushed_generations

@@ -11,6 +11,9 @@ key                 value
 ``weir:write_id``   tells a writer whose reply was lost that the entry is its own (invariant I4)
 ``weir:source``     source of the rows, of a write that may be repeated (:mod:`weir.format.source`)
 ``weir:sequence``   its number, as 20 decimal digits
+``weir:published``  directories of the generations whose rows stand here in the order of writes, though
+                    they were never in the log: separated by commas, of an entry without rows
+``weir:rows``       how many rows these have, decimal
 ``weir:xxh64``      checksum of the whole entry: 16 hex digits of XXH64 with seed 0 over all its bytes
                     while these digits read ``0``
 ==================  ================================================================================
@@ -33,6 +36,7 @@ import xxhash
 from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
+from weir.format import layout
 from weir.format.buffers import Bytes
 from weir.format.ipc_framing import END_OF_STREAM, FrameKind, KeyValue, read_frames, read_key_values
 from weir.format.source import Source
@@ -57,6 +61,8 @@ _FENCE = b"fence_sentinel"
 _WRITE_ID = b"weir:write_id"
 _SOURCE = b"weir:source"
 _SEQUENCE = b"weir:sequence"
+_PUBLISHED = b"weir:published"
+_PUBLISHED_ROWS = b"weir:rows"
 _CHECKSUM = b"weir:xxh64"
 _ENTRY_KEYS = frozenset((_EPOCH, _GENERATION, _FENCE))
 _OWN_PREFIX = b"weir:"
@@ -91,6 +97,11 @@ class WalEntryHeader:
         Whether it is the empty entry of a claim.
     source : Source, optional
         The mark of the write whose rows it holds, all of them that go to the shard.
+    published : tuple of str, default ()
+        Directories of generations, oldest first, that were published before it without an entry of their
+        own. An entry that has some is a fence.
+    published_rows : int, default 0
+        How many rows they have.
     """
 
     writer_epoch: int
@@ -98,6 +109,8 @@ class WalEntryHeader:
     write_id: str | None = None
     fence: bool = False
     source: Source | None = None
+    published: tuple[str, ...] = ()
+    published_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +339,22 @@ class _Template:
 
 # Keyed by the identity of the schema, which the template keeps alive; hashing a schema costs more
 # than the rest of an entry.
-_templates: dict[tuple[int, int, int | None, bool, int, str | None], _Template] = {}
+_templates: dict[tuple[int, int, int | None, bool, int, str | None, tuple[object, ...]], _Template] = {}
 _TEMPLATE_LIMIT = 64
 
 
 def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
     source = None if header.source is None else header.source.name
     length = len(header.write_id or "")
-    key = (id(schema), header.writer_epoch, header.generation, header.fence, length, source)
+    key = (
+        id(schema),
+        header.writer_epoch,
+        header.generation,
+        header.fence,
+        length,
+        source,
+        (header.published, header.published_rows),
+    )
     template = _templates.get(key)
     if template is None:
         template = _make_template(header, schema)
@@ -355,6 +376,9 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
     if header.source is not None:
         metadata[_SOURCE] = header.source.name.encode()
         metadata[_SEQUENCE] = _sequence_digits(header.source.sequence)
+    if header.published:
+        metadata[_PUBLISHED] = ",".join(header.published).encode()
+        metadata[_PUBLISHED_ROWS] = _decimal("number of rows", header.published_rows)
     metadata[_CHECKSUM] = _ZEROS
     entry_schema = schema.with_metadata(metadata)
     message = entry_schema.serialize().to_pybytes()
@@ -585,7 +609,25 @@ def _read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
     name, digits = metadata.get(_SOURCE), metadata.get(_SEQUENCE)
     source = None if name is None and digits is None else _read_source(name, digits, where)
     generation = _read_decimal(metadata, _GENERATION, where)
-    return WalEntryHeader(epoch, generation, text, fence == b"true", source)
+    return WalEntryHeader(
+        epoch,
+        generation,
+        text,
+        fence == b"true",
+        source,
+        _read_published(metadata, where),
+        _read_decimal(metadata, _PUBLISHED_ROWS, where) or 0,
+    )
+
+
+def _read_published(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]:
+    text = metadata.get(_PUBLISHED)
+    if text is None:
+        return ()
+    try:
+        return tuple(layout.check_name(name) for name in text.decode().split(","))
+    except (InputError, UnicodeDecodeError) as error:
+        raise CorruptionError("the WAL entry names no generations that can be", where=where) from error
 
 
 def _read_source(name: bytes | None, digits: bytes | None, where: str) -> Source:

@@ -15,6 +15,7 @@ from weir.format.wal_entry import wal_schema
 from weir.read.as_of import view_at
 from weir.read.change_rows import change_rows, change_schema
 from weir.read.expiry import changes_gone
+from weir.read.published import with_published_rows
 from weir.read.row_before import ShardState
 from weir.read.tail import TailRun
 from weir.shard.wal import PositionedEntry, Wal
@@ -156,8 +157,9 @@ class ChangeRange:
         if position == 0 and begin.manifest_version == 0:
             # Some writers count from 0; there need not be an entry.
             yield from wal.read_from(0, 0, remember=False)
+        schema = wal_schema(self.source.schema)
         for item in wal.read_from(position + 1, self.position, remember=False):
-            yield item
+            yield with_published_rows(store, begin.shard_id, schema, item)
             position = item.position
         if position < self.position:
             raise changes_gone(store, begin.shard_id, position + 1)

@@ -23,11 +23,12 @@ from weir import failpoint
 from weir.base.table import BaseTable
 from weir.base.versions import TableVersion, latest_at, list_versions, remove_versions, tagged_versions
 from weir.errors import OptionError, ShardingError
+from weir.format import layout
 from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
 from weir.logs import get_logger
 from weir.read.tokens import expired_pins, live_roots
-from weir.services.garbage_marks import read_marks, store_time, update_marks
+from weir.services.garbage_marks import read_marks, update_marks
 from weir.services.garbage_policy import ShardPlan, Terms, off_the_list, plan_shard, without_deleted
 from weir.services.garbage_report import GarbageReport, report_of
 from weir.services.garbage_roots import Alive, progress_of, shard_roots
@@ -37,6 +38,7 @@ from weir.services.garbage_sweep import Sweep, sweep_shard
 from weir.services.runner import Runner
 from weir.shard.manifest_store import list_shards, update_manifest
 from weir.storage.interface import ObjectStore
+from weir.storage.store_time import store_time
 
 __all__ = [
     "DEFAULT_FENCE_HORIZON",
@@ -289,6 +291,7 @@ class _Collection:
         failpoint.reach("garbage.after_mark")
 
     def _sweep(self, shards: Mapping[UUID, _Shard], plans: Mapping[UUID, ShardPlan]) -> None:
+        plans = {shard_id: self._without_published(plan, shard_id) for shard_id, plan in plans.items()}
         sweeps = [_sweep_of(self.base.store, shard, plans[shard_id]) for shard_id, shard in shards.items()]
         due = [sweep for sweep in sweeps if sweep]
         total = 2 * len(sweeps)
@@ -305,6 +308,22 @@ class _Collection:
                     }
                 ),
             )
+
+    def _without_published(self, plan: ShardPlan, shard_id: UUID) -> ShardPlan:
+        """Return a plan without staged directories that were published after all (weir.shard.publish)."""
+        staged = {name for name in plan.due_directories if layout.is_staged_name(name)}
+        if not staged:
+            return plan
+        published: set[str] = set()
+
+        def look(latest: ShardManifest) -> ShardManifest:
+            # Whoever looked at the shard before finds its version taken, and looks again.
+            published.update(staged & {one.path for one in latest.flushed_generations})
+            return latest
+
+        update_manifest(self.base.store, shard_id, look)
+        due = tuple(name for name in plan.due_directories if name not in published)
+        return replace(plan, due_directories=due)
 
 
 def _sweep_of(store: ObjectStore, shard: _Shard, plan: ShardPlan) -> Sweep:

@@ -1,4 +1,4 @@
-"""Reading and changing the marks of garbage collections, and telling the time by the store's clock."""
+"""Reading and changing the marks of garbage collections."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 
 from weir.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, PreconditionError
 from weir.format import garbage_marks
 from weir.format.garbage_marks import MARKS, Marks
 from weir.storage.interface import ObjectStore
 
-__all__ = ["read_marks", "store_time", "update_marks"]
+__all__ = ["read_marks", "update_marks"]
 
-_CLOCK = "_weir/garbage/clock"
 _MAX_ATTEMPTS = 32
 _LONGEST_WAIT_SECONDS = 0.2
 
@@ -82,21 +80,3 @@ def _read(store: ObjectStore) -> tuple[Marks, str | None]:
         return garbage_marks.decode(store.get(MARKS), where=f"{store.uri}/{MARKS}"), meta.version
     except ObjectNotFoundError:
         return Marks(), None
-
-
-def store_time(store: ObjectStore) -> datetime:
-    """Return the time by the clock of the store, to a second or so.
-
-    Machines that collect in turns may disagree on the time by more than a horizon. The store is the one
-    clock that all of them have.
-    """
-    # Random content: on some stores equal content has an equal version, and may not be written again.
-    store.put(_CLOCK, secrets.token_hex(16).encode())
-    meta = store.head(_CLOCK)
-    if meta is None:
-        raise ObjectNotFoundError(
-            "an object that was just written is gone",
-            where=f"{store.uri}/{_CLOCK}",
-            hint="Something else deletes objects there",
-        )
-    return meta.last_modified

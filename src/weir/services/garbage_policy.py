@@ -13,6 +13,10 @@ flush left behind that failed. No flush can publish it any more: a flush publish
 log is not covered up to the end of its MemTable. A directory whose number is ``current_generation`` or
 above stays, however old: a flush that sleeps may still publish it.
 
+A staged directory (:mod:`weir.shard.publish`) has no number by which to tell. One that the newest manifest
+lists has that manifest's, and is garbage once it is taken off the list; one that is on no list when it is
+everything in it is old enough that nobody publishes it any more.
+
 **Log entries.** An entry is garbage when a generation that the base table contains covers it and no root
 needs it; merged, not only flushed, as the spec has it. A reader asks for the position after the last one
 it knows, and must not take "collected" for "not written yet": what it is missing is merged, and that
@@ -54,9 +58,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from weir.format import layout
 from weir.format.garbage_marks import ShardMarks, Step
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
-from weir.services.garbage_state import ShardRoots, ShardState
+from weir.services.garbage_state import Directory, ShardRoots, ShardState
+from weir.shard.publish import LEFT_BEHIND_AFTER
 
 __all__ = ["KeptObjects", "ShardPlan", "Terms", "off_the_list", "plan_shard", "without_deleted"]
 
@@ -146,7 +152,17 @@ def _why_listed(flushed: FlushedGeneration, roots: ShardRoots) -> str:
         return "not merged yet"
     if flushed.generation > roots.caught_up:
         return f"the index {roots.lagging_index!r} has caught up with generation {roots.caught_up} only"
+    if _is_to_be_read(flushed, roots):
+        return roots.position_reason
     return roots.generations.get(flushed.path, "")
+
+
+def _is_to_be_read(flushed: FlushedGeneration, roots: ShardRoots) -> bool:
+    """Whether a root needs the place of the log where the rows of a published generation stand."""
+    if roots.first_position is None or not layout.is_staged_name(flushed.path):
+        return False
+    # Where the released library has dropped the place, it may be any.
+    return flushed.published_after is None or roots.first_position <= flushed.published_after + 1
 
 
 def plan_shard(state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: Terms) -> ShardPlan:
@@ -164,7 +180,7 @@ def plan_shard(state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: T
         The times.
     """
     kept: list[KeptObjects] = []
-    directories = _garbage_directories(state, roots, kept)
+    directories = _garbage_directories(state, roots, marks, terms, kept)
     log = _garbage_log(state, roots, terms, kept)
     manifests = _garbage_manifests(state, roots, kept)
     return ShardPlan(
@@ -196,7 +212,9 @@ def without_deleted(marks: ShardMarks, plan: ShardPlan) -> ShardMarks:
     )
 
 
-def _garbage_directories(state: ShardState, roots: ShardRoots, kept: list[KeptObjects]) -> dict[str, str]:
+def _garbage_directories(
+    state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: Terms, kept: list[KeptObjects]
+) -> dict[str, str]:
     listed = {one.path: one for one in state.latest.flushed_generations}
     garbage = {}
     for name, directory in sorted(state.directories.items(), key=lambda item: (item[1].generation, item[0])):
@@ -206,6 +224,14 @@ def _garbage_directories(state: ShardState, roots: ShardRoots, kept: list[KeptOb
                 kept.append(KeptObjects(f"generation {directory.generation} in {name}", reason))
         elif name in roots.generations:
             kept.append(KeptObjects(f"generation {directory.generation} in {name}", roots.generations[name]))
+        elif not directory.generation:
+            # Staged. If it is marked it was found to be garbage before, by its age or off the list.
+            if name in marks.directories:
+                garbage[name] = "staged, and on no list"
+            elif _age(directory, terms) >= LEFT_BEHIND_AFTER:
+                garbage[name] = "staged by a write that failed, or merged"
+            else:
+                kept.append(KeptObjects(name, "a write may still publish it"))
         elif directory.generation >= state.latest.current_generation:
             kept.append(KeptObjects(name, "a flush may still publish it"))
         elif directory.generation <= roots.merged:
@@ -213,6 +239,10 @@ def _garbage_directories(state: ShardState, roots: ShardRoots, kept: list[KeptOb
         else:
             garbage[name] = "left behind by a flush that failed"
     return garbage
+
+
+def _age(directory: Directory, terms: Terms) -> timedelta:
+    return timedelta(0) if directory.last_modified is None else terms.now - directory.last_modified
 
 
 def _garbage_log(

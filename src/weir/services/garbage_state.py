@@ -39,16 +39,20 @@ class Directory:
     Parameters
     ----------
     generation : int
-        The number in its name.
+        The number in its name; of a staged one (:mod:`weir.shard.publish`) the number that the newest
+        manifest gives it, 0 if it does not list it.
     paths : tuple of str
         The objects in it.
     nbytes : int
         Their size.
+    last_modified : datetime, optional
+        When the last of them was written, by the clock of the store.
     """
 
     generation: int
     paths: tuple[str, ...]
     nbytes: int
+    last_modified: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

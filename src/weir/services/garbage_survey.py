@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from uuid import UUID
@@ -89,12 +89,13 @@ def _look(survey: Survey) -> ShardState | None:
     manifests = _Manifests(survey)
     versions = _unbroken_end(sorted(listed.manifests))
     coverage = coverage_of(survey.merged, versions, manifests.read)
+    latest = manifests.read(versions[-1])
     return ShardState(
-        latest=manifests.read(versions[-1]),
+        latest=latest,
         manifests=listed.manifests,
         log=listed.log,
         guards=_Epochs(survey, listed.log).guards(coverage),
-        directories=listed.directories,
+        directories=listed.numbered(latest),
         coverage=coverage,
         record=_record(versions, manifests),
         named={version: manifests.read(version) for version in survey.named if version in listed.manifests},
@@ -131,7 +132,8 @@ class _Listing:
                 elif first == "wal":
                     listing._add_entry(layout.parse_wal_name(rest), meta)
                 elif rest:
-                    listing._add_to_directory(first, layout.parse_generation_name(first), meta)
+                    number = 0 if layout.is_staged_name(first) else layout.parse_generation_name(first)
+                    listing._add_to_directory(first, number, meta)
             except InputError:
                 continue
         return listing
@@ -145,8 +147,21 @@ class _Listing:
             self.log[position] = LogObject((*other.paths, meta.path), other.nbytes + meta.size, modified)
 
     def _add_to_directory(self, name: str, generation: int, meta: ObjectMeta) -> None:
-        known = self.directories.get(name, Directory(generation, (), 0))
-        self.directories[name] = Directory(generation, (*known.paths, meta.path), known.nbytes + meta.size)
+        known = self.directories.get(name, Directory(generation, (), 0, meta.last_modified))
+        self.directories[name] = Directory(
+            generation,
+            (*known.paths, meta.path),
+            known.nbytes + meta.size,
+            max(known.last_modified or meta.last_modified, meta.last_modified),
+        )
+
+    def numbered(self, latest: ShardManifest) -> dict[str, Directory]:
+        """Return the directories, with the numbers that a manifest gives to staged ones."""
+        numbers = {one.path: one.generation for one in latest.flushed_generations}
+        return {
+            name: replace(one, generation=one.generation or numbers.get(name, 0))
+            for name, one in self.directories.items()
+        }
 
 
 def _unbroken_end(versions: Sequence[int]) -> Sequence[int]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from weir import failpoint
 from weir.errors import ConflictError, CorruptionError, FencedError, ShardSealedError
 from weir.format import wal_entry
-from weir.format.shard_manifest import ShardFieldValue, ShardManifest, ShardStatus
+from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntryHeader
 from weir.logs import get_logger
@@ -130,19 +130,31 @@ def _append_fence(
 ) -> tuple[tuple[PositionedEntry, ...], int]:
     """Append our fence entry; return the tail before it and the position after it."""
     failpoint.reach("claim.between_epoch_and_fence")
-    fence = WalEntryHeader(writer_epoch=manifest.writer_epoch, fence=True, write_id=wal_entry.new_write_id())
-    fence_data = wal_entry.encode(fence, schema)
+    write_id = wal_entry.new_write_id()
     tail = list(wal.read_tail(manifest))
     position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
     while True:
         _refuse_if_fenced(tail, manifest, wal)
-        holder = wal.append_or_read(position, fence_data)
-        if holder is None or holder.header.write_id == fence.write_id:
+        unannounced = _unannounced(manifest, position)
+        fence = WalEntryHeader(
+            writer_epoch=manifest.writer_epoch,
+            fence=True,
+            write_id=write_id,
+            published=tuple(one.path for one in unannounced),
+            published_rows=sum(one.physical_rows for one in unannounced),
+        )
+        holder = wal.append_or_read(position, wal_entry.encode(fence, schema))
+        if holder is None or holder.header.write_id == write_id:
             break
         # A former writer got in before our fence: what it wrote is acknowledged and ours to replay.
         tail.append(PositionedEntry(position, holder))
         position += 1
     return tuple(tail), position + 1
+
+
+def _unannounced(manifest: ShardManifest, position: int) -> tuple[FlushedGeneration, ...]:
+    """Return what a former writer has published without living to append the entry that says so."""
+    return tuple(one for one in manifest.flushed_generations if one.published_after == position - 1)
 
 
 class _EpochClaim:

@@ -64,6 +64,7 @@ def write_generation(
     in_memory_bytes: int,
     indexes: Sequence[GenerationIndex] = (),
     urgency: Callable[[], float] = lambda: 1.0,
+    name: str | None = None,
 ) -> FlushedGeneration:
     """Write ``rows`` as a generation and make them durable. Publishes nothing.
 
@@ -79,13 +80,15 @@ def write_generation(
         The indexes that generations are to have, where this one gains from them.
     urgency : callable
         How urgent it is (:class:`weir.throttle.Throttle`). Default: so that it does not rest.
+    name : str, optional
+        Name of the directory. Default: a random one with the number of the generation.
 
     Returns
     -------
     FlushedGeneration
         What the shard manifest will list.
     """
-    name = layout.generation_name(secrets.token_hex(4), generation)
+    name = name or layout.generation_name(secrets.token_hex(4), generation)
     place = _Place(store, layout.generation_path(shard_id, name))
     keys = rows.columns(key_columns)
     with _library_failures(place):

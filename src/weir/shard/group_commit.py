@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +18,8 @@ from weir.errors import StorageError
 from weir.format.source import Source
 
 __all__ = ["GroupCommit", "PendingWrite"]
+
+Result = TypeVar("Result")
 
 
 class PendingWrite:
@@ -111,6 +114,24 @@ class GroupCommit:
         while self._queue or self._leader is not None:
             self._lead_or_wait(lambda: not self._queue and self._leader is None)
 
+    def alone(self, action: Callable[[], Result]) -> Result:
+        """Do something between two groups, and return what it returns."""
+        lead = object()
+        try:
+            with self._lock:
+                while self._leader is not None:
+                    self._changed.wait()
+                self._leader = lead
+            return action()
+        finally:
+            self._give_up(lead)
+
+    def _give_up(self, lead: object) -> None:
+        if self._leader is lead:
+            self._leader = None
+            with self._lock:
+                self._changed.notify_all()
+
     def _lead_or_wait(self, done: Callable[[], bool]) -> None:
         """Write the next group if nobody else is writing; otherwise wait for whoever is."""
         group: list[PendingWrite] = []
@@ -135,10 +156,7 @@ class GroupCommit:
                 pending.error = _interrupted(interruption)
             raise
         finally:
-            if self._leader is lead:
-                self._leader = None
-                with self._lock:
-                    self._changed.notify_all()
+            self._give_up(lead)
 
     def _gather(self, group: list[PendingWrite]) -> None:
         """Move the next writes from the queue to ``group``."""

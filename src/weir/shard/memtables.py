@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from weir.config import WriterOptions
 from weir.errors import BackpressureError, FencedError, WeirError, WriterClosedError
+from weir.format.shard_manifest import ShardManifest
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.indexing.generation import GenerationIndex
@@ -216,6 +217,14 @@ class MemTables:
                     raise self.stopped
             finally:
                 self._flushes_awaited -= 1
+
+    def published(self, manifest: ShardManifest) -> None:
+        """Go on after generations that were published beside the MemTables, which hold no rows."""
+        with self._lock:
+            self._active.generation = manifest.current_generation
+            self._active.sources = manifest.sources or self._active.sources
+        if self._backlog is not None:
+            self._backlog.listed(manifest)
 
     def stop(self, error: WeirError) -> None:
         """Take no more rows. If the shard is somebody else's, let go of those there are."""

@@ -195,7 +195,7 @@ class Wal:
     def _count(self, position: int) -> int | None:
         cached = self._cache.get(self._key(position))
         if isinstance(cached, WalEntry):
-            return cached.num_rows
+            return cached.num_rows or cached.header.published_rows
         key = ("wal rows", *self._key(position)[1:])
         known = self._cache.get(key)
         if isinstance(known, int):
@@ -206,6 +206,9 @@ class Wal:
                 rows = count_rows(partial(self._store.get_range, path), where=self.where(position))
             except ObjectNotFoundError:
                 continue
+            if not rows and (entry := self.read(position, remember=False)) is not None:
+                # It is small, and may stand for rows that were never in the log.
+                rows = entry.header.published_rows
             self._cache.put(key, rows, _COUNT_BYTES)
             return rows
         return None

@@ -18,7 +18,7 @@ import pyarrow as pa
 from weir.config import WriterOptions
 from weir.errors import FencedError, InputError, StorageError, WeirError, WriterClosedError
 from weir.format import wal_entry
-from weir.format.shard_manifest import ShardFieldValue
+from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue
 from weir.format.source import MAX_SOURCES, Source, SourceMarks
 from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.indexing.generation import GenerationIndex
@@ -32,6 +32,7 @@ from weir.shard.holder import new_holder
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.memtable import MemTable
 from weir.shard.memtables import MemTables
+from weir.shard.publish import StagedGeneration, publish_staged
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
@@ -155,6 +156,7 @@ class ShardWriter:
         )
         self._closed = False
         self._in_doubt: set[str] = set()
+        self._unannounced: tuple[FlushedGeneration, ...] = ()
         self._commits = GroupCommit(
             self._write_group, max_bytes=options.max_wal_bytes, max_delay=options.max_wal_delay
         )
@@ -231,6 +233,43 @@ class ShardWriter:
     def settle(self, pending: PendingWrite) -> int:
         """Wait until queued rows are durable and return their position."""
         return self._commits.settle(pending)
+
+    def publish(self, staged: Sequence[StagedGeneration], source: Source | None = None) -> int | None:
+        """Make staged generations part of the shard, newer than everything before, and durable.
+
+        What has been written so far is flushed first. The generations count in their order.
+
+        Parameters
+        ----------
+        staged : sequence of StagedGeneration
+            At least one; all of this shard.
+        source : Source, optional
+            The mark of the write.
+
+        Returns
+        -------
+        int or None
+            Where it stands in the log; None if the shard has the mark already.
+
+        Raises
+        ------
+        FencedError
+            If another writer has claimed the shard. Nothing was published.
+        StorageError
+            If one was staged too long ago; or if the store failed, and then nobody knows.
+        """
+        self._refuse_new_writes()
+        if any(one.shard_id != self.shard_id for one in staged):
+            raise InputError(
+                f"what was staged for another shard cannot be published in shard {self.shard_id}",
+                where=self._store.uri,
+                hint="Another writer has made the shard meanwhile; stage the rows again",
+            )
+        if source is not None:
+            self._refuse_too_many_sources(source)
+        if self._backlog is not None:
+            self._backlog.admit(self.shard_id)
+        return self._commits.alone(lambda: self._publish(staged, source))
 
     def flush(self) -> None:
         """Flush what has been written so far to a generation, and wait for it.
@@ -311,12 +350,20 @@ class ShardWriter:
         None if an earlier append with the same mark, of which we only knew that it failed, stands there.
         """
         write_id = wal_entry.new_write_id()
-        header = WalEntryHeader(
-            writer_epoch=self.epoch,
-            generation=self._memtables.generation,
-            write_id=write_id,
-            source=source,
-        )
+        if batches:
+            # Of a publication that failed at its end: what comes later is to stand behind it.
+            self._announce()
+            header = WalEntryHeader(
+                self.epoch, self._memtables.generation, write_id, fence=False, source=source
+            )
+        else:
+            header = WalEntryHeader(
+                self.epoch,
+                write_id=write_id,
+                fence=True,
+                published=tuple(one.path for one in self._unannounced),
+                published_rows=sum(one.physical_rows for one in self._unannounced),
+            )
         data = wal_entry.encode(header, self._schema, batches)
         while source is None or not self.sources.covers(source):
             self._refuse_without_lease()
@@ -346,6 +393,8 @@ class ShardWriter:
                     )
                 )
             self._apply(position, holder, 0)
+            if not batches and holder.header.published == header.published != ():
+                return position
         return None
 
     def _in_doubt_forever(self, fenced: WeirError, position: int) -> StorageError:
@@ -355,12 +404,42 @@ class ShardWriter:
             hint="Open a new writer and write them again, which is safe",
         )
 
+    def _publish(self, staged: Sequence[StagedGeneration], source: Source | None) -> int | None:
+        self._refuse_if_stopped()
+        if source is not None and self.sources.covers(source):
+            self._announce()
+            return None
+        if self._in_doubt:
+            # Rows that may stand at the next position come before: find out, and flush them too.
+            self._append((), 0)
+        self._memtables.flush()
+        self.lease.check_stored()
+        published = publish_staged(
+            self._store,
+            self._claim,
+            staged,
+            generation=self._memtables.generation,
+            sources=self.sources.with_mark(source),
+            position=self._next_position - 1,
+        )
+        self._unannounced = tuple(one.flushed for one in staged)
+        self._memtables.published(published)
+        return self._announce()
+
+    def _announce(self) -> int | None:
+        """Append the entry that says what was published, if there is one to be appended."""
+        if not self._unannounced:
+            return None
+        return self._append((), 0)
+
     def _apply(self, position: int, entry: WalEntry, queued: int) -> None:
         """Take rows that are durable at ``position`` into the MemTable."""
         # First the rows, then the position: were this interrupted in between, the next append would
         # find the entry and apply it once more, which changes nothing.
         self._memtables.append(position, entry, queued)
         self._next_position = position + 1
+        if entry.header.published:
+            self._unannounced = ()
         self._in_doubt.clear()
 
     def _refuse_without_lease(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from weir.spark.sink import commit
+from weir.spark.sink import abort, commit
 from weir.spark.staging import TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 
@@ -43,4 +43,5 @@ class BatchWriter(DataSourceArrowWriter):
         commit(table, results, options.source, options, holder=holder, flush=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget the rows, on the driver: nothing refers to them yet."""
+        """Delete what the tasks have staged, on the driver."""
+        abort(self._options.location.open(fsync=self._options.fsync), messages)

@@ -33,13 +33,13 @@ class WeirDataSource(DataSource):
         """Return what writes a data frame."""
         options = WriteOptions.parse(self.options)
         table = options.location.open(fsync=options.fsync)
-        return BatchWriter(options, prepare(table, schema, overwrite))
+        return BatchWriter(options, prepare(table, options, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Return what writes a streaming query."""
         options = WriteOptions.parse(self.options)
         table = options.location.open(fsync=options.fsync)
-        return StreamWriter(options, prepare(table, schema, overwrite), table)
+        return StreamWriter(options, prepare(table, options, schema, overwrite), table)
 
     def schema(self) -> StructType:
         """Return the columns of a read. Spark does not say whether for a batch or a stream."""

@@ -7,10 +7,11 @@ know whether a commit has been made makes it again, and shards that have it pass
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
+import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -20,17 +21,22 @@ from weir.format import stream_record
 from weir.format.source import Source
 from weir.format.stream_record import StreamRecord
 from weir.logs import get_logger
-from weir.spark.staging import TaskResult, TaskRows, rows_of_shards
+from weir.shard.publish import StagedGeneration, discard_staged
+from weir.sharding.shard_values import ShardValues
+from weir.spark.staging import InlineRows, TaskResult, TaskRows, pieces_by_shard
 from weir.spark.write_options import WriteOptions
 from weir.storage.interface import ObjectStore
 from weir.table import Table
 
-__all__ = ["commit", "commit_batch_of_stream", "prepare"]
+__all__ = ["abort", "commit", "commit_batch_of_stream", "prepare"]
 
 _log = get_logger(__name__)
 
+_MAX_LOG_BYTES = 32 * 1024 * 1024
+"""How many bytes of rows go to one shard as a log entry, which readers hold in memory until it is flushed."""
 
-def prepare(table: Table, schema: StructType, overwrite: bool) -> TaskRows:
+
+def prepare(table: Table, options: WriteOptions, schema: StructType, overwrite: bool) -> TaskRows:
     """Check on the driver what can be checked before any task runs; return how tasks read their rows.
 
     Raises
@@ -47,7 +53,7 @@ def prepare(table: Table, schema: StructType, overwrite: bool) -> TaskRows:
             hint='Write with mode("append"), or outputMode "append" or "update"; delete rows with a column '
             "_op, and for a table of other rows create a new one",
         )
-    rows = TaskRows.of(table)
+    rows = TaskRows.of(options.location, table, fsync=options.fsync)
     # Spark hands rows over as they are named here: instants in UTC, no unsigned numbers.
     rows.check_schema(to_arrow_schema(schema, timezone="UTC"))
     return rows
@@ -79,22 +85,67 @@ def commit(
     flush : bool
         Whether to flush, where the options do not say.
     """
-    changes = rows_of_shards(results)
+    changes, staged = _parted(table, results)
     failpoint.reach("sink.before_commit")
-    if changes:
+    if changes or staged:
         with table.writer(**options.of_writer(holder=holder, flush=flush)) as writer:
-            receipt = writer.apply_routed(changes, source=source)
+            receipts = (
+                writer.apply_routed(changes, source=source),
+                writer.publish_routed(staged, source=source),
+            )
             failpoint.reach("sink.before_close")
         _log.info(
             "sink.committed",
             table=table.uri,
             source=None if source is None else source.name,
             sequence=None if source is None else source.sequence,
-            rows=receipt.rows,
-            shards=len(receipt.positions),
-            passed_over=len(receipt.passed_over),
+            rows=sum(receipt.rows for receipt in receipts),
+            shards=sum(len(receipt.positions) for receipt in receipts),
+            passed_over=sum(len(receipt.passed_over) for receipt in receipts),
         )
     failpoint.reach("sink.after_commit")
+
+
+def abort(table: Table, messages: Sequence[object]) -> None:
+    """Delete what the tasks of a write have staged, if it certainly was not committed.
+
+    If every task has a result, a commit may have been tried, and nobody can tell whether what failed in it
+    was its answer alone. Then garbage collection deletes what is on no list.
+    """
+    results = [message for message in messages if isinstance(message, TaskResult)]
+    if len(results) < len(messages):
+        discard_staged(table.store, [one for result in results for one in result.staged])
+
+
+def _parted(
+    table: Table, results: Sequence[TaskResult]
+) -> tuple[list[tuple[ShardValues, pa.Table]], list[tuple[ShardValues, list[StagedGeneration]]]]:
+    """Return the shards whose rows go through the log, and those that have generations staged."""
+    changes, staged = [], []
+    for shard, pieces in pieces_by_shard(results).items():
+        inline = [piece for piece in pieces if isinstance(piece, InlineRows)]
+        if len(inline) == len(pieces) and sum(len(one.data) for one in inline) <= _MAX_LOG_BYTES:
+            changes.append((shard, pa.concat_tables([one.rows for one in inline])))
+        else:
+            staged.append((shard, list(_all_staged(table, shard, pieces))))
+    return changes, staged
+
+
+def _all_staged(
+    table: Table, shard: ShardValues, pieces: Iterable[InlineRows | StagedGeneration]
+) -> Iterator[StagedGeneration]:
+    """Yield what was staged, and between it, staged here, what was not: each piece in its place."""
+    held: list[pa.Table] = []
+    for piece in pieces:
+        if isinstance(piece, InlineRows):
+            held.append(piece.rows)
+            continue
+        if held:
+            yield table.stage(shard, pa.concat_tables(held))
+            held = []
+        yield piece
+    if held:
+        yield table.stage(shard, pa.concat_tables(held))
 
 
 def commit_batch_of_stream(

@@ -1,48 +1,56 @@
-"""What a task of a write makes of its rows: for every shard a piece, small enough to travel to the driver.
+"""What a task of a write makes of its rows: for every shard pieces, in the order of the rows.
 
-A task converts its rows to the table's schema, checks them, and splits them by shard. It knows the table's
-columns and its shard spec, and reads nothing of the table.
+A task converts its rows to the table's schema, checks them, and splits them by shard. Few rows travel to the
+driver inside the task's result; many are staged as generations (:mod:`weir.shard.publish`), of which the
+driver gets to know the names. So what the driver handles does not grow with the data, and small writes cost
+tasks no access to the storage at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from weir import failpoint
 from weir.format.wal_entry import wal_schema
 from weir.rows import change_table
+from weir.shard.publish import StagedGeneration
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
+from weir.spark.options import TableLocation
 from weir.table import Table
 
-__all__ = ["Piece", "TaskResult", "TaskRows", "rows_of_shards"]
+__all__ = ["InlineRows", "Piece", "TaskResult", "TaskRows", "pieces_by_shard"]
+
+_MAX_INLINE_BYTES = 1024 * 1024
+"""How many bytes of rows a task hands to the driver: some hundred of them have room there at once."""
+
+_MAX_HELD_BYTES = 128 * 1024 * 1024
+"""How many bytes of rows a task holds before it stages those of the shard that has most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The rows of one task for one shard, as an Arrow stream in the schema of WAL entries.
+class InlineRows:
+    """Rows for one shard, as an Arrow stream in the schema of WAL entries.
 
     Parameters
     ----------
-    shard : ShardValues
-        The shard.
     data : bytes
         The stream.
     """
 
-    shard: ShardValues
-    data: bytes
+    data: bytes = field(repr=False)
 
     @staticmethod
-    def of(shard: ShardValues, rows: pa.Table) -> Piece:
-        """Encode the rows of a shard."""
+    def of(rows: pa.Table) -> InlineRows:
+        """Encode rows."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        return Piece(shard, sink.getvalue().to_pybytes())
+        return InlineRows(sink.getvalue().to_pybytes())
 
     @property
     def rows(self) -> pa.Table:
@@ -52,19 +60,40 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of one task for one shard.
+
+    Parameters
+    ----------
+    shard : ShardValues
+        The shard.
+    held : InlineRows or StagedGeneration
+        The rows, or where they are.
+    """
+
+    shard: ShardValues
+    held: InlineRows | StagedGeneration
+
+
+@dataclass(frozen=True, slots=True)
 class TaskResult(WriterCommitMessage):
     """What a task hands to the driver.
 
     Parameters
     ----------
     pieces : tuple of Piece
-        Its rows, each shard once.
+        Its rows; those of one shard in their order.
     query_id : str, optional
         The streaming query it belongs to.
     """
 
     pieces: tuple[Piece, ...]
     query_id: str | None = None
+
+    @property
+    def staged(self) -> tuple[StagedGeneration, ...]:
+        """The generations it has written."""
+        return tuple(piece.held for piece in self.pieces if isinstance(piece.held, StagedGeneration))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +102,28 @@ class TaskRows:
 
     Parameters
     ----------
+    location : TableLocation
+        The table.
     schema : Schema
         The table's columns.
     primary_key : tuple of str
         Primary-key columns.
     router : Router
         Splits rows by shard.
+    fsync : bool, default True
+        As for :func:`weir.open`.
     """
 
+    location: TableLocation
     schema: pa.Schema
     primary_key: tuple[str, ...]
     router: Router
+    fsync: bool = True
 
     @staticmethod
-    def of(table: Table) -> TaskRows:
+    def of(location: TableLocation, table: Table, *, fsync: bool) -> TaskRows:
         """Return how the rows of a table are read."""
-        return TaskRows(table.schema, table.primary_key, table.router)
+        return TaskRows(location, table.schema, table.primary_key, table.router, fsync)
 
     def check_schema(self, given: pa.Schema) -> None:
         """Refuse rows of a schema that cannot be the table's.
@@ -108,10 +143,13 @@ class TaskRows:
         InputError, SchemaError, KeyValueError
             If a row does not fit the table.
         """
-        changes = [self._changes(pa.Table.from_batches([batch])) for batch in batches if batch.num_rows]
-        if not changes:
-            return ()
-        return tuple(Piece.of(shard, rows) for shard, rows in self.router.route(pa.concat_tables(changes)))
+        task = _Task(self)
+        for batch in batches:
+            if batch.num_rows:
+                task.add(self._changes(pa.Table.from_batches([batch])))
+        pieces = task.finish()
+        failpoint.reach("sink.after_task")
+        return pieces
 
     def _changes(self, rows: pa.Table) -> pa.Table:
         return change_table(
@@ -119,14 +157,54 @@ class TaskRows:
         )
 
 
-def rows_of_shards(results: Sequence[TaskResult]) -> list[tuple[ShardValues, pa.Table]]:
-    """Return the rows of every shard, in the order of the tasks and of the rows in each."""
-    found: dict[ShardValues, list[pa.Table]] = {}
+class _Task:
+    """The rows of one task that are held, and the pieces that have been made of others."""
+
+    def __init__(self, rows: TaskRows) -> None:
+        self._rows = rows
+        self._held: dict[ShardValues, list[pa.Table]] = {}
+        self._nbytes: dict[ShardValues, int] = {}
+        self._pieces: list[Piece] = []
+        self._opened: Table | None = None
+
+    def add(self, changes: pa.Table) -> None:
+        for shard, rows in self._rows.router.route(changes):
+            self._held.setdefault(shard, []).append(rows)
+            self._nbytes[shard] = self._nbytes.get(shard, 0) + rows.nbytes
+        while sum(self._nbytes.values()) > _MAX_HELD_BYTES:
+            self._stage(max(self._nbytes, key=self._nbytes.__getitem__))
+
+    def finish(self) -> tuple[Piece, ...]:
+        staged = {piece.shard for piece in self._pieces}
+        left = _MAX_INLINE_BYTES
+        for shard in sorted(self._nbytes, key=self._nbytes.__getitem__):
+            left -= self._nbytes[shard]
+            if shard in staged or left < 0:
+                self._stage(shard)
+            else:
+                self._pieces.append(Piece(shard, InlineRows.of(pa.concat_tables(self._held[shard]))))
+        return tuple(self._pieces)
+
+    def _stage(self, shard: ShardValues) -> None:
+        rows = pa.concat_tables(self._held.pop(shard))
+        self._nbytes.pop(shard)
+        self._pieces.append(Piece(shard, self._table.stage(shard, rows)))
+
+    @property
+    def _table(self) -> Table:
+        if self._opened is None:
+            self._opened = self._rows.location.open(fsync=self._rows.fsync)
+        return self._opened
+
+
+def pieces_by_shard(results: Iterable[TaskResult]) -> dict[ShardValues, list[InlineRows | StagedGeneration]]:
+    """Return the pieces of every shard, in the order of the tasks and of the rows in each."""
+    found: dict[ShardValues, list[InlineRows | StagedGeneration]] = {}
     for piece in _pieces(results):
-        found.setdefault(piece.shard, []).append(piece.rows)
-    return [(shard, pa.concat_tables(tables)) for shard, tables in found.items()]
+        found.setdefault(piece.shard, []).append(piece.held)
+    return found
 
 
-def _pieces(results: Sequence[TaskResult]) -> Iterator[Piece]:
+def _pieces(results: Iterable[TaskResult]) -> Iterator[Piece]:
     for result in results:
         yield from result.pieces

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from weir.errors import WeirError
-from weir.spark.sink import commit_batch_of_stream
+from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.table import Table
@@ -49,11 +49,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Write the rows of all partitions, on the driver."""
         results = [message for message in messages if isinstance(message, TaskResult)]
-        table = self._table or self._options.location.open(fsync=self._options.fsync)
-        commit_batch_of_stream(table, results, batchId, self._options)
+        commit_batch_of_stream(self._opened(), results, batchId, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Forget the rows, on the driver: nothing refers to them yet."""
+        """Delete what the tasks have staged, on the driver."""
+        abort(self._opened(), messages)
+
+    def _opened(self) -> Table:
+        return self._table or self._options.location.open(fsync=self._options.fsync)
 
 
 def _query_id() -> str:

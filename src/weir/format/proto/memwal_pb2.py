@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eweir/format/proto/memwal.proto\x12\x0bweir.memwal\"\x14\n\x04Uuid\x12\x0c\n\x04uuid\x18\x01 \x01(\x0c\"\xd8\x01\n\x11\x46lushedGeneration\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x1c\n\x0fin_memory_bytes\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rphysical_rows\x18\x04 \x01(\x04\x12\x19\n\x11primary_key_bytes\x18\x05 \x01(\x04\x12#\n\x15\x62loom_filter_checksum\x18\xe8\x07 \x01(\x06H\x01\x88\x01\x01\x42\x12\n\x10_in_memory_bytesB\x18\n\x16_bloom_filter_checksum\"2\n\x0fShardFieldValue\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\",\n\nSourceMark\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"5\n\x0bSourceMarks\x12&\n\x05marks\x18\x01 \x03(\x0b\x32\x17.weir.memwal.SourceMark\"\xca\x03\n\rShardManifest\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x14\n\x0cwriter_epoch\x18\x02 \x01(\x04\x12\'\n\x1freplay_after_wal_entry_position\x18\x03 \x01(\x04\x12$\n\x1cwal_entry_position_last_seen\x18\x04 \x01(\x04\x12\x1a\n\x12\x63urrent_generation\x18\x06 \x01(\x04\x12;\n\x13\x66lushed_generations\x18\x08 \x03(\x0b\x32\x1e.weir.memwal.FlushedGeneration\x12\x15\n\rshard_spec_id\x18\n \x01(\r\x12#\n\x08shard_id\x18\x0b \x01(\x0b\x32\x11.weir.memwal.Uuid\x12\x32\n\x0cshard_fields\x18\x0e \x03(\x0b\x32\x1c.weir.memwal.ShardFieldValue\x12(\n\x06status\x18\x0f \x01(\x0e\x32\x18.weir.memwal.ShardStatus\x12\x11\n\x08write_id\x18\xe8\x07 \x01(\x0c\x12\x11\n\x08\x63hecksum\x18\xe9\x07 \x01(\x06\x12*\n\x07sources\x18\xea\x07 \x01(\x0b\x32\x18.weir.memwal.SourceMarks\"\x85\x02\n\nShardField\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\t\x12\x12\n\nsource_ids\x18\x02 \x03(\x05\x12\x16\n\ttransform\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nexpression\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x0bresult_type\x18\x05 \x01(\t\x12;\n\nparameters\x18\x06 \x03(\x0b\x32\'.weir.memwal.ShardField.ParametersEntry\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_transformB\r\n\x0b_expression\"E\n\tShardSpec\x12\x0f\n\x07spec_id\x18\x01 \x01(\r\x12\'\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x17.weir.memwal.ShardField\"K\n\x10MergedGeneration\x12#\n\x08shard_id\x18\x01 \x01(\x0b\x32\x11.weir.memwal.Uuid\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"`\n\x0cIndexCatchup\x12\x12\n\nindex_name\x18\x01 \x01(\t\x12<\n\x15\x63\x61ught_up_generations\x18\x02 \x03(\x0b\x32\x1d.weir.memwal.MergedGeneration\"\xe4\x03\n\x12MemWalIndexDetails\x12\x1a\n\x12snapshot_ts_millis\x18\x01 \x01(\x03\x12\x12\n\nnum_shards\x18\x02 \x01(\r\x12\x1d\n\x10inline_snapshots\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12+\n\x0bshard_specs\x18\x07 \x03(\x0b\x32\x16.weir.memwal.ShardSpec\x12\x1a\n\x12maintained_indexes\x18\x08 \x03(\t\x12\x39\n\x12merged_generations\x18\t \x03(\x0b\x32\x1d.weir.memwal.MergedGeneration\x12\x30\n\rindex_catchup\x18\n \x03(\x0b\x32\x19.weir.memwal.IndexCatchup\x12Y\n\x16writer_config_defaults\x18\x0b \x03(\x0b\x32\x39.weir.memwal.MemWalIndexDetails.WriterConfigDefaultsEntry\x12\x1c\n\x14maintain_all_indexes\x18\x0c \x01(\x08\x1a;\n\x19WriterConfigDefaultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_inline_snapshots\"=\n\rTableManifest\x12\x1a\n\rindex_section\x18\x06 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_index_section\";\n\x0cIndexSection\x12+\n\x07indices\x18\x01 \x03(\x0b\x32\x1a.weir.memwal.IndexMetadata\"\x8a\x01\n\rIndexMetadata\x12\x1f\n\x04uuid\x18\x01 \x01(\x0b\x32\x11.weir.memwal.Uuid\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x17\n\x0f\x64\x61taset_version\x18\x04 \x01(\x04\x12\x31\n\rindex_details\x18\x06 \x01(\x0b\x32\x1a.weir.memwal.PackedDetails\"0\n\rPackedDetails\x12\x10\n\x08type_url\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c*%\n\x0bShardStatus\x12\n\n\x06\x41\x43TIVE\x10\x00\x12\n\n\x06SEALED\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eweir/format/proto/memwal.proto\x12\x0bweir.memwal\"\x14\n\x04Uuid\x12\x0c\n\x04uuid\x18\x01 \x01(\x0c\"\x8b\x02\n\x11\x46lushedGeneration\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x1c\n\x0fin_memory_bytes\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rphysical_rows\x18\x04 \x01(\x04\x12\x19\n\x11primary_key_bytes\x18\x05 \x01(\x04\x12#\n\x15\x62loom_filter_checksum\x18\xe8\x07 \x01(\x06H\x01\x88\x01\x01\x12\x1d\n\x0fpublished_after\x18\xe9\x07 \x01(\x04H\x02\x88\x01\x01\x42\x12\n\x10_in_memory_bytesB\x18\n\x16_bloom_filter_checksumB\x12\n\x10_published_after\"2\n\x0fShardFieldValue\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\",\n\nSourceMark\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"5\n\x0bSourceMarks\x12&\n\x05marks\x18\x01 \x03(\x0b\x32\x17.weir.memwal.SourceMark\"\xca\x03\n\rShardManifest\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x14\n\x0cwriter_epoch\x18\x02 \x01(\x04\x12\'\n\x1freplay_after_wal_entry_position\x18\x03 \x01(\x04\x12$\n\x1cwal_entry_position_last_seen\x18\x04 \x01(\x04\x12\x1a\n\x12\x63urrent_generation\x18\x06 \x01(\x04\x12;\n\x13\x66lushed_generations\x18\x08 \x03(\x0b\x32\x1e.weir.memwal.FlushedGeneration\x12\x15\n\rshard_spec_id\x18\n \x01(\r\x12#\n\x08shard_id\x18\x0b \x01(\x0b\x32\x11.weir.memwal.Uuid\x12\x32\n\x0cshard_fields\x18\x0e \x03(\x0b\x32\x1c.weir.memwal.ShardFieldValue\x12(\n\x06status\x18\x0f \x01(\x0e\x32\x18.weir.memwal.ShardStatus\x12\x11\n\x08write_id\x18\xe8\x07 \x01(\x0c\x12\x11\n\x08\x63hecksum\x18\xe9\x07 \x01(\x06\x12*\n\x07sources\x18\xea\x07 \x01(\x0b\x32\x18.weir.memwal.SourceMarks\"\x85\x02\n\nShardField\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\t\x12\x12\n\nsource_ids\x18\x02 \x03(\x05\x12\x16\n\ttransform\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nexpression\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x0bresult_type\x18\x05 \x01(\t\x12;\n\nparameters\x18\x06 \x03(\x0b\x32\'.weir.memwal.ShardField.ParametersEntry\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_transformB\r\n\x0b_expression\"E\n\tShardSpec\x12\x0f\n\x07spec_id\x18\x01 \x01(\r\x12\'\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x17.weir.memwal.ShardField\"K\n\x10MergedGeneration\x12#\n\x08shard_id\x18\x01 \x01(\x0b\x32\x11.weir.memwal.Uuid\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"`\n\x0cIndexCatchup\x12\x12\n\nindex_name\x18\x01 \x01(\t\x12<\n\x15\x63\x61ught_up_generations\x18\x02 \x03(\x0b\x32\x1d.weir.memwal.MergedGeneration\"\xe4\x03\n\x12MemWalIndexDetails\x12\x1a\n\x12snapshot_ts_millis\x18\x01 \x01(\x03\x12\x12\n\nnum_shards\x18\x02 \x01(\r\x12\x1d\n\x10inline_snapshots\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12+\n\x0bshard_specs\x18\x07 \x03(\x0b\x32\x16.weir.memwal.ShardSpec\x12\x1a\n\x12maintained_indexes\x18\x08 \x03(\t\x12\x39\n\x12merged_generations\x18\t \x03(\x0b\x32\x1d.weir.memwal.MergedGeneration\x12\x30\n\rindex_catchup\x18\n \x03(\x0b\x32\x19.weir.memwal.IndexCatchup\x12Y\n\x16writer_config_defaults\x18\x0b \x03(\x0b\x32\x39.weir.memwal.MemWalIndexDetails.WriterConfigDefaultsEntry\x12\x1c\n\x14maintain_all_indexes\x18\x0c \x01(\x08\x1a;\n\x19WriterConfigDefaultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_inline_snapshots\"=\n\rTableManifest\x12\x1a\n\rindex_section\x18\x06 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_index_section\";\n\x0cIndexSection\x12+\n\x07indices\x18\x01 \x03(\x0b\x32\x1a.weir.memwal.IndexMetadata\"\x8a\x01\n\rIndexMetadata\x12\x1f\n\x04uuid\x18\x01 \x01(\x0b\x32\x11.weir.memwal.Uuid\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x17\n\x0f\x64\x61taset_version\x18\x04 \x01(\x04\x12\x31\n\rindex_details\x18\x06 \x01(\x0b\x32\x1a.weir.memwal.PackedDetails\"0\n\rPackedDetails\x12\x10\n\x08type_url\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c*%\n\x0bShardStatus\x12\n\n\x06\x41\x43TIVE\x10\x00\x12\n\n\x06SEALED\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,40 +35,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHARDFIELD_PARAMETERSENTRY']._serialized_options = b'8\001'
   _globals['_MEMWALINDEXDETAILS_WRITERCONFIGDEFAULTSENTRY']._loaded_options = None
   _globals['_MEMWALINDEXDETAILS_WRITERCONFIGDEFAULTSENTRY']._serialized_options = b'8\001'
-  _globals['_SHARDSTATUS']._serialized_start=2214
-  _globals['_SHARDSTATUS']._serialized_end=2251
+  _globals['_SHARDSTATUS']._serialized_start=2265
+  _globals['_SHARDSTATUS']._serialized_end=2302
   _globals['_UUID']._serialized_start=47
   _globals['_UUID']._serialized_end=67
   _globals['_FLUSHEDGENERATION']._serialized_start=70
-  _globals['_FLUSHEDGENERATION']._serialized_end=286
-  _globals['_SHARDFIELDVALUE']._serialized_start=288
-  _globals['_SHARDFIELDVALUE']._serialized_end=338
-  _globals['_SOURCEMARK']._serialized_start=340
-  _globals['_SOURCEMARK']._serialized_end=384
-  _globals['_SOURCEMARKS']._serialized_start=386
-  _globals['_SOURCEMARKS']._serialized_end=439
-  _globals['_SHARDMANIFEST']._serialized_start=442
-  _globals['_SHARDMANIFEST']._serialized_end=900
-  _globals['_SHARDFIELD']._serialized_start=903
-  _globals['_SHARDFIELD']._serialized_end=1164
-  _globals['_SHARDFIELD_PARAMETERSENTRY']._serialized_start=1086
-  _globals['_SHARDFIELD_PARAMETERSENTRY']._serialized_end=1135
-  _globals['_SHARDSPEC']._serialized_start=1166
-  _globals['_SHARDSPEC']._serialized_end=1235
-  _globals['_MERGEDGENERATION']._serialized_start=1237
-  _globals['_MERGEDGENERATION']._serialized_end=1312
-  _globals['_INDEXCATCHUP']._serialized_start=1314
-  _globals['_INDEXCATCHUP']._serialized_end=1410
-  _globals['_MEMWALINDEXDETAILS']._serialized_start=1413
-  _globals['_MEMWALINDEXDETAILS']._serialized_end=1897
-  _globals['_MEMWALINDEXDETAILS_WRITERCONFIGDEFAULTSENTRY']._serialized_start=1817
-  _globals['_MEMWALINDEXDETAILS_WRITERCONFIGDEFAULTSENTRY']._serialized_end=1876
-  _globals['_TABLEMANIFEST']._serialized_start=1899
-  _globals['_TABLEMANIFEST']._serialized_end=1960
-  _globals['_INDEXSECTION']._serialized_start=1962
-  _globals['_INDEXSECTION']._serialized_end=2021
-  _globals['_INDEXMETADATA']._serialized_start=2024
-  _globals['_INDEXMETADATA']._serialized_end=2162
-  _globals['_PACKEDDETAILS']._serialized_start=2164
-  _globals['_PACKEDDETAILS']._serialized_end=2212
+  _globals['_FLUSHEDGENERATION']._serialized_end=337
+  _globals['_SHARDFIELDVALUE']._serialized_start=339
+  _globals['_SHARDFIELDVALUE']._serialized_end=389
+  _globals['_SOURCEMARK']._serialized_start=391
+  _globals['_SOURCEMARK']._serialized_end=435
+  _globals['_SOURCEMARKS']._serialized_start=437
+  _globals['_SOURCEMARKS']._serialized_end=490
+  _globals['_SHARDMANIFEST']._serialized_start=493
+  _globals['_SHARDMANIFEST']._serialized_end=951
+  _globals['_SHARDFIELD']._serialized_start=954
+  _globals['_SHARDFIELD']._serialized_end=1215
+  _globals['_SHARDFIELD_PARAMETERSENTRY']._serialized_start=1137
+  _globals['_SHARDFIELD_PARAMETERSENTRY']._serialized_end=1186
+  _globals['_SHARDSPEC']._serialized_start=1217
+  _globals['_SHARDSPEC']._serialized_end=1286
+  _globals['_MERGEDGENERATION']._serialized_start=1288
+  _globals['_MERGEDGENERATION']._serialized_end=1363
+  _globals['_INDEXCATCHUP']._serialized_start=1365
+  _globals['_INDEXCATCHUP']._serialized_end=1461
+  _globals['_MEMWALINDEXDETAILS']._serialized_start=1464
+  _globals['_MEMWALINDEXDETAILS']._serialized_end=1948
+  _globals['_MEMWALINDEXDETAILS_WRITERCONFIGDEFAULTSENTRY']._serialized_start=1868
+  _globals['_MEMWALINDEXDETAILS_WRITERCONFIGDEFAULTSENTRY']._serialized_end=1927
+  _globals['_TABLEMANIFEST']._serialized_start=1950
+  _globals['_TABLEMANIFEST']._serialized_end=2011
+  _globals['_INDEXSECTION']._serialized_start=2013
+  _globals['_INDEXSECTION']._serialized_end=2072
+  _globals['_INDEXMETADATA']._serialized_start=2075
+  _globals['_INDEXMETADATA']._serialized_end=2213
+  _globals['_PACKEDDETAILS']._serialized_start=2215
+  _globals['_PACKEDDETAILS']._serialized_end=2263
 # @@protoc_insertion_point(module_scope)

@@ -21,20 +21,22 @@ class Uuid(_message.Message):
     def __init__(self, uuid: _Optional[bytes] = ...) -> None: ...
 
 class FlushedGeneration(_message.Message):
-    __slots__ = ("generation", "path", "in_memory_bytes", "physical_rows", "primary_key_bytes", "bloom_filter_checksum")
+    __slots__ = ("generation", "path", "in_memory_bytes", "physical_rows", "primary_key_bytes", "bloom_filter_checksum", "published_after")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     IN_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_ROWS_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_KEY_BYTES_FIELD_NUMBER: _ClassVar[int]
     BLOOM_FILTER_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_AFTER_FIELD_NUMBER: _ClassVar[int]
     generation: int
     path: str
     in_memory_bytes: int
     physical_rows: int
     primary_key_bytes: int
     bloom_filter_checksum: int
-    def __init__(self, generation: _Optional[int] = ..., path: _Optional[str] = ..., in_memory_bytes: _Optional[int] = ..., physical_rows: _Optional[int] = ..., primary_key_bytes: _Optional[int] = ..., bloom_filter_checksum: _Optional[int] = ...) -> None: ...
+    published_after: int
+    def __init__(self, generation: _Optional[int] = ..., path: _Optional[str] = ..., in_memory_bytes: _Optional[int] = ..., physical_rows: _Optional[int] = ..., primary_key_bytes: _Optional[int] = ..., bloom_filter_checksum: _Optional[int] = ..., published_after: _Optional[int] = ...) -> None: ...
 
 class ShardFieldValue(_message.Message):
     __slots__ = ("field_id", "value")

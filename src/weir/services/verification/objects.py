@@ -48,7 +48,7 @@ class ShardObjects:
     log : dict of int to list of str
         Paths of log entries, by position; one each, unless something is wrong.
     directories : dict of str to int
-        Directories of generations, and their numbers.
+        Directories of generations, and the numbers in their names. Staged ones have none, and are left out.
     unknown : list of str
         Paths that the format does not know.
     single : set of str
@@ -77,6 +77,8 @@ class ShardObjects:
                     objects.manifests[layout.parse_manifest_name(rest)] = path
                 elif first == "wal":
                     objects.log.setdefault(layout.parse_wal_name(rest), []).append(path)
+                elif rest and layout.is_staged_name(first):
+                    continue
                 elif rest:
                     objects.directories[first] = layout.parse_generation_name(first)
                 else:

@@ -217,7 +217,7 @@ def _check_generations(
     if numbers != sorted(set(numbers)):
         findings.error("generation.order", path, f"the generations {numbers} are not in ascending order")
     for one in newest.flushed_generations:
-        if _number(one.path) != one.generation:
+        if not layout.is_staged_name(one.path) and _number(one.path) != one.generation:
             findings.error("generation.name", path, f"generation {one.generation} is in {one.path!r}")
         if one.generation >= newest.current_generation:
             findings.error(
