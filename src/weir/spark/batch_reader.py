@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from weir.read.filters import check_filter
 from weir.read.snapshot import STRONG
 from weir.spark.filters import push_filters
 from weir.spark.read_options import BatchReadOptions
@@ -15,10 +16,10 @@ from weir.spark.scan_partition import ScanPartition, scan_partitions
 from weir.spark.types import SparkBatches, check_schema, selected
 from weir.table import Table
 
-__all__ = ["WeirBatchReader", "table_columns"]
+__all__ = ["BatchReader", "table_columns"]
 
 
-class WeirBatchReader(DataSourceReader):
+class BatchReader(DataSourceReader):
     """Reads a table, or some of its columns, as of one snapshot.
 
     Parameters
@@ -74,11 +75,13 @@ def table_columns(options: BatchReadOptions, table: Table | None = None) -> pa.S
     ------
     TableNotFoundError
         If there is no table.
-    SchemaError
-        If it does not have one of the columns.
+    SchemaError, FilterError
+        If it does not have one of the columns, or the filter does not fit them.
     SnapshotExpiredError
         If garbage collection has passed the state.
     """
     table = options.location.open() if table is None else table
     schema = table.schema if options.at is None else table.scan(at=options.at).plan().schema
+    if options.filter is not None:
+        check_filter(schema, options.filter)
     return schema if options.columns is None else selected(schema, options.columns)

@@ -39,7 +39,7 @@ from weir.spark.types import SparkBatches, check_schema, selected
 from weir.storage.open import open_store
 from weir.table import Table
 
-__all__ = ["ChangePartition", "WeirStreamReader", "change_columns"]
+__all__ = ["ChangePartition", "StreamReader", "change_columns"]
 
 Offset = dict[str, Any]
 
@@ -70,7 +70,7 @@ class ChangePartition(InputPartition):
     changes: ChangeRange
 
 
-class WeirStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes of a table, each once and those of a shard in order.
 
     Parameters

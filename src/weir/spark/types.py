@@ -86,7 +86,8 @@ def spark_schema(schema: pa.Schema) -> spark.StructType:
 
     Examples
     --------
-    >>> columns = pa.schema([("id", pa.uint64()), ("at", pa.timestamp("ms")), ("v", pa.list_(pa.float32(), 2))])
+    >>> vector = pa.list_(pa.float32(), 2)
+    >>> columns = pa.schema([("id", pa.uint64()), ("at", pa.timestamp("ms")), ("v", vector)])
     >>> spark_schema(columns).simpleString()
     'struct<id:decimal(20,0),at:timestamp_ntz,v:array<float>>'
     """
