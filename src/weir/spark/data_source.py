@@ -6,14 +6,14 @@ its options, and everything it hands out can be pickled.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from weir.spark.batch_reader import WeirBatchReader, table_columns
+from weir.spark.batch_reader import BatchReader, table_columns
 from weir.spark.batch_writer import BatchWriter
 from weir.spark.read_options import BatchReadOptions, StreamReadOptions, reads_changes
 from weir.spark.sink import prepare
-from weir.spark.stream_reader import WeirStreamReader, change_columns
+from weir.spark.stream_reader import StreamReader, change_columns
 from weir.spark.stream_writer import StreamWriter
 from weir.spark.types import spark_schema
 from weir.spark.write_options import WriteOptions
@@ -47,10 +47,10 @@ class WeirDataSource(DataSource):
             return spark_schema(change_columns(StreamReadOptions.parse(self.options)))
         return spark_schema(table_columns(BatchReadOptions.parse(self.options)))
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> BatchReader:
         """Return what reads a table in a batch."""
-        return WeirBatchReader(BatchReadOptions.parse(self.options), schema)
+        return BatchReader(BatchReadOptions.parse(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Return what reads the changes of a table as a stream."""
-        return WeirStreamReader(StreamReadOptions.parse(self.options), schema)
+        return StreamReader(StreamReadOptions.parse(self.options), schema)
