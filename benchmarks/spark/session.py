@@ -42,9 +42,6 @@ def started(directory: Path) -> Iterator[SparkSession]:
         Where it keeps its own files.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Executors import what this process does: the contenders' data sources are in this package.
-    paths = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     settings = _SETTINGS | {
         "spark.local.dir": str(directory / "spark"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

@@ -27,13 +27,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 import weir
 from benchmarks.context import Context, Result
-from benchmarks.harness import Case, Contender, Sense, Target, measure
+from benchmarks.harness import Case, Contender, Measurement, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.spark.base_tables import Kind, base_table, copy_of
 from benchmarks.spark.events import KEY, SERIES, SPARK_SCHEMA, events
 from benchmarks.spark.session import describe, started
 
-__all__ = ["run"]
+__all__ = ["compare", "run"]
 
 _WEIR, _WEIR_FSYNC = "weir", "weir, fsync"
 _TODAY = "foreachBatch + merge_insert"
@@ -176,37 +176,42 @@ class _Bench:
 
 
 def run(context: Context) -> Result:
+    """Measure in a session of its own."""
+    with started(context.directory) as spark:
+        return compare(context, spark)
+
+
+def compare(context: Context, spark: SparkSession) -> Result:
     """Measure micro-batches of several sizes."""
     scale = context.scale.spark
     cases: list[Case] = []
     notes: list[str] = []
-    with started(context.directory) as spark:
-        for rows in scale.batch_rows:
-            bench = _Bench(context, spark, rows)
-            context.say(f"spark-stream: micro-batches of {rows:,} rows")
-            sinks = {
-                _WEIR: _Sink(Kind.WEIR, partial(_to_weir, fsync=False)),
-                _WEIR_FSYNC: _Sink(Kind.WEIR, partial(_to_weir, fsync=True)),
-                _TODAY: _Sink(Kind.PLAIN, _by_merge_insert),
-                _TODAY_INDEXED: _Sink(Kind.INDEXED, _by_merge_insert),
-            }
-            _prepare(bench, sinks)
-            contenders = [Contender(name, partial(bench.session, name, sink)) for name, sink in sinks.items()]
-            measured = _measured(context, contenders)
-            target = Target(_WEIR, Sense.FASTER, _FACTOR, (_TODAY, _TODAY_INDEXED))
-            cases.append(Case("spark-stream", f"micro-batch of {rows:,}", measured, (target,), rows))
-            context.say(f"spark-stream: freshness of {rows:,} rows")
-            contenders = [
-                Contender(_WEIR, partial(bench.session, _WEIR, sinks[_WEIR], until_seen=True)),
-                Contender(_WEIR_FSYNC, partial(bench.session, _WEIR_FSYNC, sinks[_WEIR_FSYNC], until_seen=True)),
-                Contender(_FLOOR, partial(bench.session, _FLOOR, _Sink(None, _to_noop))),
-            ]
-            measured = _measured(context, contenders)
-            targets = [
-                Target(name, Sense.WITHIN, _FRESHNESS_FACTOR, (_FLOOR,)) for name in (_WEIR, _WEIR_FSYNC)
-            ]
-            cases.append(Case("spark-stream", f"freshness of {rows:,}", measured, tuple(targets)))
-            notes += _stages(bench)
+    for rows in scale.batch_rows:
+        bench = _Bench(context, spark, rows)
+        context.say(f"spark-stream: micro-batches of {rows:,} rows")
+        sinks = {
+            _WEIR: _Sink(Kind.WEIR, partial(_to_weir, fsync=False)),
+            _WEIR_FSYNC: _Sink(Kind.WEIR, partial(_to_weir, fsync=True)),
+            _TODAY: _Sink(Kind.PLAIN, _by_merge_insert),
+            _TODAY_INDEXED: _Sink(Kind.INDEXED, _by_merge_insert),
+        }
+        _prepare(bench, sinks)
+        contenders = [Contender(name, partial(bench.session, name, sink)) for name, sink in sinks.items()]
+        measured = _measured(context, contenders)
+        target = Target(_WEIR, Sense.FASTER, _FACTOR, (_TODAY, _TODAY_INDEXED))
+        cases.append(Case("spark-stream", f"micro-batch of {rows:,}", measured, (target,), rows))
+        context.say(f"spark-stream: freshness of {rows:,} rows")
+        contenders = [
+            Contender(_WEIR, partial(bench.session, _WEIR, sinks[_WEIR], until_seen=True)),
+            Contender(_WEIR_FSYNC, partial(bench.session, _WEIR_FSYNC, sinks[_WEIR_FSYNC], until_seen=True)),
+            Contender(_FLOOR, partial(bench.session, _FLOOR, _Sink(None, _to_noop))),
+        ]
+        measured = _measured(context, contenders)
+        targets = [
+            Target(name, Sense.WITHIN, _FRESHNESS_FACTOR, (_FLOOR,)) for name in (_WEIR, _WEIR_FSYNC)
+        ]
+        cases.append(Case("spark-stream", f"freshness of {rows:,}", measured, tuple(targets)))
+        notes += _stages(bench)
     return Result(
         "spark-stream",
         f"micro-batches through Structured Streaming into {scale.base_rows:,} base rows, {_SHARDS} shards",
@@ -226,7 +231,7 @@ def run(context: Context) -> Result:
     )
 
 
-def _measured(context: Context, contenders: list[Contender]):  # type: ignore[no-untyped-def]
+def _measured(context: Context, contenders: list[Contender]) -> tuple[Measurement, ...]:
     scale = context.scale.spark
     return measure(
         contenders, rounds=scale.rounds, calls=scale.batches, warm_up=_WARM_UP, block_seconds=_BLOCK_SECONDS
