@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -29,22 +30,29 @@ _SUBJECTS: dict[str, Subject] = {
     "search": search.run,
 }
 
+# Loaded when asked for, since they need the extra `spark` and Java: they are not among "all".
+_SPARK_SUBJECTS = {
+    "spark-stream": "benchmarks.spark.streams",
+    "spark-append": "benchmarks.spark.appends",
+    "spark-read": "benchmarks.spark.reads",
+}
+_SPARK = "spark"
+_OF_SPARK = [*_SPARK_SUBJECTS, "merging"]
+
 
 def main() -> None:
     """Run the subjects and write what came out."""
     arguments = _parse()
     console = Console()
-    scale = Scale.trial() if arguments.quick else Scale.full()
-    if arguments.largest_base_rows is not None:
-        scale = replace(scale, largest_base_rows=arguments.largest_base_rows)
+    scale = _scale(arguments)
     results = []
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=arguments.directory) as scratch:
         environment = Environment.of(Path(scratch))
         print_environment(console, environment, scale)
         touch_memory(Path(scratch), scale.touched_mebibytes)
-        for name in arguments.only or _SUBJECTS:
+        for name in _names(arguments.only):
             with console.status(name) as status:
-                result = _SUBJECTS[name](Context(Path(scratch), scale, status.update))
+                result = _subject(name)(Context(Path(scratch), scale, status.update))
             print_result(console, result)
             results.append(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -54,6 +62,28 @@ def main() -> None:
     console.print(f"\nWritten to {arguments.output}: results.json, results.md, results.png", highlight=False)
 
 
+def _scale(arguments: argparse.Namespace) -> Scale:
+    scale = Scale.trial() if arguments.quick else Scale.full()
+    if arguments.largest_base_rows is not None:
+        scale = replace(scale, largest_base_rows=arguments.largest_base_rows)
+    if arguments.base_rows is not None:
+        scale = replace(scale, spark=replace(scale.spark, base_rows=arguments.base_rows))
+    return scale
+
+
+def _names(asked: list[str] | None) -> list[str]:
+    """Return the subjects to run, in order and once each."""
+    names = (name for one in asked or _SUBJECTS for name in (_OF_SPARK if one == _SPARK else [one]))
+    return list(dict.fromkeys(names))
+
+
+def _subject(name: str) -> Subject:
+    if name in _SUBJECTS:
+        return _SUBJECTS[name]
+    subject: Subject = import_module(_SPARK_SUBJECTS[name]).run
+    return subject
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Compare Weir with pylance's own MemWAL writer and readers."
@@ -61,8 +91,14 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=sorted(_SUBJECTS),
-        help="one subject; may be repeated (default: all)",
+        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, _SPARK]),
+        help="one subject; may be repeated (default: all but those of Spark, which 'spark' stands for)",
+    )
+    parser.add_argument(
+        "--base-rows",
+        type=int,
+        metavar="N",
+        help="rows of the base table that streams write to (default: 1,000,000)",
     )
     parser.add_argument("--quick", action="store_true", help="a small size: a trial, not a measurement")
     parser.add_argument(

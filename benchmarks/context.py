@@ -8,7 +8,37 @@ from pathlib import Path
 
 from benchmarks.harness import Case
 
-__all__ = ["Context", "Result", "Scale", "Subject"]
+__all__ = ["Context", "Result", "Scale", "SparkScale", "Subject"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkScale:
+    """How much work to do on Spark.
+
+    Parameters
+    ----------
+    base_rows : int
+        Rows of the base table that streams write to.
+    batch_rows : tuple of int
+        Sizes of micro-batches.
+    batches : int
+        Micro-batches of one query that are timed.
+    bulk_rows : int
+        Rows that are written or read at once.
+    rounds : int
+        Turns each contender gets.
+    """
+
+    base_rows: int = 1_000_000
+    batch_rows: tuple[int, ...] = (1_000, 10_000, 100_000)
+    batches: int = 5
+    bulk_rows: int = 2_000_000
+    rounds: int = 2
+
+    @classmethod
+    def trial(cls) -> SparkScale:
+        """Return a size that runs in seconds, once Spark has started."""
+        return cls(2_000, (100,), batches=1, bulk_rows=2_000, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +60,8 @@ class Scale:
         full size.
     largest_base_rows : int
         Rows of the largest base table that merges are measured on; they are on 1, 5 and 20 million.
+    spark : SparkScale
+        How much work to do on Spark.
     """
 
     base_rows: int
@@ -39,6 +71,7 @@ class Scale:
     touched_mebibytes: int
     quick: bool
     largest_base_rows: int = 1_000_000
+    spark: SparkScale = SparkScale()
 
     @classmethod
     def full(cls) -> Scale:
@@ -48,7 +81,16 @@ class Scale:
     @classmethod
     def trial(cls) -> Scale:
         """Return a size that runs in seconds."""
-        return cls(20_000, 1_000, 5, rounds=2, touched_mebibytes=500, quick=True, largest_base_rows=0)
+        return cls(
+            20_000,
+            1_000,
+            5,
+            rounds=2,
+            touched_mebibytes=500,
+            quick=True,
+            largest_base_rows=0,
+            spark=SparkScale.trial(),
+        )
 
 
 @dataclass(frozen=True, slots=True)

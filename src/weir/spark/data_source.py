@@ -29,6 +29,18 @@ class WeirDataSource(DataSource):
         """Return the name of the format."""
         return "weir"
 
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return what writes a data frame."""
+        options = WriteOptions.parse(self.options)
+        table = options.location.open(fsync=options.fsync)
+        return BatchWriter(options, prepare(table, options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Return what writes a streaming query."""
+        options = WriteOptions.parse(self.options)
+        table = options.location.open(fsync=options.fsync)
+        return StreamWriter(options, prepare(table, options, schema, overwrite), table)
+
     def schema(self) -> StructType:
         """Return the columns of a read. Spark does not say whether for a batch or a stream."""
         if reads_changes(self.options):
@@ -43,15 +55,3 @@ class WeirDataSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Return what reads the changes of a table as a stream."""
         return StreamReader(StreamReadOptions.parse(self.options), schema)
-
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return what writes a data frame."""
-        options = WriteOptions.parse(self.options)
-        table = options.location.open(fsync=options.fsync)
-        return BatchWriter(options, prepare(table, options, schema, overwrite))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """Return what writes a streaming query."""
-        options = WriteOptions.parse(self.options)
-        table = options.location.open(fsync=options.fsync)
-        return StreamWriter(options, prepare(table, options, schema, overwrite), table)
