@@ -7,7 +7,10 @@ unevenly common as in prose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -39,11 +42,15 @@ SCHEMA = pa.schema(
 )
 
 Vectors = npt.NDArray[np.float32]
+Keys = npt.NDArray[np.int64]
+
+_ABSENT, _BASE = 0, 1
 
 _CENTRES = 2_000
 _WORDS = 30_000
 _SHORTEST, _LONGEST = 6, 30
 _CHUNK_ROWS = 50_000
+_QUERY_SERIES = 1_000_000
 _DELETED_SHARE = 20
 """One of so many keys of a generation is deleted."""
 
@@ -75,11 +82,18 @@ class SearchScale:
 
 
 class _Rows:
-    """Makes rows with given ids."""
+    """Makes rows with given ids, the same in every run.
 
-    def __init__(self) -> None:
-        self._generator = np.random.default_rng(7)
-        self._centres = self._generator.standard_normal((_CENTRES, DIMENSION), dtype=np.float32)
+    Parameters
+    ----------
+    series : int
+        Tells one series of rows from another.
+    """
+
+    def __init__(self, series: int = 0) -> None:
+        # Every series gathers around the same centres.
+        self._centres = np.random.default_rng(7).standard_normal((_CENTRES, DIMENSION), dtype=np.float32)
+        self._generator = np.random.default_rng([7, series])
         ranks = 1.0 / np.arange(1, _WORDS + 1)
         self._cumulative = np.cumsum(ranks / ranks.sum())
         self._words = pa.array([word_of(number) for number in range(_WORDS)])
@@ -143,11 +157,23 @@ class SearchedTable:
     uri: str
     scale: SearchScale
 
+    def keys(self, count: int) -> dict[str, list[int]]:
+        """Return some keys whose newest row is in the base table, some of fresh rows, and some missing ones."""
+        source_of = np.full(2 * self.scale.base_rows, _ABSENT, dtype=np.int16)
+        source_of[::2] = _BASE
+        for number, (written, dead) in enumerate(_batches(self.scale)):
+            source_of[written] = _BASE + 1 + number
+            source_of[dead] = _ABSENT
+        generator = np.random.default_rng(1)
+        groups = {"base": source_of == _BASE, "fresh": source_of > _BASE, "missing": source_of == _ABSENT}
+        return {
+            name: generator.choice(np.flatnonzero(where), count, replace=False).tolist()
+            for name, where in groups.items()
+        }
+
     def queries(self, count: int) -> Vectors:
         """Return query vectors of the same kind as the rows'."""
-        rows = _Rows()
-        rows._generator = np.random.default_rng(11)
-        return rows.vectors(count)
+        return _Rows(_QUERY_SERIES).vectors(count)
 
     def texts(self, count: int) -> list[str]:
         """Return text queries of two or three words, most of them neither rare nor everywhere."""
@@ -195,28 +221,45 @@ class SearchedTable:
 
 @cache
 def build(directory: Path, scale: SearchScale) -> SearchedTable:
-    """Write the table: the base by merging, its indexes, the generations, and what stays unflushed."""
-    uri = str(directory / "searched")
+    """Write the table: a copy of the indexed base, the generations, and what stays unflushed."""
+    uri = str(directory / f"searched-{scale.generations}")
+    # Nothing in it is ever changed in place, so that links are as good as copies.
+    shutil.copytree(_base(directory, replace(scale, generations=0)), uri, copy_function=os.link)
+    table = weir.open(uri, fsync=False)
+    rows = _Rows(scale.generations)
+    # Closing it would flush what is to stay in the log.
+    with table.writer(flush_on_close=False, takeover=True) as writer:
+        for number, (written, dead) in enumerate(_batches(scale)):
+            writer.upsert(rows.table(written))
+            writer.delete(dead.tolist())
+            if number < scale.generations:
+                writer.flush()
+    return SearchedTable(uri, scale)
+
+
+def _batches(scale: SearchScale) -> Iterator[tuple[Keys, Keys]]:
+    """Yield the keys that are written, and those that are deleted: by generation, and then unflushed."""
+    generator = np.random.default_rng(0)
+    for number in range(scale.generations + 1):
+        count = scale.generation_rows if number < scale.generations else scale.unflushed_rows
+        old = 2 * generator.choice(scale.base_rows, count // 2, replace=False)
+        new = 2 * generator.choice(scale.base_rows, count - count // 2, replace=False) + 1
+        dead = old[: count // _DELETED_SHARE]
+        yield generator.permutation(np.concatenate([old[len(dead) :], new])), dead
+
+
+@cache
+def _base(directory: Path, scale: SearchScale) -> str:
+    """Write the base table, by merging, and its indexes."""
+    uri = str(directory / "searched-base")
     table = weir.create(uri, SCHEMA, primary_key="id", fsync=False)
     rows = _Rows()
     with table.writer() as writer:
         for start in range(0, scale.base_rows, _CHUNK_ROWS):
             writer.upsert(rows.table(2 * np.arange(start, min(start + _CHUNK_ROWS, scale.base_rows))))
-        writer.flush()
-        table.merge()
-        _make_indexes(uri, scale)
-        generator = np.random.default_rng(0)
-        for number in range(scale.generations + 1):
-            last = number == scale.generations
-            count = scale.unflushed_rows if last else scale.generation_rows
-            old = 2 * generator.choice(scale.base_rows, count // 2, replace=False)
-            new = 2 * generator.choice(scale.base_rows, count - count // 2, replace=False) + 1
-            dead = old[: count // _DELETED_SHARE]
-            writer.upsert(rows.table(generator.permutation(np.concatenate([old[len(dead) :], new]))))
-            writer.delete(dead.tolist())
-            if not last:
-                writer.flush()
-    return SearchedTable(uri, scale)
+    table.merge()
+    _make_indexes(uri, scale)
+    return uri
 
 
 def _make_indexes(uri: str, scale: SearchScale) -> None:

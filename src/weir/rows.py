@@ -304,6 +304,8 @@ def _array(values: Any, field: pa.Field) -> pa.Array:
         meant = _inferred(values)
         if meant is None:
             return pa.array(values, type=field.type)
+        if meant.type == field.type:
+            return meant
         _refuse_unlike(meant.type, field.type, field.name)
         if _is_plain(meant.type) and _is_plain(field.type):
             return _cast(pa.chunked_array([meant]), field).combine_chunks()

@@ -52,6 +52,7 @@ from weir.read.sql_query import Needed
 from weir.read.text_query import TextQuery, parse_text_query
 from weir.read.text_search import check_text_columns, plan_text_search
 from weir.read.tokens import as_token, release_token, take_token
+from weir.read.top_rows import top_rows
 from weir.read.vector_query import VectorQuery, check_k, vector_query
 from weir.read.vector_search import plan_vector_search
 from weir.rows import RowInput, as_key_table
@@ -522,11 +523,17 @@ class Table:
             names = snapshot.base.schema.names if columns is None else list(columns)
             return get_rows(self._store, snapshot, wanted, names, self._route_keys)
 
+        return self._read_at(fresh, token, found)
+
+    def _read_at(
+        self, fresh: Consistency, token: SnapshotToken | None, use: Callable[[ReadSnapshot], pa.Table]
+    ) -> pa.Table:
+        """Return what is made of a snapshot that is fresh enough, or of that of a token."""
         with background.reading():
             if token is None:
-                return self._reader.read(fresh, found)
+                return self._reader.read(fresh, use)
             with self._states.reading(token):
-                return found(self._states.take(token))
+                return use(self._states.take(token))
 
     def search(
         self,
@@ -1054,7 +1061,8 @@ class Table:
         """Query the merged view with SQL, by DataFusion.
 
         Only the columns that the query needs are read, and only rows that meet its conditions: they
-        use the indexes and catalogs that :meth:`scan` uses. What is read is held in memory.
+        use the indexes and catalogs that :meth:`scan` uses. Of ``ORDER BY ... LIMIT`` the columns that
+        decide are read first, and the others of the rows that come first. What is read is held in memory.
 
         Parameters
         ----------
@@ -1092,7 +1100,16 @@ class Table:
             columns = needed.columns or None
             return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=at)
 
-        return SqlQuery(query, self.schema, name, scan)
+        def top(needed: Needed) -> pa.Table:
+            fresh = Consistency.parse(consistency)
+            token = self._token(at, fresh, given=consistency)
+            return self._read_at(
+                fresh,
+                token,
+                lambda snapshot: top_rows(self._planner, self._route_keys, snapshot, needed),
+            )
+
+        return SqlQuery(query, self.schema, name, scan, top)
 
     def create_index(
         self,

@@ -66,9 +66,22 @@ def test_equal_hashes_of_different_keys_are_told_apart(monkeypatch: pytest.Monke
         return np.zeros(len(columns[0]), dtype=np.uint64)
 
     monkeypatch.setattr(keys_module, "hash_keys", constant)
-    index = KeyIndex.build(KeySet([pa.array([5, 6, 7, 6])]))
-    found, rows = index.lookup(KeySet([pa.array([7, 8, 6])]))
+    index = KeyIndex.build(KeySet([pa.array(["5", "6", "7", "6"])]))
+    found, rows = index.lookup(KeySet([pa.array(["7", "8", "6"])]))
     assert list(zip(found.tolist(), rows.tolist(), strict=True)) == [(0, 2), (2, 3)]
+    merged = KeyIndex.merge([KeyIndex.build(KeySet([pa.array([key])])) for key in ("5", "6", "7", "6")])
+    found, rows = merged.lookup(KeySet([pa.array(["7", "8", "6"])]))
+    assert list(zip(found.tolist(), rows.tolist(), strict=True)) == [(0, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("kind", SUPPORTED_TYPES, ids=str)
+@given(lists=st.lists(st.lists(SMALL, max_size=5), min_size=1, max_size=5))
+def test_a_merged_index_equals_one_that_is_built(kind: pa.DataType, lists: list[list[int]]) -> None:
+    merged = KeyIndex.merge([KeyIndex.build(KeySet([column(one, kind)])) for one in lists])
+    built = KeyIndex.build(KeySet([column([number for one in lists for number in one], kind)]))
+    assert merged.hashes.tolist() == built.hashes.tolist()
+    assert merged.rows.tolist() == built.rows.tolist()
+    assert merged.keys.columns == built.keys.columns
 
 
 def test_composite_numbers_do_not_overflow() -> None:

@@ -12,6 +12,8 @@ from datafusion import SessionConfig, SessionContext
 
 import weir
 from weir.errors import OptionError, QueryError
+from weir.read.plan import ScanPlan
+from weir.read.planner import ScanPlanner
 
 SCHEMA = pa.schema(
     [
@@ -96,6 +98,22 @@ QUERIES = [
     "SELECT id FROM t WHERE id = 1 AND id = 2",
     "SELECT 1",
     "SELECT id FROM t WHERE delay > 2 AND NOT (carrier LIKE 'A%')",
+    "SELECT * FROM t ORDER BY id DESC LIMIT 7",
+    "SELECT * FROM t ORDER BY delay NULLS FIRST, id LIMIT 9 OFFSET 3",
+    "SELECT * FROM t ORDER BY carrier DESC NULLS LAST, id LIMIT 12",
+    "SELECT carrier, vector FROM t WHERE \"Odd name\" = 1 AND carrier <> 'B''x' ORDER BY id LIMIT 5",
+    "SELECT a.tags, a.\"Odd name\" AS x FROM t a WHERE a.delay > 1 ORDER BY a.id LIMIT 4",
+    "SELECT carrier AS id, vector FROM t ORDER BY id, vector[1] LIMIT 6",
+    "SELECT id, carrier FROM t ORDER BY \"Odd name\" + id, id LIMIT 6",
+    "SELECT max(delay), count(*) FROM (SELECT * FROM t ORDER BY id LIMIT 20) WHERE carrier = 'AA'",
+    "SELECT * FROM (SELECT * FROM t ORDER BY id LIMIT 20) ORDER BY delay DESC, id LIMIT 3",
+    "SELECT * FROM t WHERE delay = 'NaN' ORDER BY id LIMIT 3",
+    "SELECT * FROM t WHERE id < 0 ORDER BY id LIMIT 3",
+    "SELECT * FROM t ORDER BY id LIMIT 0",
+    "SELECT id, vector FROM t WHERE delay >= (SELECT avg(id) FROM t) ORDER BY id LIMIT 3",
+    "SELECT a.* FROM t a JOIN t b ON a.id = b.id + 1 ORDER BY a.id LIMIT 3",
+    "SELECT DISTINCT carrier, \"Odd name\" FROM t ORDER BY carrier, \"Odd name\" LIMIT 3",
+    "SELECT id, vector FROM t WHERE carrier = '\"tags\"' OR id > 60 ORDER BY id LIMIT 3",
 ]  # fmt: skip
 
 
@@ -131,6 +149,26 @@ def test_only_what_is_needed_is_read(
 ) -> None:
     needed = table.sql(query).needed
     assert (needed.columns, needed.filter, needed.limit) == (columns, condition, limit)
+
+
+def test_of_rows_that_do_not_come_first_only_what_decides_is_read(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[str, ...]] = []
+    plan = ScanPlanner.plan
+
+    def noting(*arguments: Any, columns: list[str], **options: Any) -> ScanPlan:
+        read.append(tuple(columns))
+        return plan(*arguments, columns=columns, **options)
+
+    monkeypatch.setattr(ScanPlanner, "plan", noting)
+    query = table.sql("SELECT * FROM t WHERE carrier = 'AA' ORDER BY delay DESC, id LIMIT 4")
+    found = query.to_table()
+    assert read == [("id", "carrier", "delay")]
+    assert found.column("id").to_pylist() == [36, 56, 8, 28]
+    assert "the primary key and id, carrier, delay first, the others of the 4 rows" in query.explain()
+    # Nothing is gained where the order needs all that is read.
+    assert table.sql("SELECT id, delay FROM t ORDER BY delay, id LIMIT 4").needed.top is None
 
 
 def test_explain_shows_the_scan(table: weir.Table) -> None:

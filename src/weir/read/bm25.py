@@ -5,13 +5,14 @@ The formula and its constants are those of Lance, so that an index of everything
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["K1", "B", "Statistics", "inverse_document_frequency", "weights"]
+__all__ = ["K1", "B", "Statistics", "inverse_document_frequency", "weight", "weights"]
 
 K1 = 1.2
 B = 0.75
@@ -53,7 +54,7 @@ def inverse_document_frequency(documents: int, frequency: float) -> float:
     >>> round(inverse_document_frequency(10, 1), 4)
     1.9924
     """
-    return float(np.log1p((documents - frequency + 0.5) / (frequency + 0.5)))
+    return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
 
 
 def weights(
@@ -72,3 +73,8 @@ def weights(
     """
     found: npt.NDArray[np.float64] = counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths / mean_length))
     return found
+
+
+def weight(count: float, length: float, mean_length: float) -> float:
+    """Return the weight of a word in one text, as :func:`weights` does for many."""
+    return count * (K1 + 1) / (count + K1 * (1 - B + B * length / mean_length))

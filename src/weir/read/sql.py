@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from datafusion import DataFrame, Expr, column, lit
 
 from weir.read.filters import check_filter
 from weir.read.scan import Scan
-from weir.read.sql_query import Needed, needed_by, sql_context, sql_failure
+from weir.read.sql_query import Needed, needed_by, quoted, sql_context, sql_failure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,8 @@ class SqlQuery:
         What the query calls the table.
     scan : callable
         Returns the scan of what is needed.
+    top : callable
+        Returns the rows that are needed where the query says which come first, and looks at no others.
 
     Raises
     ------
@@ -41,17 +44,29 @@ class SqlQuery:
         If the query does not parse, is no query, or names what there is not.
     """
 
-    def __init__(self, query: str, schema: pa.Schema, name: str, scan: Callable[[Needed], Scan]) -> None:
+    def __init__(
+        self,
+        query: str,
+        schema: pa.Schema,
+        name: str,
+        scan: Callable[[Needed], Scan],
+        top: Callable[[Needed], pa.Table],
+    ) -> None:
         self._query = query
         self._schema = schema
         self._name = name
         self._scan = scan
+        self._top = top
         self.needed = needed_by(query, schema, name, check_filter)
 
     def explain(self) -> str:
         """Return which columns and rows are read of the table, and how."""
         needed = self.needed
         lines = [f"reads {', '.join(needed.columns) or 'no columns, but how many rows there are'}"]
+        if needed.top is not None:
+            lines[0] += f": the primary key and {', '.join(needed.top.columns)} first, "
+            lines[0] += f"the others of the {needed.top.rows} rows that they choose"
+            needed = replace(needed, columns=needed.top.columns)
         return "\n".join([*lines, self._scan(needed).explain()])
 
     def to_table(self) -> pa.Table:
@@ -74,12 +89,11 @@ class SqlQuery:
 
     def _frame(self) -> DataFrame:
         context = sql_context()
-        scan = self._scan(self.needed)
-        rows = scan.to_table() if self.needed.columns else pa.table({"_": pa.nulls(scan.count())})
+        rows = self._needed_rows()
         batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
         context.register_record_batches(_ROWS, [batches])
         shown = [
-            column(f'"{_quoted(field.name)}"') if field.name in self.needed.columns else _absent(field)
+            column(quoted(field.name)) if field.name in self.needed.columns else _absent(field)
             for field in self._schema
         ]
         context.register_view(self._name, context.table(_ROWS).select(*shown))
@@ -88,10 +102,12 @@ class SqlQuery:
         except Exception as error:  # DataFusion raises nothing more specific
             raise sql_failure(self._query, error, self._schema) from error
 
+    def _needed_rows(self) -> pa.Table:
+        if self.needed.top is not None:
+            return self._top(self.needed)
+        scan = self._scan(self.needed)
+        return scan.to_table() if self.needed.columns else pa.table({"_": pa.nulls(scan.count())})
+
 
 def _absent(field: pa.Field) -> Expr:
     return lit(None).cast(field.type).alias(field.name)
-
-
-def _quoted(name: str) -> str:
-    return name.replace('"', '""')

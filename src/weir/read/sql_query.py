@@ -13,18 +13,38 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from datafusion import SessionConfig, SessionContext, SQLOptions
-from datafusion.expr import Filter, Limit, Projection, SubqueryAlias, TableScan
+from datafusion.expr import Column, Filter, Limit, Projection, Sort, SubqueryAlias, TableScan
 from datafusion.plan import LogicalPlan
 from datafusion.unparser import Dialect, Unparser
 
 from weir.errors import FilterError, QueryError
 
-__all__ = ["Needed", "needed_by", "sql_context", "sql_failure"]
+__all__ = ["Needed", "Top", "needed_by", "quoted", "sql_context", "sql_failure"]
 
 _ONLY_QUERIES = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 _TEXT = re.compile(r"('(?:[^']|'')*')")
 _WHERE = " WHERE "
+_MOST_TOP_ROWS = 10_000
 _ADVICE = re.compile(r"\s+(?:Valid fields are|Column names are case sensitive)")
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The rows that come first in an order, and are all that a query looks at.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        The columns that decide which these are.
+    clauses : str
+        The condition, the order and the number of rows, as DataFusion reads them after ``FROM``.
+    rows : int
+        How many they are at most.
+    """
+
+    columns: tuple[str, ...]
+    clauses: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +59,14 @@ class Needed:
         A condition that every row the query looks at meets; None if it may look at all.
     limit : int or None
         How many such rows are enough, whichever they are; None if all are needed.
+    top : Top or None
+        Which rows are looked at, if these are few and can be told by some of the columns.
     """
 
     columns: tuple[str, ...]
     filter: str | None
     limit: int | None
+    top: Top | None = None
 
 
 def sql_context() -> SessionContext:
@@ -91,7 +114,10 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
             filter = None
     columns = tuple(column for column in schema.names if column in asked)
     limit = _limit(plan) if len(scans) == 1 and (filter is not None or not every) else None
-    return Needed(columns, filter, limit)
+    top = _top(plan, schema) if len(scans) == 1 and limit is None else None
+    if top is not None and not asked - set(top.columns):
+        top = None
+    return Needed(columns, filter, limit, top)
 
 
 def sql_failure(query: str, error: Exception, schema: pa.Schema) -> QueryError:
@@ -122,8 +148,14 @@ def _collect(plan: LogicalPlan, condition: str | None, scans: list[tuple[TableSc
         _collect(below, _condition(plan) if over_scan else None, scans)
 
 
-def _condition(filter: LogicalPlan) -> str | None:
-    """Return the condition of a filter over a scan as Lance reads it; None if it cannot be written so."""
+def _condition(filter: LogicalPlan, mark: str = "`") -> str | None:
+    """Return the condition of a filter over a scan; None if it cannot be written.
+
+    Parameters
+    ----------
+    mark : str
+        What names of columns are put in: Lance takes backticks, DataFusion double quotes.
+    """
     try:
         text: str = Unparser(Dialect.default()).plan_to_sql(filter)
     except Exception:  # DataFusion raises nothing more specific
@@ -132,11 +164,80 @@ def _condition(filter: LogicalPlan) -> str | None:
     qualifier = re.compile(rf'\b{re.escape(scan.table_name())}\.(?:"((?:[^"]|"")+)"|(\w+))')
 
     def column(match: re.Match[str]) -> str:
-        return f"`{(match[1] or match[2]).replace(chr(34) * 2, chr(34))}`"
+        name = (match[1] or match[2]).replace(chr(34) * 2, chr(34))
+        return quoted(name) if mark == '"' else f"`{name}`"
 
     condition = text.split(_WHERE, 1)[1]
     parts = _TEXT.split(condition)
     return "".join(part if at % 2 else qualifier.sub(column, part) for at, part in enumerate(parts))
+
+
+def _top(plan: LogicalPlan, schema: pa.Schema) -> Top | None:
+    """Return the rows that the lowest order with a limit leaves, if columns of the table decide it.
+
+    Whatever the query does above that order it does to these rows alone.
+    """
+    chain = []
+    while not isinstance(plan.to_variant(), TableScan):
+        inputs = plan.inputs()
+        if len(inputs) != 1:
+            return None
+        chain.append(plan)
+        (plan,) = inputs
+    at = max((at for at, one in enumerate(chain) if _fetched(one) is not None), default=None)
+    if at is None:
+        return None
+    rows = _fetched(chain[at])
+    assert rows is not None
+    condition = None
+    for below in chain[at + 1 :]:
+        node = below.to_variant()
+        if isinstance(node, Filter) and below is chain[-1]:
+            condition = _condition(below, '"')
+            if condition is None:
+                return None
+        elif isinstance(node, Projection):
+            if not all(isinstance(one.to_variant(), Column) for one in node.projections()):
+                return None
+        elif not isinstance(node, SubqueryAlias):
+            return None
+    keys = [(one, one.expr().to_variant()) for one in chain[at].to_variant().sort_exprs()]
+    if rows > _MOST_TOP_ROWS or not all(isinstance(column, Column) for _, column in keys):
+        return None
+    order = ", ".join(
+        f"{quoted(column.name())} {'ASC' if one.ascending() else 'DESC'} "
+        f"NULLS {'FIRST' if one.nulls_first() else 'LAST'}"
+        for one, column in keys
+    )
+    # Names in a text count as columns, too, and are read in vain.
+    deciding = {column.name() for _, column in keys}
+    deciding |= {name for name in schema.names if condition is not None and quoted(name) in condition}
+    where = "" if condition is None else f"WHERE {condition} "
+    columns = tuple(name for name in schema.names if name in deciding)
+    top = Top(columns, f"{where}ORDER BY {order} LIMIT {rows}", rows)
+    return top if _can_be_run(top, pa.schema([schema.field(name) for name in columns])) else None
+
+
+def _can_be_run(top: Top, schema: pa.Schema) -> bool:
+    """Whether the condition reads back: there are values that cannot be written, and it may have queries in it."""
+    context = sql_context()
+    context.register_record_batches("_", [[_empty(schema)]])
+    try:
+        context.sql(f"SELECT 1 FROM _ {top.clauses}")
+    except Exception:  # DataFusion raises nothing more specific
+        return False
+    return True
+
+
+def _fetched(plan: LogicalPlan) -> int | None:
+    node = plan.to_variant()
+    rows: int | None = node.get_fetch_val() if isinstance(node, Sort) else None
+    return rows
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column as DataFusion reads it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _limit(plan: LogicalPlan) -> int | None:

@@ -52,7 +52,7 @@ def base_rows_with_keys(
 
 def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray[np.int64], pa.Table | None]:
     names = base.primary_key
-    pages = key_pages(base) if len(keys) <= _MAX_KEYS_BY_INDEX else None
+    pages = key_pages(base)
     if pages is not None:
         return _take(pages, *pages.find(keys.columns[0]), wanted)
     read = list(dict.fromkeys([*names, *wanted]))

@@ -166,6 +166,10 @@ class TextIndex:
         deleted = self.indexed_documents - len(self.row_ids)
         return inverse_document_frequency(self.indexed_documents, frequency + deleted)
 
+    def most_rarity(self, frequency: int) -> float:
+        """Return the most that Lance can take for the rarity of a word that so many rows have."""
+        return inverse_document_frequency(self.indexed_documents, frequency)
+
 
 @dataclass(frozen=True, slots=True)
 class _Words:

@@ -23,10 +23,9 @@ from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import QueryError
 from weir.read.blocked import BlockedRows
-from weir.read.bm25 import Statistics, weights
+from weir.read.bm25 import Statistics, weight
 from weir.read.damage import reading
 from weir.read.layers import FreshLayer, base_blocked, fresh_layers
-from weir.read.plan import Pruned
 from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.text_index import TextIndex, text_index
 from weir.read.text_match import AnyOf, Boosted, Combined, Node, Phrase, Words, score, words_of
@@ -51,8 +50,11 @@ __all__ = ["SCORE", "TextCandidates", "TextSearchPlan", "check_text_columns", "p
 
 SCORE = "_score"
 
+Scores = npt.NDArray[np.float32]
+
 _ROW_ID = "_rowid"
-_SPARE_ROWS = 5
+_NO_SCORES: Scores = np.zeros(0, dtype=np.float32)
+_SPARE_ROWS = 10
 _MORE = 4
 _MOST_CANDIDATES = 4_096
 _AUTOMATIC_FUZZINESS = ((2, 0), (5, 1))
@@ -79,10 +81,6 @@ class TextCandidates:
 
 class TextTask(Protocol):
     """One source's part of a text search: small, stateless, and it can be pickled."""
-
-    def candidates(self) -> TextCandidates:
-        """Return the best rows of the source."""
-        ...
 
     def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates, by their offset."""
@@ -139,8 +137,9 @@ class IndexTextTask:
         Rows that do not count.
     rows : int
         Rows of the base table.
-    excess : float
-        By what Lance's score of a row may have to be multiplied, at most, to be the row's score.
+    excess, shortfall : float
+        By what Lance's score of a row may have to be multiplied, at most and at least, to be the row's
+        score. The least is 0 where it cannot be told.
     """
 
     base: BaseTable = field(repr=False)
@@ -150,46 +149,95 @@ class IndexTextTask:
     blocked: BlockedRows = field(repr=False)
     rows: int
     excess: float
+    shortfall: float
 
-    def candidates(self) -> TextCandidates:
-        """Return the best rows that count."""
-        base, question = self.base, self.question
+    @property
+    def first_limit(self) -> int:
+        """How many rows to ask Lance for first."""
+        share = 0.0 if self._passes_over else len(self.blocked) / max(self.rows, 1)
+        return int((self.question.k + _SPARE_ROWS) / (1 - share)) + 1
+
+    @property
+    def _passes_over(self) -> bool:
         # Lance takes longer to pass over many rows than to find a few more, which are then dropped.
-        passing_over = 2 * len(self.blocked) > self.rows
-        share = 0.0 if passing_over else len(self.blocked) / max(self.rows, 1)
-        limit = int((question.k + _SPARE_ROWS) / (1 - share)) + 1
-        query = _for_lance(self.query, question.tokenizers)
-        # Reading a few rows too many with their scores takes less than going back for the best.
-        schema = base.schema
-        at_once = not any(is_vector(schema.field(name).type) for name in question.columns)
-        columns = list(dict.fromkeys([*question.tokenizers, *(question.columns if at_once else ())]))
-        while True:
-            with reading(f"base table version {base.version}", base.uri, question.filter):
-                table = base.dataset.scanner(
-                    columns=[*columns, SCORE],
-                    full_text_query=query,
-                    filter=question.filter,
-                    prefilter=question.filter is not None,
-                    limit=limit,
-                    fast_search=True,
-                    with_row_id=True,
-                    row_addr_blocklist=self.blocked.serialized if passing_over else None,
-                    disable_scoring_autoprojection=True,
-                ).to_table()
-            scores, rows = self._scored(table)
-            if table.num_rows < limit or limit > max(_MOST_CANDIDATES, question.k):
-                break
-            if len(rows) >= question.k:
-                least = np.partition(scores, -question.k)[-question.k]
-                if self.excess * table.column(SCORE).to_numpy().min() <= least:
-                    break
-            limit *= _MORE
-        best = np.lexsort((table.column(_ROW_ID).to_numpy()[rows], -scores))[: question.k]
-        chosen = table.take(pa.array(rows[best]))
-        found = chosen.column(_ROW_ID).to_numpy().astype(np.int64)
-        return TextCandidates(scores[best], found, chosen.select(list(question.columns)) if at_once else None)
+        return 2 * len(self.blocked) > self.rows
 
-    def _scored(self, table: pa.Table) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    @property
+    def _at_once(self) -> bool:
+        """Whether the columns of the result are read with the texts."""
+        schema = self.base.schema
+        return not any(is_vector(schema.field(name).type) for name in self.question.columns)
+
+    def ask(self, limit: int) -> pa.Table:
+        """Return the ids of the rows that are best by Lance's scores, and these."""
+        base, question = self.base, self.question
+        with reading(f"base table version {base.version}", base.uri, question.filter):
+            return base.dataset.scanner(
+                columns=[SCORE],
+                full_text_query=_for_lance(self.query, question.tokenizers),
+                filter=question.filter,
+                prefilter=question.filter is not None,
+                limit=limit,
+                fast_search=True,
+                with_row_id=True,
+                row_addr_blocklist=self.blocked.serialized if self._passes_over else None,
+                disable_scoring_autoprojection=True,
+            ).to_table()
+
+    def best(self, asked: pa.Table, limit: int, others: Scores) -> TextCandidates:
+        """Return the best rows that count.
+
+        Parameters
+        ----------
+        asked : Table
+            What :meth:`ask` returned.
+        limit : int
+            For how many rows it was asked.
+        others : ndarray of float32
+            Scores of the best rows elsewhere. Rows here that are no better than ``k`` of them are of no
+            use.
+        """
+        k = self.question.k
+        while True:
+            row_ids = self._possible(asked, others)
+            table = self._read(row_ids)
+            scores, rows = self._scored(table)
+            if asked.num_rows < limit or limit > max(_MOST_CANDIDATES, k):
+                break
+            least = _least_of_best(np.concatenate([scores, others]), k)
+            if self.excess * asked.column(SCORE).to_numpy().min() <= least:
+                break
+            limit *= _MORE
+            asked = self.ask(limit)
+        best = np.lexsort((row_ids[rows], -scores))[:k]
+        chosen = pa.array(rows[best])
+        columns = table.select(list(self.question.columns)).take(chosen) if self._at_once else None
+        return TextCandidates(scores[best], row_ids[rows[best]], columns)
+
+    def _possible(self, asked: pa.Table, others: Scores) -> npt.NDArray[np.int64]:
+        """Return the rows that count and may be among the best: reading their texts takes most of the time."""
+        row_ids = asked.column(_ROW_ID).to_numpy()
+        keep = ~self.blocked.contains(row_ids)
+        if len(self.question.tokenizers) > 1:
+            # Lance finds more where one column's index covers what another's does not.
+            known = (text_index(self.base, column, self.fragments) for column in self.question.tokenizers)
+            keep &= np.logical_or.reduce([index.knows(row_ids) for index in known])
+        scores = asked.column(SCORE).to_numpy()[keep]
+        least = _least_of_best(np.concatenate([self.shortfall * scores, others]), self.question.k)
+        possible: npt.NDArray[np.int64] = row_ids[keep][self.excess * scores >= least].astype(np.int64)
+        # In the order in which they are read.
+        possible.sort()
+        return possible
+
+    def _read(self, row_ids: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the texts of some rows, and the columns of the result if they can be read along."""
+        columns = dict.fromkeys(
+            [*self.question.tokenizers, *(self.question.columns if self._at_once else ())]
+        )
+        with reading(f"base table version {self.base.version}", self.base.uri):
+            return take_row_ids(self.base.dataset, row_ids, list(columns))
+
+    def _scored(self, table: pa.Table) -> tuple[Scores, npt.NDArray[np.int64]]:
         question = self.question
         texts = {
             column: AskedTexts(
@@ -198,13 +246,6 @@ class IndexTextTask:
             for column, words in words_of(question.node).items()
         }
         scores, found = score(question.node, texts, question.statistics)
-        row_ids = table.column(_ROW_ID).to_numpy()
-        if len(self.blocked):
-            found &= ~self.blocked.contains(row_ids)
-        if len(texts) > 1:
-            # Lance finds more where one column's index covers what another's does not.
-            known = (text_index(self.base, column, self.fragments) for column in texts)
-            found &= np.logical_or.reduce([index.knows(row_ids) for index in known])
         rows = np.flatnonzero(found)
         return scores[rows].astype(np.float32), rows
 
@@ -223,6 +264,11 @@ class IndexTextTask:
             f"{', '.join(self.question.tokenizers)}{where}, candidates by scores that may be "
             f"{self.excess:.4f} times as high, {len(self.blocked)} rows superseded or deleted"
         )
+
+
+def _least_of_best(scores: Scores, k: int) -> float:
+    """Return the score that a row has to have to be among the ``k`` best."""
+    return float(np.partition(scores, -k)[-k]) if len(scores) >= k else -np.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,15 +297,19 @@ class PartsTextTask:
             column: {word: occurrences(held[column], word) for word in words}
             for column, words in words_of(question.node).items()
         }
-        having = np.zeros(int(self._starts[-1]), dtype=bool)
+        starts = self._starts
+        having = np.zeros(int(starts[-1]), dtype=bool)
         for words in known.values():
             for numbers, _ in words.values():
                 having[numbers] = True
         rows = np.flatnonzero(having)
         texts = {column: Occurring(parts, rows, known[column]) for column, parts in held.items()}
         scores, found = score(question.node, texts, question.statistics)
-        found &= self._counted(rows, found)
+        found &= self._counted(starts, rows, found)
         own, rows = scores[found].astype(np.float32), rows[found]
+        # Cheaper than to sort them all.
+        good = own >= _least_of_best(own, question.k)
+        own, rows = own[good], rows[good]
         best = np.lexsort((rows, -own))[: question.k]
         return TextCandidates(own[best], rows[best])
 
@@ -267,14 +317,14 @@ class PartsTextTask:
     def _starts(self) -> npt.NDArray[np.int64]:
         return np.cumsum([0, *(len(part.live) for part in self.parts)])
 
-    def _counted(self, rows: npt.NDArray[np.int64], found: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def _counted(
+        self, starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], found: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
         """Return which of the rows found count, and pass the filter."""
         counted = np.zeros(len(rows), dtype=bool)
-        bounds = np.searchsorted(rows, self._starts)
-        for part, start, low, high in zip(
-            self.parts, self._starts[:-1], bounds[:-1], bounds[1:], strict=True
-        ):
-            if found[low:high].any():
+        bounds = rows.searchsorted(starts).tolist()
+        for part, start, low, high in zip(self.parts, starts.tolist(), bounds, bounds[1:], strict=False):
+            if low < high and found[low:high].any():
                 counted[low:high] = part.matching(self.question.filter)[rows[low:high] - start]
         return counted
 
@@ -306,10 +356,10 @@ class TextSearchPlan:
         Columns of the table in it.
     k : int
         Rows to find.
-    tasks : tuple of TextTask
-        Each source's part.
-    pruned : tuple of Pruned
-        What was left out.
+    indexed : IndexTextTask
+        The part of the rows that the base table's index covers.
+    newer : PartsTextTask or None
+        The part of all others; None if there are none.
     header : str
         The search as a whole, for people.
     """
@@ -317,13 +367,24 @@ class TextSearchPlan:
     schema: pa.Schema
     columns: tuple[str, ...]
     k: int
-    tasks: tuple[TextTask, ...]
-    pruned: tuple[Pruned, ...]
+    indexed: IndexTextTask
+    newer: PartsTextTask | None
     header: str
+
+    @property
+    def tasks(self) -> tuple[TextTask, ...]:
+        """Each source's part."""
+        return (self.indexed,) if self.newer is None else (self.indexed, self.newer)
 
     def run(self) -> pa.Table:
         """Return the best rows, best first."""
-        return self.merge([task.candidates() for task in self.tasks])
+        # One after the other: Lance uses threads of its own, and handing either part to another thread takes
+        # longer on a busy machine than scoring the newer rows. These come first, because what they have
+        # makes rows of the index needless to read.
+        newer = [] if self.newer is None else [self.newer.candidates()]
+        others = np.concatenate([_NO_SCORES, *(one.score for one in newer)])
+        limit = self.indexed.first_limit
+        return self.merge([self.indexed.best(self.indexed.ask(limit), limit, others), *newer])
 
     def merge(self, found: Sequence[TextCandidates]) -> pa.Table:
         """Return the best rows of all; equally good ones by task, and then by place."""
@@ -338,7 +399,6 @@ class TextSearchPlan:
         """Return the plan for people, one source per line."""
         lines = [self.header]
         lines += [f"  {task.describe()}" for task in self.tasks]
-        lines += [f"  pruned {one.label}: {one.reason}" for one in self.pruned]
         return "\n".join(lines)
 
 
@@ -434,18 +494,20 @@ def plan_text_search(
     node = _resolved(query, corpora)
     statistics = {column: corpus.statistics() for column, corpus in corpora.items()}
     question = Question(node, statistics, tokenizers, k, names, filter)
-    excess = max((corpus.excess(statistics[column]) for column, corpus in corpora.items()), default=1.0)
-    tasks: list[TextTask] = [
-        IndexTextTask(base, _common(indexes), question, query, blocked, base.dataset.count_rows(), excess),
-    ]
-    if parts:
-        tasks.append(PartsTextTask(tuple(parts), question))
+    bounds = [corpus.bounds(statistics[column]) for column, corpus in corpora.items()]
+    # By more than words that are to occur Lance may have added up more than counts.
+    shortfall = min(low for low, _ in bounds) if _is_plain(node) else 0.0
+    excess = max(high for _, high in bounds)
+    indexed = IndexTextTask(
+        base, _common(indexes), question, query, blocked, base.dataset.count_rows(), excess, shortfall
+    )
+    newer = PartsTextTask(tuple(parts), question) if parts else None
     counted = ", ".join(
         f"{one.documents} texts of {one.mean_length:.1f} words in {column}"
         for column, one in statistics.items()
     )
     header = f"{k} best of {store.uri}, {consistency}: base version {base.version}, {counted}"
-    return TextSearchPlan(schema, names, k, tuple(tasks), (), header)
+    return TextSearchPlan(schema, names, k, indexed, newer, header)
 
 
 def _indexes(snapshot: ReadSnapshot, columns: Sequence[str]) -> dict[str, TextIndex]:
@@ -525,28 +587,28 @@ class _Corpus:
             documents, words = documents + more.documents, words + more.words
         return documents, words
 
-    def excess(self, statistics: Statistics) -> float:
-        """Return how many times Lance's score of a row the row's score can be."""
+    def bounds(self, statistics: Statistics) -> tuple[float, float]:
+        """Return how many times Lance's score of a row the row's score can be, at least and at most."""
         index = self.index
         if not index.indexed_documents or not statistics.documents:
-            return 1.0
+            return 1.0, 1.0
         # How much less a text of some length is held against it, at most: that of the longest one.
         indexed_mean = index.indexed_words / index.indexed_documents
-        longest = np.array([index.longest], dtype=np.int32)
-        once = np.ones(1, dtype=np.int32)
-        by_length = max(
-            1.0,
-            float(
-                weights(once, longest, statistics.mean_length)[0] / weights(once, longest, indexed_mean)[0]
-            ),
-        )
-        by_word = [
-            statistics.rarity(word) / index.least_rarity(frequency)
-            for word, frequency in self._in_index.items()
-            if frequency
+        by_length = weight(1, index.longest, statistics.mean_length) / weight(1, index.longest, indexed_mean)
+        low, high = min(1.0, by_length), max(1.0, by_length)
+        in_index = [(word, frequency) for word, frequency in self._in_index.items() if frequency]
+        ratios = [
+            (
+                statistics.rarity(word) / index.most_rarity(frequency),
+                statistics.rarity(word) / index.least_rarity(frequency),
+            )
+            for word, frequency in in_index
         ]
         # Lance's scores are rounded to float32.
-        return by_length * max(by_word, default=1.0) * (1 + 1e-5)
+        return (
+            low * min((least for least, _ in ratios), default=1.0) * (1 - 1e-5),
+            high * max((most for _, most in ratios), default=1.0) * (1 + 1e-5),
+        )
 
     def like(self, word: str, query: MatchQuery, distance: int) -> tuple[str, ...]:
         """Return the words of texts that count which a fuzzy word matches, in alphabetical order."""
@@ -673,6 +735,11 @@ def _for_lance(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> lance_q
     exact = [one for one in query.must_not if not any(_is_fuzzy(leaf, tokenizers) for leaf in leaves(one))]
     clauses += [(lance_query.Occur.MUST_NOT, make(one)) for one in exact]
     return lance_query.BooleanQuery(clauses)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a query is words that are each looked for as they are."""
+    return isinstance(node, Words) and all(len(group) == 1 for group in node.groups)
 
 
 def _is_fuzzy(leaf: MatchQuery | PhraseQuery, tokenizers: Mapping[str, Tokenizer]) -> bool:

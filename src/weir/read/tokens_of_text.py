@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 __all__ = ["AskedTexts", "Occurring", "TextRows", "Tokenizer", "occurrences"]
 
@@ -77,39 +77,31 @@ class Tokenizer:
         """Return the words of one text."""
         return [token.text for token in lance.tokenize(text, **self._given)]
 
-    def words_of_each(self, texts: pa.Array) -> tuple[pa.Array, Rows]:
-        """Return the words of all texts, and for each of them the offset of its text.
+    def words_of_each(self, texts: pa.Array) -> list[list[str]]:
+        """Return the words of each text; null is a text without words.
 
         Most tokenizers take a while to start, so many texts are taken as one with a word between them
         that occurs in none. Where that cannot be told apart, each is taken by itself.
         """
-        words: list[pa.Array] = []
-        rows: list[Rows] = []
-        between = self._between
+        found: list[list[str]] = []
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            part = texts[start : start + _TEXTS_AT_ONCE]
-            found = self._together(part, between) if between is not None and len(part) > 1 else None
-            if found is None:
-                found = self._one_by_one(part)
-            words.append(found[0])
-            rows.append(found[1] + start)
-        if not words:
-            return pa.array([], pa.string()), np.zeros(0, dtype=np.int64)
-        return pa.concat_arrays(words), np.concatenate(rows)
+            part = texts[start : start + _TEXTS_AT_ONCE].to_pylist()
+            found += self._together(part) or [self.words(text) if text else [] for text in part]
+        return found
 
-    def _together(self, texts: pa.Array, between: str) -> tuple[pa.Array, Rows] | None:
-        joined = f"\n{_BETWEEN}\n".join(text or "" for text in texts.to_pylist())
-        words = pa.array(self.words(joined), pa.string())
-        ends = pc.equal(words, between).to_numpy(zero_copy_only=False)
-        row = np.cumsum(ends)
-        if len(ends) == 0 or row[-1] != len(texts) - 1:
+    def _together(self, texts: list[str | None]) -> list[list[str]] | None:
+        between = self._between
+        if between is None or len(texts) < 2:
             return None
-        return words.filter(pa.array(~ends)), row[~ends].astype(np.int64)
-
-    def _one_by_one(self, texts: pa.Array) -> tuple[pa.Array, Rows]:
-        each = [self.words(text) if text else [] for text in texts.to_pylist()]
-        flat = pa.array([word for one in each for word in one], pa.string())
-        return flat, np.repeat(np.arange(len(each)), [len(one) for one in each])
+        words = self.words(f"\n{_BETWEEN}\n".join(text or "" for text in texts))
+        if words.count(between) != len(texts) - 1:
+            return None
+        found, start = [], 0
+        for _ in texts[1:]:
+            end = words.index(between, start)
+            found.append(words[start:end])
+            start = end + 1
+        return [*found, words[start:]]
 
 
 class TextRows:
@@ -126,8 +118,10 @@ class TextRows:
     def __init__(self, texts: pa.Array, tokenizer: Tokenizer) -> None:
         self.texts = texts
         self.tokenizer = tokenizer
-        words, rows = tokenizer.words_of_each(texts)
-        encoded = words.dictionary_encode()
+        each = tokenizer.words_of_each(texts)
+        sizes = np.fromiter(map(len, each), np.int64, len(each))
+        rows = np.repeat(np.arange(len(each)), sizes)
+        encoded = pa.array(list(chain.from_iterable(each)), pa.string()).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int64)
         self.vocabulary: list[str] = encoded.dictionary.to_pylist()
         self._number = {word: number for number, word in enumerate(self.vocabulary)}
@@ -136,7 +130,7 @@ class TextRows:
         self._rows = row.astype(np.int32)
         self._counts = counts.astype(np.int32)
         self._starts = np.searchsorted(word, np.arange(len(self.vocabulary) + 1))
-        self.lengths = np.bincount(rows, minlength=len(texts)).astype(np.int32)
+        self.lengths = sizes.astype(np.int32)
 
     def __len__(self) -> int:
         """Return how many texts there are."""
@@ -177,13 +171,11 @@ class AskedTexts:
     def __init__(self, texts: pa.Array, tokenizer: Tokenizer, words: Sequence[str]) -> None:
         self.texts = texts
         self.tokenizer = tokenizer
-        found, rows = tokenizer.words_of_each(texts)
-        self.lengths = np.bincount(rows, minlength=len(texts)).astype(np.int32)
-        which = pc.index_in(found, value_set=pa.array(words, pa.string())).to_numpy(zero_copy_only=False)
-        asked = ~np.isnan(which) if which.dtype.kind == "f" else np.ones(len(which), dtype=bool)
-        pairs = which[asked].astype(np.int64) * len(texts) + rows[asked]
-        counts = np.bincount(pairs, minlength=len(words) * len(texts)).astype(np.int32)
-        self._counts = dict(zip(words, counts.reshape(len(words), len(texts)), strict=True))
+        each = tokenizer.words_of_each(texts)
+        self.lengths = np.fromiter(map(len, each), np.int32, len(each))
+        self._counts = {
+            word: np.fromiter((one.count(word) for one in each), np.int32, len(each)) for word in words
+        }
 
     def __len__(self) -> int:
         """Return how many texts there are."""
@@ -192,7 +184,7 @@ class AskedTexts:
     def occurrences(self, word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
         """Return the texts that a word of interest occurs in, ascending, and how often it does."""
         counts = self._counts[word]
-        rows = np.flatnonzero(counts)
+        (rows,) = counts.nonzero()
         return rows, counts[rows]
 
     def take(self, rows: Rows) -> pa.Array:

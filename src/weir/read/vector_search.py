@@ -384,6 +384,8 @@ def take_row_ids(
     dataset: lance.LanceDataset, row_ids: npt.NDArray[np.int64], columns: Sequence[str]
 ) -> pa.Table:
     """Return some rows of a dataset by their ids, in the order asked for, each as often as asked for."""
+    if (row_ids[1:] > row_ids[:-1]).all():
+        return dataset._take_rows(row_ids.tolist(), columns=list(columns))
     order = np.argsort(row_ids)
     ascending = row_ids[order]
     if (ascending[1:] > ascending[:-1]).all():
@@ -405,6 +407,9 @@ def take_numbered(
     rows : ndarray of int64
         Numbers of the rows; at least one.
     """
+    if len(rows) == 1:
+        (at,) = (np.searchsorted(starts, rows, side="right") - 1).tolist()
+        return sources[at].take(rows - starts[at], list(columns))
     distinct, place = np.unique(rows, return_inverse=True)
     of = np.searchsorted(starts, distinct, side="right") - 1
     parts = [

@@ -74,7 +74,9 @@ class Wal:
         self._shard_id = shard_id
         self._namespace = namespace
         self._cache: ByteBudgetCache = process_cache()
+        # None until an entry has been seen; and whether the one before an absent one was looked for.
         self._spec_suffix: bool | None = None
+        self._looked_back = False
 
     def _key(self, position: int) -> tuple[str, str, UUID, int]:
         return ("wal", self._namespace, self._shard_id, position)
@@ -128,7 +130,7 @@ class Wal:
         entry = self._load(position, ".arrow")
         if entry is not None:
             self._spec_suffix = False
-        elif self._spec_suffix is not False:
+        elif not self._is_never_spec_suffix(position):
             # The spec's text names entries `.lance`, its example `.arrow`. No writer mixes them
             # within a run, so the first entry found settles what a missing one is called.
             entry = self._load(position, ".lance")
@@ -137,6 +139,18 @@ class Wal:
         if entry is not None and remember:
             self.remember(position, entry)
         return entry
+
+    def _is_never_spec_suffix(self, position: int) -> bool:
+        """Whether the entry at a position, absent under one name, need not be looked for under the other.
+
+        A log without a tail shows no entry by which to tell. The one before may still be there: a look
+        at it, once, saves one at every read from then on.
+        """
+        if self._spec_suffix is None and not self._looked_back and position > 0:
+            self._looked_back = True
+            if self._store.head(layout.wal_path(self._shard_id, position - 1)) is not None:
+                self._spec_suffix = False
+        return self._spec_suffix is False
 
     def exists(self, position: int) -> bool:
         """Whether there is an entry at ``position``; nothing of it is read."""
