@@ -583,6 +583,8 @@ def generation_in_the_directory_of_another(patient: Patient) -> str:
     name = listed[0].path.replace("_gen_1", "_gen_7")
     uri = f"{patient.store.uri}/{layout.shard_directory(patient.shard)}"
     Path(f"{uri}/{listed[0].path}").rename(f"{uri}/{name}")
+    directory = layout.generation_path(patient.shard, name)
+    _catalog(patient, lambda catalog: replace(catalog, directory=directory), directory)
     return patient.publish(flushed_generations=(replace(listed[0], path=name), *listed[1:]))
 
 
@@ -591,6 +593,7 @@ def generation_that_is_not_due_yet(patient: Patient) -> str:
     early = replace(patient.generation(3), generation=9, path="0badcafe_gen_9")
     directory = layout.generation_path(patient.shard, early.path)
     shutil.copytree(f"{patient.store.uri}/{patient.generation_path(3)}", f"{patient.store.uri}/{directory}")
+    _catalog(patient, lambda catalog: replace(catalog, directory=directory), directory)
     return patient.publish(flushed_generations=(*patient.newest.flushed_generations, early))
 
 
@@ -764,8 +767,12 @@ def no_bloom_filter(patient: Patient) -> str:
     return path
 
 
-def _catalog(patient: Patient, change: Callable[[GenerationCatalog], GenerationCatalog]) -> str:
-    path = f"{patient.generation_path(2)}/{layout.CATALOG}"
+def _catalog(
+    patient: Patient,
+    change: Callable[[GenerationCatalog], GenerationCatalog],
+    directory: str | None = None,
+) -> str:
+    path = f"{directory or patient.generation_path(2)}/{layout.CATALOG}"
     catalog = generation_catalog.decode(patient.store.get(path), where=path)
     patient.store.put(path, generation_catalog.encode(change(catalog)))
     return path
@@ -775,6 +782,26 @@ def _catalog(patient: Patient, change: Callable[[GenerationCatalog], GenerationC
 def flipped_catalog(patient: Patient) -> str:
     path = f"{patient.generation_path(2)}/{layout.CATALOG}"
     patient.flip(path, 40)
+    return path
+
+
+@damage("warning", "catalog.missing")
+def no_catalog(patient: Patient) -> str:
+    path = f"{patient.generation_path(2)}/{layout.CATALOG}"
+    patient.store.delete([path])
+    return path
+
+
+@damage("error", "catalog.directory")
+def generation_in_the_place_of_one_with_the_same_keys(patient: Patient) -> str:
+    """Its rows, key index and bloom filter agree, and are older than they seem."""
+    with weir.open(patient.store.uri, fsync=False).writer() as writer:
+        writer.upsert(people(1, 2))
+        writer.flush()
+        writer.upsert(people(1, 2, name="y"))
+    older, path = patient.generation_path(4), patient.generation_path(5)
+    shutil.rmtree(f"{patient.store.uri}/{path}")
+    shutil.copytree(f"{patient.store.uri}/{older}", f"{patient.store.uri}/{path}")
     return path
 
 

@@ -193,7 +193,15 @@ class Generation:
                 data = self._store.get(path)
             except ObjectNotFoundError:
                 return None, 0
-            return generation_catalog.decode(data, where=f"{self._store.uri}/{path}"), len(data)
+            where = f"{self._store.uri}/{path}"
+            catalog = generation_catalog.decode(data, where=where)
+            if not catalog.is_of(self.path):
+                raise CorruptionError(
+                    f"the generation is that of {catalog.directory!r}",
+                    where=where,
+                    hint="Directories have been moved; verify tells which",
+                )
+            return catalog, len(data)
 
         return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
 
