@@ -1134,7 +1134,9 @@ def test_rows_that_belong_to_another_shard(tmp_path: Path) -> None:
     store.delete([path])
     listed = (replace(other.generation(1), path="0a1b2c3d_gen_1"),)
     source = f"{table.uri}/{other.generation_path(1)}"
-    shutil.copytree(source, f"{table.uri}/{layout.generation_path(ones, '0a1b2c3d_gen_1')}")
+    directory = layout.generation_path(ones, "0a1b2c3d_gen_1")
+    shutil.copytree(source, f"{table.uri}/{directory}")
+    _catalog(patient, lambda catalog: replace(catalog, directory=directory), directory)
     shutil.rmtree(f"{table.uri}/{patient.generation_path(1)}")
     patient.publish(flushed_generations=listed)
     assert found(verify(table.uri)) == [("error", "generation.shard")]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from uuid import UUID
 
-from weir.base.details_commit import restore_unknown_fields
+from weir.base.details_commit import note_unknown_fields, restore_unknown_fields
 from weir.base.key_index import extend_key_index
 from weir.base.merge import MergeResult, merge_run
 from weir.base.merge_plan import MergeTask, plan_merge
@@ -113,6 +113,8 @@ def merge_generations(
             plan_merge(base.store, base.details, manifests), key=lambda task: task.shard_id
         )
     ]
+    # Also where a merge has died between its commit and the end.
+    base = note_unknown_fields(base)
     applied: list[MergeResult] = []
     shards = 0
     for done, results in enumerate(runner.run(run_shard_merge, merges), start=1):
@@ -123,7 +125,9 @@ def merge_generations(
             on_progress(done, len(merges))
     after = base.latest()
     if applied or is_left_behind(after):
-        after = restore_unknown_fields(extend_key_index(after), base.details)
+        after = extend_key_index(after)
+    after = restore_unknown_fields(after, base.details)
+    if applied or is_left_behind(after):
         after = publish_shards(after, manifests, field_types(after.details.shard_specs))
     report = MergeReport(
         shards=shards,
