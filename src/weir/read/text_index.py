@@ -216,7 +216,7 @@ def _load_words(base: BaseTable, uuid: str) -> _Words | None:
                     columns=["_length"],
                 )
                 rows = lists.read_all(batch_size=1 << 20).to_table().column("_length").to_numpy()
-                partitions.append((Fst(words.column(_STORED_WORDS)[0].as_py()), rows))
+                partitions.append((Fst(words.column(_STORED_WORDS)[0].as_py(), where=place), rows))
     except LIBRARY_ERRORS:
         return None
     return _Words(tuple(partitions))
