@@ -226,6 +226,13 @@ class Generation:
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
             scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
             table = scanner.to_table()
+        missing = [name for name in self._key_columns if name not in present]
+        if missing:
+            raise CorruptionError(
+                f"generation {self.flushed.generation} of shard {self.shard_id} has no column {missing[0]!r}",
+                where=self.uri,
+                hint="Its files are damaged; restore them from a backup",
+            )
         keys = KeySet([table.column(name) for name in self._key_columns])
         if TOMBSTONE in present:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)
