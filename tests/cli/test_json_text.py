@@ -46,6 +46,11 @@ _COLUMNS = [
 ]
 
 
+def test_a_time_that_no_calendar_has() -> None:
+    (text,) = json_column(pa.array([2**61], pa.timestamp("us"))).to_pylist()
+    assert json.loads(text) == f"<value out of range: {2**61}>"
+
+
 @pytest.mark.parametrize("column", _COLUMNS, ids=lambda column: str(column.type))
 @pytest.mark.parametrize("part", [slice(0, 3), slice(1, 3), slice(1, 2), slice(0, 0)], ids=str)
 def test_every_type_survives_being_written_and_read(column: pa.Array, part: slice) -> None:

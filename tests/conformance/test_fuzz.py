@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import tempfile
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,12 +17,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lance.file import LanceFileReader
 
 import weir
 from weir.cache import process_cache
@@ -30,21 +33,26 @@ from weir.format import (
     checked_json,
     feed_consumer,
     garbage_marks,
+    generation_catalog,
     index_details,
     layout,
     lease,
     shard_manifest,
     snapshot_pin,
     table_manifest,
+    vector_index,
     version_hint,
     wal_entry,
 )
 from weir.format.bloom_filter import BloomFilter
 from weir.format.conform import conform_batch
 from weir.format.feed_consumer import FeedConsumer
+from weir.format.fst import Fst
 from weir.format.garbage_marks import Marks, ShardMarks, Step
+from weir.format.generation_catalog import ColumnSummary, GenerationCatalog
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
 from weir.format.lease import Lease, LeaseHolder
+from weir.format.proto import vector_index_pb2
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.snapshot_pin import SnapshotPin
 from weir.format.snapshot_token import ShardCut, SnapshotToken
@@ -167,6 +175,17 @@ LEASE = Lease(
 MARKS = Marks({SHARD: ShardMarks((Step(7, NOW),), (Step(2, NOW),), {"a1b2c3d4_gen_3": NOW})}, "0" * 32)
 CONSUMER = FeedConsumer("billing", TOKEN, True, timedelta(days=7), 10, NOW, NOW, "0" * 32)
 PIN = SnapshotPin(TOKEN, NOW, NOW)
+CATALOG = GenerationCatalog(
+    5,
+    1,
+    {
+        "id": ColumnSummary(("BTREE",), 0, pa.scalar(1), pa.scalar(9)),
+        "name": ColumnSummary((), 1, pa.scalar("a"), pa.scalar("z")),
+        "at": ColumnSummary((), 1, *(pa.scalar(n, pa.timestamp("us", "UTC")) for n in (5, 6))),
+    },
+    {"data/1.lance": 7},
+    "_mem_wal/11111111-2222-4333-8444-555555555555/a1b2c3d4_gen_3",
+)
 
 
 def as_text(parse: Callable[[str], object]) -> Decode:
@@ -178,7 +197,31 @@ JSON_DECODERS: dict[str, tuple[Decode, bytes]] = {
     "garbage marks": (lambda data: garbage_marks.decode(data, where=WHERE), garbage_marks.encode(MARKS)),
     "consumer": (lambda data: feed_consumer.decode(data, where=WHERE), feed_consumer.encode(CONSUMER)),
     "pin": (lambda data: snapshot_pin.decode(data, where=WHERE), snapshot_pin.encode(PIN)),
+    "catalog": (lambda data: generation_catalog.decode(data, where=WHERE), generation_catalog.encode(CATALOG)),
 }
+
+
+def look_words_up(data: bytes) -> None:
+    with contextlib.suppress(ValueError):  # of another version, which is no error
+        found = Fst(data, where=WHERE)
+        for word in (b"", b"a", b"ab", b"abc", b"zebra", b"\xff"):
+            found.get(word)
+
+
+def transducer() -> bytes:
+    """Return the words ``a``, ``ab`` and ``zebra`` as Lance stores them."""
+    with tempfile.TemporaryDirectory() as directory:
+        dataset = lance.write_dataset(pa.table({"text": ["a ab zebra"]}), directory)
+        dataset.create_scalar_index("text", "INVERTED", stem=False, remove_stop_words=False)
+        (path,) = Path(directory).glob("_indices/*/part_0_tokens.lance")
+        stored: bytes = LanceFileReader(str(path)).read_all().to_table().column("_token_fst_bytes")[0].as_py()
+    return stored
+
+
+TENSOR = vector_index_pb2.Tensor(
+    data_type=vector_index_pb2.Tensor.FLOAT32, shape=[2, 3], data=bytes(24)
+).SerializeToString()
+PARTITIONS = vector_index_pb2.Partitions(lengths=[1, 2, 2**31]).SerializeToString()
 
 DECODERS: dict[str, tuple[Decode, bytes]] = {
     **JSON_DECODERS,
@@ -204,6 +247,9 @@ DECODERS: dict[str, tuple[Decode, bytes]] = {
         lambda data: BloomFilter.from_bytes(data, where=WHERE).contains(np.arange(5, dtype=np.uint64)),
         bytes(range(256)),
     ),
+    "words of a full-text index": (look_words_up, transducer()),
+    "tensor": (lambda data: vector_index.decode_tensor(data, where=WHERE), TENSOR),
+    "partitions": (lambda data: vector_index.decode_partition_sizes(data, where=WHERE), PARTITIONS),
     "version hint": (version_hint.decode, version_hint.encode(5)),
     "token": (as_text(SnapshotToken.parse), str(TOKEN).encode()),
     "name of a log entry": (
@@ -301,6 +347,29 @@ def test_tokens_with_the_right_checksum(body: bytes) -> None:
             assert str(SnapshotToken.parse(f"w1.{encoded}")) == f"w1.{encoded}"
         except InputError as error:
             assert "snapshot token" in str(error)
+
+
+def bounds_of_catalog() -> bytes:
+    return base64.b64decode(checked_json.decode(generation_catalog.encode(CATALOG), where=WHERE)["bounds"])
+
+
+@given(damaged(bounds_of_catalog()))
+def test_bounds_with_the_right_checksum(bounds: bytes) -> None:
+    members = checked_json.decode(generation_catalog.encode(CATALOG), where=WHERE)
+    members["bounds"] = base64.b64encode(bounds).decode()
+    must_be_named(lambda data: generation_catalog.decode(data, where=WHERE), checked_json.encode(members))
+
+
+def test_compressed_bounds_are_not_unpacked() -> None:
+    """A few bytes that say that they are very many."""
+    sink = pa.BufferOutputStream()
+    rows = pa.table({"name": ["a" * 1_000_000, "b" * 1_000_000]})
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    members = checked_json.decode(generation_catalog.encode(CATALOG), where=WHERE)
+    members["bounds"] = base64.b64encode(sink.getvalue()).decode()
+    with pytest.raises(CorruptionError), little_memory(0):
+        generation_catalog.decode(checked_json.encode(members), where=WHERE)
 
 
 JSON_VALUES = st.recursive(

@@ -18,12 +18,14 @@ import pytest
 from tests.conformance import library
 
 import weir
+import weir.services.merge
 from weir.base.details_commit import update_details
 from weir.base.table import BaseTable
+from weir.errors import CorruptionError
 from weir.format import index_details, layout, shard_manifest, wal_entry
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardSpec
 from weir.format.shard_manifest import ShardManifest
-from weir.format.unknown_fields import carry_over, has_unknown_fields
+from weir.format.unknown_fields import NOTED, carry_over, has_unknown_fields, restored
 from weir.format.wal_entry import WalEntryHeader, wal_schema
 from weir.storage.open import open_store
 
@@ -111,16 +113,16 @@ def stamped_details(details: IndexDetails) -> IndexDetails:
     )
 
 
-def assert_details_stamped(details: IndexDetails) -> None:
+def assert_details_stamped(details: IndexDetails, *, catchup: bool = True) -> None:
     assert details.unknown_fields == unknown(1)
     (spec,) = details.shard_specs
     assert (spec.unknown_fields, spec.fields[0].unknown_fields) == (unknown(2), unknown(3))
     (other,) = (one for one in details.merged_generations if one.shard_id.int == 7)
     assert other.unknown_fields == IN_THE_ID_OF_A_GENERATION + unknown(4)
-    for catchup in details.index_catchup:
-        if catchup.index_name == "id_idx":
-            assert catchup.unknown_fields == unknown(6)
-            assert [one.unknown_fields for one in catchup.caught_up if one.shard_id.int == 7] == [unknown(7)]
+    for one in details.index_catchup if catchup else ():
+        if one.index_name == "id_idx":
+            assert one.unknown_fields == unknown(6)
+            assert [part.unknown_fields for part in one.caught_up if part.shard_id.int == 7] == [unknown(7)]
 
 
 def test_in_index_details(table: weir.Table, tmp_path: Path) -> None:
@@ -129,11 +131,11 @@ def test_in_index_details(table: weir.Table, tmp_path: Path) -> None:
     assert_details_stamped(library.details_of(place))
     table = weir.open(place, fsync=False)
 
-    def check(step: Callable[[], Any]) -> None:
+    def check(step: Callable[[], Any], *, catchup: bool = True) -> None:
         version = lance.dataset(str(place)).version
         step()
         assert lance.dataset(str(place)).version > version
-        assert_details_stamped(library.details_of(place))
+        assert_details_stamped(library.details_of(place), catchup=catchup)
 
     check(table.merge)  # rows, key index, shard snapshots
     with table.writer() as writer:
@@ -143,9 +145,48 @@ def test_in_index_details(table: weir.Table, tmp_path: Path) -> None:
     with table.writer() as writer:
         writer.delete([2])
     check(table.merge)
+    # What was recorded of an index is gone with an operation on that index; a later record is another one.
+    check(lambda: table.create_index("name", "BTREE"), catchup=False)
+    for number in range(3, 6):
+        with table.writer() as writer:
+            writer.upsert([{"id": number, "name": f"number {number}"}])
+        check(table.merge, catchup=False)
+    check(table.catch_up_indexes, catchup=False)
+    check(table.compact, catchup=False)
+    check(lambda: table.drop_index("name_idx"), catchup=False)
+    assert NOTED not in library.details_of(place).writer_config_defaults
     table.collect_garbage(timedelta(0))
     table.collect_garbage(timedelta(0))
-    assert_details_stamped(library.details_of(place))
+    assert_details_stamped(library.details_of(place), catchup=False)
+
+
+@pytest.mark.parametrize("later", ["merge", "create_index"])
+def test_what_a_process_that_died_had_noted_is_restored(
+    table: weir.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    """It dies after the library has committed a merge, and dropped them; later ones may be of any kind."""
+    place = tmp_path / "t"
+    update_details(BaseTable.open(open_store(place)), stamped_details)
+
+    def die(base: BaseTable) -> BaseTable:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(weir.services.merge, "extend_key_index", die)
+        table.merge()
+    assert not has_unknown_fields(library.details_of(place))
+    assert NOTED in library.details_of(place).writer_config_defaults
+    table = weir.open(place, fsync=False)
+    assert table.verify().passed
+    table.merge() if later == "merge" else table.create_index("name", "BTREE")
+    assert_details_stamped(library.details_of(place), catchup=False)
+    assert NOTED not in library.details_of(place).writer_config_defaults
+
+
+def test_a_note_that_cannot_be_read_is_corruption() -> None:
+    for text in ("no base64!", "AAAA"):
+        with pytest.raises(CorruptionError):
+            restored(IndexDetails(writer_config_defaults={NOTED: text}))
 
 
 def test_the_librarys_own_merge_drops_them(table: weir.Table, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def transducer(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Fs
         ascii_folding=False,
     )
     (path,) = place.glob("_indices/*/part_0_tokens.lance")
-    return Fst(LanceFileReader(str(path)).read_all().to_table().column("_token_fst_bytes")[0].as_py())
+    stored = LanceFileReader(str(path)).read_all().to_table().column("_token_fst_bytes")[0].as_py()
+    return Fst(stored, where="some/object")
 
 
 def test_every_word_has_a_number_of_its_own(transducer: Fst, words: list[str]) -> None:
@@ -54,4 +55,4 @@ def test_other_words_have_none(transducer: Fst, words: list[str]) -> None:
 def test_what_is_no_transducer_is_refused() -> None:
     for data in (b"", b"\x02" + bytes(50), bytes(10)):
         with pytest.raises(ValueError, match="known version"):
-            Fst(data)
+            Fst(data, where="some/object")

@@ -26,6 +26,7 @@ CATALOG = GenerationCatalog(
         ),
         "vector": ColumnSummary(("IVF_PQ",)),
     },
+    directory="_mem_wal/11111111-2222-4333-8444-555555555555/a1b2c3d4_gen_7",
     checksums={"data/1.lance": 0, "bloom_filter.bin": (1 << 64) - 1, "_pk_index/page_data.lance": 77},
 )
 

@@ -128,6 +128,39 @@ def test_a_generation_with_key_index_and_bloom_filter(stored: Stored) -> None:
         assert stored.look(path).facts == found.facts
 
 
+def test_dates_that_python_has_no_value_for(tmp_path: Path) -> None:
+    far = {
+        "us": pa.array([2**61], pa.timestamp("us")),
+        "ns": pa.array([1_234_567_890_123_456_789], pa.timestamp("ns", "UTC")),
+        "day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
+    }
+    rows = pa.table({"id": [1], **far})
+    table = weir.create(tmp_path / "t", rows.schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        (shard,) = writer.upsert(rows).positions
+    found = inspect(open_store(table.uri, fsync=False), f"{shard}/generation/1")
+    assert found.problems == ()
+    json.dumps(found.facts)
+    columns = found.facts["catalog"]["columns"]
+    assert str(2**61) in columns["us"]["minimum"]
+    # With Pandas or without it.
+    assert columns["ns"]["maximum"].startswith("2009-02-13")
+
+
+def test_a_directory_shows_what_is_in_it(stored: Stored) -> None:
+    found = stored.look(f"_mem_wal/{stored.shard}/manifest")
+    assert (found.kind, found.problems) == ("directory", ())
+    assert found.facts["objects"]["version_hint.json"] > 0
+
+
+def test_the_files_of_lance_are_not_read(stored: Stored) -> None:
+    (path,) = (one for one in stored.store.list(f"_mem_wal/{stored.shard}") if "_gen_1/data/" in one.path)
+    counting = CountingStore(stored.store)
+    found = inspect(counting, path.path)
+    assert (found.kind, found.facts) == ("object", {"nbytes": path.size})
+    assert "get" not in counting.counts
+
+
 def test_rows_a_generation_of_the_library_has_superseded(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     key = {"lance-schema:unenforced-primary-key": "true"}

@@ -541,6 +541,13 @@ def two_entries_at_one_position(patient: Patient) -> str:
     return path
 
 
+@damage("error", "wal.copied")
+def entry_in_the_place_of_another(patient: Patient) -> str:
+    path = patient.wal_path(patient.tail[-1])
+    patient.store.put(path, patient.store.get(patient.wal_path(patient.tail[-2])))
+    return path
+
+
 @damage("error", "wal.epoch")
 def entry_of_an_older_epoch(patient: Patient) -> str:
     path = patient.wal_path(patient.tail[-1] + 1)
@@ -583,6 +590,8 @@ def generation_in_the_directory_of_another(patient: Patient) -> str:
     name = listed[0].path.replace("_gen_1", "_gen_7")
     uri = f"{patient.store.uri}/{layout.shard_directory(patient.shard)}"
     Path(f"{uri}/{listed[0].path}").rename(f"{uri}/{name}")
+    directory = layout.generation_path(patient.shard, name)
+    _catalog(patient, lambda catalog: replace(catalog, directory=directory), directory)
     return patient.publish(flushed_generations=(replace(listed[0], path=name), *listed[1:]))
 
 
@@ -591,6 +600,7 @@ def generation_that_is_not_due_yet(patient: Patient) -> str:
     early = replace(patient.generation(3), generation=9, path="0badcafe_gen_9")
     directory = layout.generation_path(patient.shard, early.path)
     shutil.copytree(f"{patient.store.uri}/{patient.generation_path(3)}", f"{patient.store.uri}/{directory}")
+    _catalog(patient, lambda catalog: replace(catalog, directory=directory), directory)
     return patient.publish(flushed_generations=(*patient.newest.flushed_generations, early))
 
 
@@ -764,8 +774,12 @@ def no_bloom_filter(patient: Patient) -> str:
     return path
 
 
-def _catalog(patient: Patient, change: Callable[[GenerationCatalog], GenerationCatalog]) -> str:
-    path = f"{patient.generation_path(2)}/{layout.CATALOG}"
+def _catalog(
+    patient: Patient,
+    change: Callable[[GenerationCatalog], GenerationCatalog],
+    directory: str | None = None,
+) -> str:
+    path = f"{directory or patient.generation_path(2)}/{layout.CATALOG}"
     catalog = generation_catalog.decode(patient.store.get(path), where=path)
     patient.store.put(path, generation_catalog.encode(change(catalog)))
     return path
@@ -775,6 +789,26 @@ def _catalog(patient: Patient, change: Callable[[GenerationCatalog], GenerationC
 def flipped_catalog(patient: Patient) -> str:
     path = f"{patient.generation_path(2)}/{layout.CATALOG}"
     patient.flip(path, 40)
+    return path
+
+
+@damage("warning", "catalog.missing")
+def no_catalog(patient: Patient) -> str:
+    path = f"{patient.generation_path(2)}/{layout.CATALOG}"
+    patient.store.delete([path])
+    return path
+
+
+@damage("error", "catalog.directory")
+def generation_in_the_place_of_one_with_the_same_keys(patient: Patient) -> str:
+    """Its rows, key index and bloom filter agree, and are older than they seem."""
+    with weir.open(patient.store.uri, fsync=False).writer() as writer:
+        writer.upsert(people(1, 2))
+        writer.flush()
+        writer.upsert(people(1, 2, name="y"))
+    older, path = patient.generation_path(4), patient.generation_path(5)
+    shutil.rmtree(f"{patient.store.uri}/{path}")
+    shutil.copytree(f"{patient.store.uri}/{older}", f"{patient.store.uri}/{path}")
     return path
 
 
@@ -1026,6 +1060,37 @@ def pinned_manifest_is_gone(patient: Patient) -> str:
     return path
 
 
+@damage("error", "token.expired")
+def pinned_entry_is_gone(patient: Patient) -> str:
+    """One in the middle, which a flush has covered since."""
+    with weir.open(patient.store.uri, fsync=False).writer(flush_on_close=False) as writer:
+        writer.upsert(people(3))
+        path = _pin(patient)
+        gone = patient.tail[1]
+        writer.flush()
+    patient.store.delete([patient.wal_path(gone)])
+    return path
+
+
+@damage("error", "token.expired")
+def pinned_generation_is_gone(patient: Patient) -> str:
+    """The newest manifest does not list it any more, since it was merged after the pin."""
+    path = _pin(patient)
+    directory = patient.generation_path(2)
+    weir.open(patient.store.uri, fsync=False).merge()
+    patient.publish(flushed_generations=())
+    for one in patient.store.list(layout.shard_directory(patient.shard)):
+        if one.path.startswith(directory):
+            patient.store.delete([one.path])
+    marked = {
+        name: NOW
+        for name in patient.store.list_directories(layout.shard_directory(patient.shard))
+        if "_gen_" in name
+    }
+    _mark(patient, ShardMarks(directories=marked))
+    return path
+
+
 @damage("error", "consumer.unreadable")
 def flipped_consumer(patient: Patient) -> str:
     list(weir.open(patient.store.uri, fsync=False).changes("earliest", consumer="billing"))
@@ -1048,6 +1113,75 @@ def key_twice_in_the_base_table(patient: Patient) -> str:
         pa.table({"id": [1], "name": ["again"]}, schema=patient.base.schema), patient.store.uri, mode="append"
     )
     return ""
+
+
+@damage("warning", "base.hint")
+def newest_version_is_gone(patient: Patient) -> str:
+    path = "_versions/latest_version_hint.json"
+    patient.store.put(path, b'{"version":%d}' % (patient.base.version + 1))
+    return path
+
+
+def _segment(patient: Patient) -> str:
+    """Return the directory of the only segment of the key index."""
+    ((_, uuid),) = [
+        (index.name, segment.uuid)
+        for index in patient.base.dataset.describe_indices()
+        for segment in (index.segments if index.field_names else ())
+        if segment.fragment_ids
+    ]
+    return f"_indices/{uuid}"
+
+
+@damage("error", "base_index.files")
+def lost_index(patient: Patient) -> str:
+    path = _segment(patient)
+    patient.store.delete([one.path for one in patient.store.list(path)])
+    return path
+
+
+@damage("error", "base_index.files")
+def truncated_index(patient: Patient) -> str:
+    path = f"{_segment(patient)}/page_lookup.lance"
+    patient.store.put(path, bytes(patient.store.get(path))[:-1])
+    return _segment(patient)
+
+
+@damage("error", "base_index.unreadable")
+def zeroed_index(patient: Patient) -> str:
+    path = f"{_segment(patient)}/page_data.lance"
+    patient.store.put(path, bytes(len(bytes(patient.store.get(path)))))
+    return _segment(patient)
+
+
+def _change_index(patient: Patient, name: str, change: Callable[[bytearray], None]) -> str:
+    path = f"{_segment(patient)}/{name}"
+    data = bytearray(patient.store.get(path))
+    change(data)
+    patient.store.put(path, bytes(data))
+    return _segment(patient)
+
+
+@damage("error", "base_index.pages")
+def index_out_of_order(patient: Patient) -> str:
+    """Two of the values, which are stored as they are, have changed places."""
+
+    def swap(data: bytearray) -> None:
+        at = data.index(b"".join(number.to_bytes(8, "little") for number in range(10)))
+        data[at + 8 : at + 24] = data[at + 16 : at + 24] + data[at + 8 : at + 16]
+
+    return _change_index(patient, "page_data.lance", swap)
+
+
+@damage("error", "base_index.rows")
+def index_of_another_value(patient: Patient) -> str:
+    """Its order is right, and a lookup of the key 8 finds nothing."""
+
+    def replaced(data: bytearray) -> None:
+        at = data.index(b"".join(number.to_bytes(8, "little") for number in range(10)))
+        data[at + 64 : at + 72] = (7).to_bytes(8, "little")
+
+    return _change_index(patient, "page_data.lance", replaced)
 
 
 @damage("error", "base.unreadable")
@@ -1078,7 +1212,7 @@ def test_every_check_is_shown_by_a_damage() -> None:
     named = set(
         re.findall(
             r"""["']((?:manifest|wal|generation|key_index|bloom_filter|catalog|shard|lease|snapshot"""
-            r"""|details|marks|pin|consumer|token|base)\.[a-z_]+)["']""",
+            r"""|details|marks|pin|consumer|token|base|base_index)\.[a-z_]+)["']""",
             text,
         )
     )
@@ -1107,7 +1241,9 @@ def test_rows_that_belong_to_another_shard(tmp_path: Path) -> None:
     store.delete([path])
     listed = (replace(other.generation(1), path="0a1b2c3d_gen_1"),)
     source = f"{table.uri}/{other.generation_path(1)}"
-    shutil.copytree(source, f"{table.uri}/{layout.generation_path(ones, '0a1b2c3d_gen_1')}")
+    directory = layout.generation_path(ones, "0a1b2c3d_gen_1")
+    shutil.copytree(source, f"{table.uri}/{directory}")
+    _catalog(patient, lambda catalog: replace(catalog, directory=directory), directory)
     shutil.rmtree(f"{table.uri}/{patient.generation_path(1)}")
     patient.publish(flushed_generations=listed)
     assert found(verify(table.uri)) == [("error", "generation.shard")]
@@ -1187,10 +1323,12 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     assert report.findings == ()
     manifests = patient.newest.version
     # One look: every manifest, entry, bloom filter and catalog once; hint, lease, marks, the table's
-    # manifest, and a probe for a newer one. Snapshots, consumers and the shard are listed once each.
-    assert counts.pop("get") <= manifests + report.entries + 2 * report.generations + 5
+    # manifest and its hint, and a probe for a newer one. Snapshots, consumers, the shard and the segments of
+    # indexes are listed once each.
+    assert counts.pop("get") <= manifests + report.entries + 2 * report.generations + 6
     # For the checksums of their files, each generation is listed, and all of it read.
-    assert counts.pop("list") == 3 + report.generations
+    segments = sum(len(one.segments) for one in base.dataset.describe_indices() if one.field_names)
+    assert counts.pop("list") == 3 + report.generations + segments
     assert counts.pop("get_range") == 7 * report.generations
     assert counts.pop("list_directories") == 2
     assert counts.pop("head", 0) <= 1

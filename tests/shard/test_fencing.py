@@ -180,6 +180,28 @@ def test_sealed_shard_refuses_claims(store: LocalStore, open_writer: OpenWriter)
     assert after.writer_epoch == latest.writer_epoch
 
 
+def test_who_holds_a_shard_that_is_sealed_hears_of_it_with_its_next_flush(
+    store: LocalStore, open_writer: OpenWriter
+) -> None:
+    """What it has written until then is flushed: nobody could claim the shard to do so."""
+    writer = open_writer(store)
+    writer.write(rows((1, "a")))
+    latest = read_latest_manifest(store, SHARD)
+    assert latest is not None
+    sealed = replace(latest, version=latest.version + 1, status=ShardStatus.SEALED)
+    assert commit_manifest(store, sealed) is not None
+    position = writer.write(rows((2, "b")))
+    writer.flush()
+    with pytest.raises(ShardSealedError):
+        writer.write(rows((3, "c")))
+    writer.close()
+    after = read_latest_manifest(store, SHARD)
+    assert after is not None
+    assert (after.status, after.writer_epoch) == (ShardStatus.SEALED, latest.writer_epoch)
+    assert [one.physical_rows for one in after.flushed_generations] == [2]
+    assert after.replay_after_wal_entry_position == position
+
+
 def test_lost_race_for_a_manifest_version_is_not_ours(store: LocalStore) -> None:
     one = ShardManifest(SHARD, version=1, writer_epoch=1)
     assert commit_manifest(store, one) is not None

@@ -12,9 +12,9 @@ from weir.base.publish import publish_details
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, InputError, ObjectNotFoundError, TableNotFoundError
 from weir.format.index_details import IndexDetails
-from weir.format.unknown_fields import carry_over, has_unknown_fields
+from weir.format.unknown_fields import NOTED, carry_over, has_unknown_fields, noted, restored
 
-__all__ = ["restore_unknown_fields", "update_details", "wait_for_turn"]
+__all__ = ["note_unknown_fields", "restore_unknown_fields", "update_details", "wait_for_turn"]
 
 _MAX_ATTEMPTS = 64
 _FIRST_WAIT_SECONDS = 0.002
@@ -79,7 +79,13 @@ def update_details(
                 hint="To write to it through Weir, adopt it: weir.adopt",
             )
         if publish_details(base.store, manifest, changed, index_id) is not None:
-            return base.latest()
+            base = base.latest()
+            if not has_unknown_fields(changed) or carry_over(base.details, changed) == base.details:
+                return base
+            # The library, which builds the version, has recorded in it how far an index has come, as it
+            # does when a compaction has made it forget that. It will not do so a second time.
+            kept = changed
+            change, index_id = lambda details: carry_over(details, kept), None
     raise ConflictError(
         f"the table changed during each of {max_attempts} attempts to update its MemWAL index",
         where=base.uri,
@@ -87,22 +93,39 @@ def update_details(
     )
 
 
+def note_unknown_fields(base: BaseTable) -> BaseTable:
+    """Note the fields of a newer writer that a commit of the library is about to drop.
+
+    Nothing is committed if there are none. What a process has noted that died before it restored them
+    is restored first.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    """
+    base = base.latest()
+    if not has_unknown_fields(base.details) and NOTED not in base.details.writer_config_defaults:
+        return base
+    return update_details(base, noted)
+
+
 def restore_unknown_fields(base: BaseTable, before: IndexDetails) -> BaseTable:
     """Write back the fields of a newer writer that commits of the library have dropped.
 
-    The library keeps only what it knows whenever it records merge progress. Nothing is committed if
-    there was nothing else.
+    The library keeps only what it knows whenever it records merge progress or changes an index. Nothing is
+    committed if there was nothing else.
 
     Parameters
     ----------
     base : BaseTable
         The table at any version.
     before : IndexDetails
-        What was stored before those commits.
+        What was stored before those commits; another service may have removed the note meanwhile.
     """
-    if not has_unknown_fields(before):
+    if not has_unknown_fields(before) and NOTED not in base.details.writer_config_defaults:
         return base
-    return update_details(base, lambda details: carry_over(details, before))
+    return update_details(base, lambda details: restored(carry_over(details, before)))
 
 
 def wait_for_turn(attempt: int) -> None:

@@ -7,9 +7,14 @@ from weir.base.index_upkeep import model_of
 from weir.base.table import BaseTable
 from weir.base.versions import maintained_indexes
 from weir.cache import process_cache
+from weir.errors import CorruptionError
+from weir.indexing.describe import ExistingIndex
 from weir.indexing.generation import GenerationIndex
+from weir.logs import get_logger
 
 __all__ = ["generation_indexes"]
+
+_log = get_logger(__name__)
 
 
 def generation_indexes(base: BaseTable) -> tuple[GenerationIndex, ...]:
@@ -25,8 +30,16 @@ def generation_indexes(base: BaseTable) -> tuple[GenerationIndex, ...]:
 
 def _found(base: BaseTable) -> tuple[GenerationIndex, ...]:
     maintained = set(maintained_indexes(base))
-    return tuple(
-        GenerationIndex(index.definition, model_of(base, index))
-        for index in base_indexes(base)
-        if index.name in maintained and index.definition is not None
-    )
+    found = (_generation_index(base, index) for index in base_indexes(base) if index.name in maintained)
+    return tuple(one for one in found if one is not None)
+
+
+def _generation_index(base: BaseTable, index: ExistingIndex) -> GenerationIndex | None:
+    if index.definition is None:
+        return None
+    try:
+        return GenerationIndex(index.definition, model_of(base, index))
+    except CorruptionError as error:
+        # A generation without an index is slower to search. Without a generation nobody could write.
+        _log.warning("index.damaged", index=index.name, where=error.where, error=error.message)
+        return None

@@ -12,7 +12,8 @@ forgets it when it compacts, which moves the index along.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import lance
@@ -22,13 +23,20 @@ from lance.indices import IndexSegment
 from weir.base.details_commit import update_details
 from weir.base.index_changes import base_indexes
 from weir.base.library_commit import commit_with_library
-from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.library_errors import (
+    LIBRARY_ERRORS,
+    LibraryFailure,
+    classify,
+    is_panic,
+    storage_failure,
+)
 from weir.base.table import BaseTable, library_options
 from weir.cache import process_cache
-from weir.errors import ConflictError
+from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.format.index_details import IndexCatchup, IndexDetails
 from weir.indexing.build import build_index, build_segment
 from weir.indexing.describe import ExistingIndex
+from weir.indexing.library_message import library_message
 from weir.indexing.vector_model import VectorModel, imbalance, partition_sizes, read_vector_model
 from weir.storage.interface import ObjectStore
 
@@ -153,27 +161,56 @@ def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
     """Return what a vector index has learnt; None for other kinds, and for one that was never trained.
 
     Read once per process for each state of the index.
+
+    Raises
+    ------
+    CorruptionError
+        If the files of the index are damaged.
+    StorageError
+        If the store failed.
     """
     definition = index.definition
     if definition is None or not definition.kind.is_vector or not index.num_rows:
         return None
     kind = definition.kind
+
+    def load() -> VectorModel:
+        with _reading(base, index):
+            return read_vector_model(
+                base.dataset, index.name, kind, index.segments[-1].uuid, library_options(base.store)
+            )
+
     return process_cache().get_or_load(
-        ("vector model", base.namespace, index.segments),
-        lambda: read_vector_model(
-            base.dataset, index.name, kind, index.segments[-1].uuid, library_options(base.store)
-        ),
-        lambda model: model.nbytes,
+        ("vector model", base.namespace, index.segments), load, lambda model: model.nbytes
     )
+
+
+@contextmanager
+def _reading(base: BaseTable, index: ExistingIndex) -> Iterator[None]:
+    """Give what the library raises over the files of an index a name and a place."""
+    try:
+        yield
+    except WeirError:
+        raise
+    except BaseException as error:
+        if isinstance(error, OSError) and classify(error) is not LibraryFailure.DAMAGED:
+            raise storage_failure(error, f"reading the index {index.name!r}", where=base.uri) from error
+        if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
+            raise
+        raise CorruptionError(
+            f"the index {index.name!r} cannot be read: {library_message(error)}",
+            where=base.uri,
+            hint="Drop the index and create it again",
+        ) from error
 
 
 def model_imbalance(base: BaseTable, index: ExistingIndex) -> float:
     """Return how many times larger the largest partition is than the smallest that is not empty."""
-    return imbalance(
-        partition_sizes(
+    with _reading(base, index):
+        sizes = partition_sizes(
             base.dataset, [segment.uuid for segment in index.segments], library_options(base.store)
         )
-    )
+    return imbalance(sizes)
 
 
 def build_segment_of(task: SegmentTask) -> BuiltSegment:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import lance
 
-from weir.base.details_commit import wait_for_turn
+from weir.base.details_commit import note_unknown_fields, restore_unknown_fields, wait_for_turn
 from weir.base.durability import sync_changes
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.table import BaseTable
@@ -52,6 +52,7 @@ def commit_with_library(
         The library failed otherwise.
     """
     attempts = attempts or _MAX_ATTEMPTS
+    before = note_unknown_fields(base).details
     for attempt in range(attempts):
         wait_for_turn(attempt)
         base = base.latest()
@@ -65,7 +66,7 @@ def commit_with_library(
                 continue
             raise storage_failure(error, doing, where=base.uri) from error
         sync_changes(base.store, base.dataset, dataset)
-        return base.latest()
+        return restore_unknown_fields(base.latest(), before)
     raise ConflictError(
         f"concurrent commits got in the way of {attempts} attempts at {doing}",
         where=base.uri,

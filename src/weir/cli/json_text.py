@@ -173,7 +173,9 @@ def _text(column: pa.Array) -> pa.Array:
     if types.is_timestamp(kind):
         if kind.tz is not None:
             column = column.cast(pa.timestamp(kind.unit, "UTC"))
-        return _quoted(pc.replace_substring(column.cast(pa.large_string()), " ", "T"))
+        # A time that no calendar has stays what Arrow says of it.
+        text = column.cast(pa.large_string())
+        return _quoted(pc.replace_substring_regex(text, r"^([-+0-9]+) ", r"\1T"))
     if types.is_map(kind):
         pairs = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
         return _text(column.cast(pa.list_(pairs)))

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weir.errors import CorruptionError
+
 __all__ = ["Fst"]
 
 _VERSION = 3
@@ -45,6 +47,8 @@ class Fst:
     ----------
     data : bytes
         The whole of it.
+    where : str
+        The file it is in, for errors.
 
     Raises
     ------
@@ -52,7 +56,8 @@ class Fst:
         If it is of another version.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, where: str) -> None:
+        self._where = where
         if len(data) < _HEADER_BYTES + _FOOTER_BYTES or _number(data, 0, 8) != _VERSION:
             raise ValueError("not a transducer of a known version")
         self._data = data
@@ -64,7 +69,23 @@ class Fst:
         return len(self._data)
 
     def get(self, word: bytes) -> int | None:
-        """Return the number of a word, or None if it is not there."""
+        """Return the number of a word, or None if it is not there.
+
+        Raises
+        ------
+        CorruptionError
+            If a node leads out of the transducer.
+        """
+        try:
+            return self._get(word)
+        except IndexError as error:
+            raise CorruptionError(
+                "the words of a full-text index cannot be read",
+                where=self._where,
+                hint="Drop the index and create it again",
+            ) from error
+
+    def _get(self, word: bytes) -> int | None:
         node, total = self._root, 0
         for letter in word:
             step = self._step(node, letter) if node != _NO_NODE else None

@@ -18,6 +18,7 @@ import pyarrow as pa
 from weir.errors import CorruptionError
 from weir.format import checked_json
 from weir.format.buffers import Bytes
+from weir.format.ipc_framing import read_frames
 from weir.format.json_members import JsonMembers
 
 __all__ = ["ColumnSummary", "GenerationCatalog", "decode", "encode"]
@@ -60,12 +61,20 @@ class GenerationCatalog:
         The columns about which something is known.
     checksums : mapping of str to int
         XXH64, seed 0, of files of the generation, by their path in its directory.
+    directory : str or None, default None
+        Path of the generation's directory, relative to the root of the table. What else a generation holds
+        does not tell it from another one with the same keys. None where its writer has not said.
     """
 
     rows: int
     tombstones: int
     columns: Mapping[str, ColumnSummary] = field(default_factory=dict)
     checksums: Mapping[str, int] = field(default_factory=dict)
+    directory: str | None = None
+
+    def is_of(self, directory: str) -> bool:
+        """Whether this is the catalog of the generation in a directory, as far as it says."""
+        return self.directory in (None, directory)
 
 
 def encode(catalog: GenerationCatalog) -> bytes:
@@ -79,9 +88,11 @@ def encode(catalog: GenerationCatalog) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, bounds.schema) as writer:
         writer.write_table(bounds)
+    place = {} if catalog.directory is None else {"directory": catalog.directory}
     return checked_json.encode(
         {
             "format": _FORMAT,
+            **place,
             "rows": catalog.rows,
             "tombstones": catalog.tombstones,
             "columns": {
@@ -119,7 +130,10 @@ def decode(data: Bytes, *, where: str) -> GenerationCatalog:
             raise column.invalid("kinds")
         low, high = bounds.get(name, (None, None))
         columns[name] = ColumnSummary(tuple(kinds), column.count("nulls"), low, high)
-    return GenerationCatalog(stored.count("rows"), stored.count("tombstones"), columns, _checksums(stored))
+    directory = stored.text("directory") if "directory" in stored.members else None
+    return GenerationCatalog(
+        stored.count("rows"), stored.count("tombstones"), columns, _checksums(stored), directory
+    )
 
 
 def _checksums(stored: JsonMembers) -> dict[str, int]:
@@ -134,12 +148,16 @@ def _checksums(stored: JsonMembers) -> dict[str, int]:
 def _bounds(stored: JsonMembers) -> dict[str, tuple[pa.Scalar, pa.Scalar]]:
     try:
         raw = base64.b64decode(stored.text("bounds"), validate=True)
+        # Before Arrow sees them: a few bytes with another length in them could ask for any amount of memory.
+        if any(frame.compressed for frame in read_frames(memoryview(raw), where=stored.where)):
+            raise stored.invalid("bounds")
         table = pa.ipc.open_stream(raw).read_all()
         table.validate(full=True)
     except (ValueError, pa.ArrowException, OSError) as error:
         raise CorruptionError(
             f"the bounds of a generation catalog cannot be read: {error}", where=stored.where
         ) from error
-    if table.num_columns and table.num_rows != 2:
+    names = table.column_names
+    if (table.num_columns and table.num_rows != 2) or len(set(names)) < len(names):
         raise stored.invalid("bounds")
-    return {name: (table.column(name)[0], table.column(name)[1]) for name in table.column_names}
+    return {name: (bounds[0], bounds[1]) for name, bounds in zip(names, table.columns, strict=True)}

@@ -1,17 +1,56 @@
 """Carrying fields of a newer writer through an update that the released library makes.
 
 Weir's own updates keep unknown fields, since every decoded value carries them. The library decodes the
-details of the MemWAL index in every commit that marks merge progress, and writes what it knows.
+details of the MemWAL index in every commit that marks merge progress or changes an index, and writes what
+it knows. Writer defaults it keeps, whatever they are: so what it would drop is noted there before it
+commits, and a process that comes after one that has died writes it back from there.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weir.errors import CorruptionError
+from weir.format import index_details
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
 
-__all__ = ["carry_over", "has_unknown_fields"]
+__all__ = ["NOTED", "carry_over", "has_unknown_fields", "noted", "restored"]
+
+NOTED = "weir.unknown_fields"
+"""Name of the writer default with what commits of the library may drop, while there are any."""
+
+
+def noted(details: IndexDetails) -> IndexDetails:
+    """Return the details with a note of their unknown fields; without any, or with that note, the same.
+
+    The note is the details themselves, serialised, without their shard snapshots and writer defaults.
+    """
+    whole = _from_note(details)
+    if not has_unknown_fields(whole):
+        return details
+    plain = replace(whole, inline_snapshots=None, writer_config_defaults={}, snapshot_ts_millis=0)
+    note = base64.b64encode(index_details.encode(plain)).decode("ascii")
+    return replace(whole, writer_config_defaults={**whole.writer_config_defaults, NOTED: note})
+
+
+def restored(details: IndexDetails) -> IndexDetails:
+    """Return the details with the unknown fields that a note in them has, and without the note."""
+    whole = _from_note(details)
+    left = {name: value for name, value in whole.writer_config_defaults.items() if name != NOTED}
+    return replace(whole, writer_config_defaults=left)
+
+
+def _from_note(details: IndexDetails) -> IndexDetails:
+    note = details.writer_config_defaults.get(NOTED)
+    if note is None:
+        return details
+    try:
+        data = base64.b64decode(note, validate=True)
+    except ValueError as error:
+        raise CorruptionError("the note of unknown fields cannot be read", where=NOTED) from error
+    return carry_over(details, index_details.decode(data, where=NOTED))
 
 
 def has_unknown_fields(details: IndexDetails) -> bool:

@@ -193,7 +193,15 @@ class Generation:
                 data = self._store.get(path)
             except ObjectNotFoundError:
                 return None, 0
-            return generation_catalog.decode(data, where=f"{self._store.uri}/{path}"), len(data)
+            where = f"{self._store.uri}/{path}"
+            catalog = generation_catalog.decode(data, where=where)
+            if not catalog.is_of(self.path):
+                raise CorruptionError(
+                    f"the generation is that of {catalog.directory!r}",
+                    where=where,
+                    hint="Directories have been moved; verify tells which",
+                )
+            return catalog, len(data)
 
         return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
 
@@ -218,6 +226,13 @@ class Generation:
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
             scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
             table = scanner.to_table()
+        missing = [name for name in self._key_columns if name not in present]
+        if missing:
+            raise CorruptionError(
+                f"generation {self.flushed.generation} of shard {self.shard_id} has no column {missing[0]!r}",
+                where=self.uri,
+                hint="Its files are damaged; restore them from a backup",
+            )
         keys = KeySet([table.column(name) for name in self._key_columns])
         if TOMBSTONE in present:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)

@@ -18,7 +18,7 @@ from lance.file import LanceFileReader
 from lance.query import FullTextQuery
 from lance.query import MatchQuery as LanceMatchQuery
 
-from weir.base.library_errors import LIBRARY_ERRORS
+from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.base.table import BaseTable, library_options
 from weir.cache import process_cache
 from weir.errors import CorruptionError, QueryError
@@ -220,9 +220,11 @@ def _load_words(base: BaseTable, uuid: str) -> _Words | None:
                     columns=["_length"],
                 )
                 rows = lists.read_all(batch_size=1 << 20).to_table().column("_length").to_numpy()
-                partitions.append((Fst(words.column(_STORED_WORDS)[0].as_py()), rows))
-    except LIBRARY_ERRORS:
-        return None
+                partitions.append((Fst(words.column(_STORED_WORDS)[0].as_py(), where=place), rows))
+    except BaseException as error:
+        if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
+            raise
+        return None  # asked for a score, the library says what is wrong
     return _Words(tuple(partitions))
 
 

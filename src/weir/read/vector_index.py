@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.cache import process_cache
+from weir.read.damage import reading
 from weir.read.vector_division import Centroids
 
 __all__ = ["VectorIndex", "vector_index"]
@@ -71,7 +72,8 @@ def _find(base: BaseTable, column: str) -> VectorIndex | None:
             continue
         centroids = None
         if described.index_type.startswith("IVF"):
-            vectors = _centroids(dataset.get_ivf_model(described.name).centroids)
+            with reading(f"the index {described.name!r}", base.uri):
+                vectors = _centroids(dataset.get_ivf_model(described.name).centroids)
             if vectors is not None:
                 uuids = "".join(sorted(str(segment.uuid) for segment in described.segments))
                 centroids = Centroids(uuids, vectors, metric.lower())

@@ -242,7 +242,15 @@ def _object(store: ObjectStore, path: str, *, rows: bool) -> Description:
     name = path.rsplit("/", 1)[-1]
     if path.startswith(f"{VERSIONS}/"):
         return _table_manifest(store, path)
-    data = store.get(path)
+    if name.endswith((".lance", ".idx", ".txn")) and name != "index.lance" and "/wal/" not in path:
+        # Lance's own, and perhaps very large.
+        found = store.head(path)
+        if found is not None:
+            return Description("object", f"{store.uri}/{path}", {"nbytes": found.size})
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError:
+        return _directory(store, path)
     reader = _Reader(store, path, data)
     if name.endswith(".binpb"):
         return reader.manifest()
@@ -258,6 +266,13 @@ def _object(store: ObjectStore, path: str, *, rows: bool) -> Description:
         if recognises(path, salvage.json_text(data)):
             return reader.json(kind)
     return Description("object", reader.where, {"nbytes": memoryview(data).nbytes})
+
+
+def _directory(store: ObjectStore, path: str) -> Description:
+    objects = {one.path.removeprefix(f"{path}/"): one.size for one in store.list(path)}
+    if not objects:
+        raise ObjectNotFoundError("there is no such object", where=f"{store.uri}/{path}")
+    return Description("directory", f"{store.uri}/{path}", {"objects": objects})
 
 
 _Recognises = Callable[[str, Mapping[str, Any]], bool]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from uuid import UUID
 
-from weir.base.details_commit import restore_unknown_fields
+from weir.base.details_commit import note_unknown_fields, restore_unknown_fields
 from weir.base.key_index import extend_key_index
 from weir.base.merge import MergeResult, merge_run
 from weir.base.merge_plan import MergeTask, plan_merge
@@ -116,6 +116,8 @@ def merge_generations(
             plan_merge(base.store, base.details, manifests), key=lambda task: task.shard_id
         )
     ]
+    # Also where a merge has died between its commit and the end.
+    base = note_unknown_fields(base)
     applied: list[MergeResult] = []
     shards = 0
     for done, results in enumerate(runner.run(run_shard_merge, merges), start=1):
@@ -126,8 +128,11 @@ def merge_generations(
             on_progress(done, len(merges))
     after = base.latest()
     # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again.
-    if merges or is_left_behind(after):
-        after = restore_unknown_fields(extend_key_index(after), base.details)
+    changed = bool(merges) or is_left_behind(after)
+    if changed:
+        after = extend_key_index(after)
+    after = restore_unknown_fields(after, base.details)
+    if changed:
         after = publish_shards(after, manifests, field_types(after.details.shard_specs))
     report = MergeReport(
         shards=shards,

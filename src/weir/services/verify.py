@@ -1,7 +1,7 @@
 """Checking a whole table: every invariant that storage can show.
 
 One plan, tasks that can run anywhere, one report. The table as a whole is looked at first, then every shard
-in a task of its own, then every generation that a shard lists, and the rows of the base table.
+in a task of its own, then every generation that a shard lists, the indexes of the base table, and its rows.
 
 Others may write, merge and collect meanwhile. So what was found is looked at again, and only what is found
 every time is reported.
@@ -19,6 +19,7 @@ from weir.base.table import BaseTable
 from weir.format import layout
 from weir.logs import get_logger
 from weir.services.runner import Runner
+from weir.services.verification.base_index import base_index_checks, check_base_index
 from weir.services.verification.facts import TableFacts, values_of
 from weir.services.verification.finding import Finding, Findings, Severity
 from weir.services.verification.generation import GenerationCheck, check_generation
@@ -88,7 +89,8 @@ def verify_table(
     base : BaseTable
         The base table at any version.
     runner : Runner
-        Executes one task per shard, one per generation, and one for the rows of the base table.
+        Executes one task per shard, one per generation, one per segment of an index, and one for the rows of
+        the base table.
     base_rows : bool
         Whether to read the rows of the base table too. Their keys are held in memory.
     on_progress : callable, optional
@@ -109,7 +111,7 @@ def verify_table(
         again = _look(
             base.latest(),
             runner,
-            base_rows=base_rows and any(one.check.startswith("base.") for one in findings),
+            base_rows=base_rows and any(one.check.startswith(("base.", "base_index.")) for one in findings),
             only=_shards_of(findings),
             on_progress=lambda done, total: None,
         )
@@ -164,9 +166,14 @@ def _look(
         if result.manifest is not None
         for flushed in result.generations
     ]
-    total = len(shards) + len(generations) + base_rows
+    indexes = base_index_checks(base, rows=base_rows)
+    total = len(shards) + len(generations) + len(indexes) + base_rows
     done = len(shards)
     for found in runner.run(check_generation, generations):
+        done += 1
+        findings += found
+        on_progress(done, total)
+    for found in runner.run(check_base_index, indexes):
         done += 1
         findings += found
         on_progress(done, total)

@@ -30,7 +30,7 @@ from weir.shard.recorded_sources import recorded_sources
 from weir.shard.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 
-__all__ = ["Claim", "claim_shard"]
+__all__ = ["Claim", "claim_shard", "sealed_error"]
 
 _log = get_logger(__name__)
 _MAX_CLAIM_ATTEMPTS = 64
@@ -125,6 +125,15 @@ def claim_shard(
     return Claim(manifest, tail, next_position, epoch.lease)
 
 
+def sealed_error(shard_id: UUID, store: ObjectStore) -> ShardSealedError:
+    """Return the error that says that a shard is sealed."""
+    return ShardSealedError(
+        f"shard {shard_id} is sealed and accepts no writes",
+        where=store.uri,
+        hint="Write to the shard that replaces it, or unseal it",
+    )
+
+
 def _append_fence(
     wal: Wal, manifest: ShardManifest, schema: pa.Schema
 ) -> tuple[tuple[PositionedEntry, ...], int]:
@@ -183,11 +192,7 @@ class _EpochClaim:
         for _ in range(_MAX_CLAIM_ATTEMPTS):
             latest = read_latest_manifest(self._store, self._shard_id, known=latest)
             if latest is not None and latest.status is ShardStatus.SEALED:
-                raise ShardSealedError(
-                    f"shard {self._shard_id} is sealed and accepts no writes",
-                    where=self._store.uri,
-                    hint="Write to the shard that replaces it, or unseal it",
-                )
+                raise sealed_error(self._shard_id, self._store)
             epoch = self._epoch_above(0 if latest is None else latest.writer_epoch)
             if latest is None:
                 claimed = ShardManifest(

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from weir.config import WriterOptions
 from weir.errors import BackpressureError, FencedError, WeirError, WriterClosedError
-from weir.format.shard_manifest import ShardManifest
+from weir.format.shard_manifest import ShardManifest, ShardStatus
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.indexing.generation import GenerationIndex
@@ -112,6 +112,8 @@ class MemTables:
         self._retry_flush_at = 0.0
         self.flush_error: BaseException | None = None
         self.stopped: WeirError | None = None
+        self.sealed = False
+        """Whether the shard took no more writes when its manifest was last changed here."""
         self._unflushed.add(self, self._active.held_bytes)
         if backlog is not None:
             backlog.listed(claim.manifest)
@@ -327,6 +329,8 @@ class MemTables:
                     urgency=self._urgency,
                 )
                 with self._lock:
+                    # What is written already goes on to be flushed: nobody else can claim the shard for it.
+                    self.sealed = published.status is ShardStatus.SEALED
                     self._frozen.popleft()
                     self._changed.notify_all()
                 # Readers look in the generation from now on.

@@ -24,7 +24,7 @@ from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.indexing.generation import GenerationIndex
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.batch_memory import batch_overhead, joined, owned
-from weir.shard.claim import Claim, claim_shard
+from weir.shard.claim import Claim, claim_shard, sealed_error
 from weir.shard.collected import AppendCheck
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.heartbeat import Heartbeat
@@ -186,6 +186,9 @@ class ShardWriter:
         ------
         FencedError
             If another writer has claimed the shard. Nothing of this call was written.
+        ShardSealedError
+            If the shard has been sealed, as this writer has seen at its last flush. Nothing of this call was
+            written.
         BackpressureError
             If flushes or merges did not make room in time. Nothing of this call was written.
         StorageError
@@ -461,6 +464,8 @@ class ShardWriter:
         self._refuse_if_stopped()
         if self._closed:
             raise self._closed_error()
+        if self._memtables.sealed:
+            raise sealed_error(self.shard_id, self._store)
 
     def _refuse_too_many_sources(self, source: Source) -> None:
         known = self.sources.sequences

@@ -37,7 +37,7 @@ def plain(value: object) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, pa.Scalar):
-        return plain(value.as_py())
+        return _plain_scalar(value)
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -49,6 +49,17 @@ def plain(value: object) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(one) for one in value]
     return value
+
+
+def _plain_scalar(value: pa.Scalar) -> Any:
+    try:
+        return plain(value.as_py())
+    except (ValueError, OverflowError, pa.ArrowException):
+        pass  # a date that Python has no value for, a nanosecond, a time zone that is not known here
+    try:
+        return str(pa.array([value], value.type).cast(pa.string())[0])
+    except pa.ArrowException:
+        return repr(value)
 
 
 def _members(value: Any) -> dict[str, Any]:

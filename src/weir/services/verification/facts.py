@@ -109,12 +109,16 @@ class Need:
         The version of the shard manifest that has to exist.
     first_position, last_position : int
         The log positions that have to exist; none if the last is below the first.
+    merged : int or None
+        The newest generation that the version of the base table has, so that later ones of that manifest
+        have to exist. None if that is not known.
     """
 
     path: str
     manifest_version: int | None
     first_position: int
     last_position: int
+    merged: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,12 +81,37 @@ def check_generation(check: GenerationCheck) -> tuple[Finding, ...]:
         return tuple(findings.found)
     if catalog is not None:
         catalog.report(findings)
+        _check_place(check, catalog.catalog, findings)
     if _check_rows(check, rows, findings):
         _check_key_index(check, rows, findings)
         _check_bloom_filter(check, rows, findings)
-    if catalog is not None and not findings.found:
-        _check_files(check, catalog.catalog, findings)
+    if not findings.found:
+        if catalog is None:
+            _check_no_catalog(check, findings)
+        else:
+            _check_files(check, catalog.catalog, findings)
     return tuple(findings.found)
+
+
+def _check_no_catalog(check: GenerationCheck, findings: Findings) -> None:
+    """Tell a catalog that is gone from one that there never was, as in a generation of the library."""
+    # The library leaves this out of the manifest, as it leaves out the catalog.
+    if check.flushed.bloom_filter_checksum is not None:
+        findings.warning(
+            "catalog.missing",
+            f"{check.path}/{layout.CATALOG}",
+            "the catalog is gone: reads look into more files, and nothing tells whether these are whole",
+        )
+
+
+def _check_place(check: GenerationCheck, catalog: GenerationCatalog, findings: Findings) -> None:
+    """Find a generation that lies in the directory of another: all that is in it agrees."""
+    if not catalog.is_of(check.path):
+        findings.error(
+            "catalog.directory",
+            check.path,
+            f"the generation is that of {catalog.directory!r}, and reads take its rows for newer or older ones",
+        )
 
 
 def _check_files(check: GenerationCheck, catalog: GenerationCatalog, findings: Findings) -> None:

@@ -40,8 +40,10 @@ def check_log(table: TableFacts, newest: ShardManifest, objects: ShardObjects, f
             findings.error("wal.doubled", paths[1], f"position {position} is held by {len(paths)} objects")
     read = 0
     before: tuple[int, WalEntry] | None = None
+    appends: dict[str, int] = {}
     for position, path, entry in _entries(table.store, objects, start, findings):
         read += 1
+        _check_append(position, path, entry, appends, findings)
         if entry is None or position < start:
             before = None
             continue
@@ -113,6 +115,18 @@ def _entries(
             else:
                 findings.warning("wal.unreadable", path, f"{text} (its rows are in a generation)")
             yield position, path, None
+
+
+def _check_append(
+    position: int, path: str, entry: WalEntry | None, appends: dict[str, int], findings: Findings
+) -> None:
+    """Find an entry that lies in the place of another: every append has an id of its own."""
+    write_id = None if entry is None else entry.header.write_id
+    if write_id is None:
+        return
+    first = appends.setdefault(write_id, position)
+    if first != position:
+        findings.error("wal.copied", path, f"position {position} holds what was appended at {first} or there")
 
 
 def _check_epoch(

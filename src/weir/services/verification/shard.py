@@ -16,7 +16,7 @@ from weir.errors import CorruptionError, InputError, ShardingError
 from weir.format import layout, lease, shard_manifest, version_hint
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.shard_snapshot import from_table, to_table
-from weir.services.verification.facts import ShardFacts, TableFacts
+from weir.services.verification.facts import Need, ShardFacts, TableFacts
 from weir.services.verification.finding import Finding, Findings
 from weir.services.verification.log import check_log
 from weir.services.verification.objects import ShardObjects, get_or_none, read_many
@@ -95,7 +95,7 @@ def check_shard(check: ShardCheck) -> ShardResult:
         _check_values(table, newest, findings)
         _check_published(shard, manifests, newest, findings)
         _check_marks(shard, newest, findings)
-        _check_needs(shard, objects, findings)
+        _check_needs(shard, manifests, objects, findings)
         entries = check_log(table, newest, objects, findings)
     return ShardResult(shard_id, tuple(findings.found), newest, entries)
 
@@ -345,7 +345,9 @@ def _check_marks(shard: ShardFacts, newest: ShardManifest, findings: Findings) -
             )
 
 
-def _check_needs(shard: ShardFacts, objects: ShardObjects, findings: Findings) -> None:
+def _check_needs(
+    shard: ShardFacts, manifests: dict[int, ShardManifest], objects: ShardObjects, findings: Findings
+) -> None:
     for need in shard.needs:
         version = need.manifest_version
         if version is not None and version not in objects.manifests:
@@ -354,10 +356,26 @@ def _check_needs(shard: ShardFacts, objects: ShardObjects, findings: Findings) -
                 need.path,
                 f"the token needs version {version} of the manifest of shard {shard.shard_id}, which is gone",
             )
-        first = max(need.first_position, 1)
-        if first <= need.last_position and first not in objects.log:
+        elif version in manifests and need.merged is not None:
+            _check_needed_generations(need, need.merged, manifests[version], objects, findings)
+        positions = range(max(need.first_position, 1), need.last_position + 1)
+        gone = next((position for position in positions if position not in objects.log), None)
+        if gone is not None:
             findings.error(
                 "token.expired",
                 need.path,
-                f"the token needs the log of shard {shard.shard_id} from position {first}, which is gone",
+                f"the token needs the log of shard {shard.shard_id} at position {gone}, which is gone",
             )
+
+
+def _check_needed_generations(
+    need: Need, merged: int, manifest: ShardManifest, objects: ShardObjects, findings: Findings
+) -> None:
+    for one in manifest.flushed_generations:
+        if one.generation > merged and one.path not in objects.directories:
+            findings.error(
+                "token.expired",
+                need.path,
+                f"the token needs generation {one.generation} of shard {manifest.shard_id}, which is gone",
+            )
+            return

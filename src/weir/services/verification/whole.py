@@ -10,16 +10,17 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.base.manifest import read_manifest
+from weir.base.manifest import VERSIONS, read_manifest
 from weir.base.merge_guard import guard_id, without_guards
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
 from weir.base.versions import list_versions
 from weir.base.writer_defaults import recorded_options
-from weir.errors import CorruptionError, OptionError, StorageError
-from weir.format import feed_consumer, garbage_marks, layout, shard_snapshot, snapshot_pin
+from weir.errors import CorruptionError, ObjectNotFoundError, OptionError, StorageError
+from weir.format import feed_consumer, garbage_marks, layout, shard_snapshot, snapshot_pin, version_hint
 from weir.format.feed_consumer import CONSUMERS
 from weir.format.garbage_marks import MARKS, Marks
+from weir.format.index_details import IndexDetails
 from weir.format.newest import newest_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS
@@ -32,6 +33,8 @@ from weir.services.verification.objects import get_or_none, read_many
 from weir.shard.manifest_store import list_shards
 
 __all__ = ["BaseRowsCheck", "WholeTable", "check_base_rows", "check_whole"]
+
+_VERSION_HINT = "latest_version_hint.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ def check_whole(base: BaseTable) -> WholeTable:
     # After whatever names shards.
     shard_ids = list_shards(store)
     _check_directories(base, findings)
+    _check_hint(base, findings)
     _check_details(base, shard_ids, where, findings)
     for named, check in (
         (set(published), "snapshot.unknown_shard"),
@@ -71,10 +75,12 @@ def check_whole(base: BaseTable) -> WholeTable:
             findings.error(check, path, f"there is no shard {shard_id}")
     needs: dict[UUID, list[Need]] = defaultdict(list)
     for path, root, token in roots:
+        details = _details_of(base, root.base_version)
         for cut in token.shards:
             shard = next((one for one in root.shards if one.shard_id == cut.shard_id), None)
             if shard is not None:
-                need = Need(path, shard.manifest_version, shard.first_position, cut.position)
+                merged = None if details is None else details.merged_generation(cut.shard_id)
+                need = Need(path, shard.manifest_version, shard.first_position, cut.position, merged)
                 needs[cut.shard_id].append(need)
     facts = tuple(
         ShardFacts(
@@ -89,6 +95,16 @@ def check_whole(base: BaseTable) -> WholeTable:
     return WholeTable(tuple(findings.found), facts)
 
 
+def _details_of(base: BaseTable, version: int | None) -> IndexDetails | None:
+    """Return the details of the MemWAL index in some version; None if that cannot be read."""
+    try:
+        manifest = None if version is None else read_manifest(base.store, version)
+        entry = None if manifest is None else manifest.mem_wal_index()
+        return None if manifest is None or entry is None else manifest.decode_details(entry)
+    except (CorruptionError, ObjectNotFoundError):
+        return None
+
+
 def _check_directories(base: BaseTable, findings: Findings) -> None:
     for name in base.store.list_directories(layout.MEM_WAL):
         try:
@@ -97,6 +113,19 @@ def _check_directories(base: BaseTable, findings: Findings) -> None:
             known = False
         if not known:
             findings.warning("shard.name", f"{layout.MEM_WAL}/{name}", "the directory is not that of a shard")
+
+
+def _check_hint(base: BaseTable, findings: Findings) -> None:
+    """Find that the newest version is gone: without it the table is an older one, and nothing else tells."""
+    path = f"{VERSIONS}/{_VERSION_HINT}"
+    data = get_or_none(base.store, path)
+    hint = None if data is None else version_hint.decode(data)
+    if hint is not None and hint > base.version:
+        findings.warning(
+            "base.hint",
+            path,
+            f"the library has written version {hint}, and the newest that there is is {base.version}",
+        )
 
 
 def _check_details(base: BaseTable, shard_ids: Collection[UUID], where: str, findings: Findings) -> None:
