@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -316,10 +317,10 @@ class Table:
         checked = WriterOptions.from_keywords(**{**recorded, **options})
         rows_schema = wal_schema(self.schema)
 
-        def open_shard(values: ShardValues, shared: SharedByShards) -> ShardWriter:
+        def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
             return ShardWriter(
                 self._store,
-                self._sharding.catalog.resolve(values),
+                shard_id,
                 rows_schema,
                 self.primary_key,
                 namespace=self._base.namespace,
@@ -338,6 +339,7 @@ class Table:
             self.schema,
             self.primary_key,
             self._sharding.router,
+            self._sharding.catalog.resolve,
             open_shard,
             checked,
             where=self.uri,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -39,6 +39,7 @@ __all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
+_MAX_PARALLEL_CLAIMS = 16
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
@@ -100,8 +101,10 @@ class TableWriter:
         Primary-key columns.
     router : Router
         Splits rows by shard.
+    find_shards : callable
+        Returns which shards hold, or will hold, the rows with some shard values.
     open_shard : callable
-        Claims the shard of some shard values; takes what it shares with the others.
+        Claims a shard; takes its id, its shard values, and what it shares with the others.
     options : WriterOptions
         Limits.
     where : str
@@ -116,7 +119,8 @@ class TableWriter:
         schema: pa.Schema,
         primary_key: tuple[str, ...],
         router: Router,
-        open_shard: Callable[[ShardValues, SharedByShards], ShardWriter],
+        find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+        open_shard: Callable[[UUID, ShardValues, SharedByShards], ShardWriter],
         options: WriterOptions,
         *,
         where: str,
@@ -126,6 +130,7 @@ class TableWriter:
         self._wal_schema = wal_schema(schema)
         self._primary_key = primary_key
         self._router = router
+        self._find_shards = find_shards
         self._open_shard = open_shard
         self._shards: dict[ShardValues, ShardWriter] = {}
         self._opening = threading.Lock()
@@ -277,7 +282,7 @@ class TableWriter:
     @property
     def epochs(self) -> dict[UUID, int]:
         """Writer epoch of every shard this writer has claimed."""
-        return {writer.shard_id: writer.epoch for writer in self._shards.values()}
+        return {writer.shard_id: writer.epoch for writer in list(self._shards.values())}
 
     def __enter__(self) -> TableWriter:
         """Return the writer itself."""
@@ -323,8 +328,8 @@ class TableWriter:
     def _enqueued(self, batches: list[pa.RecordBatch]) -> list[tuple[ShardWriter, PendingWrite]]:
         """Queue rows at their shards: all of them, or on an error none."""
         routed = [item for batch in batches for item in self._router.route(batch)]
-        shards = [self._shard(values) for values, _ in routed]
-        prepared = [(shard, shard.prepare(rows)) for shard, (_, rows) in zip(shards, routed, strict=True)]
+        self._open([values for values, _ in routed if values not in self._shards])
+        prepared = [(shard := self._shards[values], shard.prepare(rows)) for values, rows in routed]
         if prepared:
             self._unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
         for shard, pending in prepared:
@@ -332,22 +337,35 @@ class TableWriter:
         return prepared
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
-        waiting = [(shard.shard_id, self._run(shard.settle, pending)) for shard, pending in queued]
+        waiting = [(shard.shard_id, _run(self._appender, shard.settle, pending)) for shard, pending in queued]
         return _when_all(sum(pending.batch.num_rows for _, pending in queued), waiting)
 
-    def _shard(self, values: ShardValues) -> ShardWriter:
-        shard = self._shards.get(values)
-        if shard is None:
-            with self._opening:
-                # Whoever closes the writer closes the shards that are open by then.
-                self._refuse_if_closed()
-                shard = self._shards.get(values)
-                if shard is None:
-                    shard = self._shards[values] = self._open_shard(values, self._shared)
-        return shard
+    def _open(self, wanted: Collection[ShardValues]) -> None:
+        """Claim shards: all of them, or raise what the first that failed died of."""
+        if not wanted:
+            return
+        with self._opening:
+            # Whoever closes the writer closes the shards that are open by then.
+            self._refuse_if_closed()
+            missing = [values for values in dict.fromkeys(wanted) if values not in self._shards]
+            shard_ids = self._find_shards(missing)
+
+            def claim(values: ShardValues) -> None:
+                self._shards[values] = self._open_shard(shard_ids[values], values, self._shared)
+
+            if len(missing) == 1:
+                claim(missing[0])
+                return
+            # A claim is a score of round trips, one after the other.
+            pool = ThreadPoolExecutor(_MAX_PARALLEL_CLAIMS, thread_name_prefix="weir-claim")
+            try:
+                for claimed in [_run(pool, claim, values) for values in missing]:
+                    claimed.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
-        futures = [self._run(action, shard) for shard in list(self._shards.values())]
+        futures = [_run(self._appender, action, shard) for shard in list(self._shards.values())]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
@@ -356,18 +374,6 @@ class TableWriter:
         """Take no more rows, and claim no more shards."""
         with self._opening:
             self._closed = True
-
-    def _run(self, action: Callable[[_Argument], _Result], argument: _Argument) -> Future[_Result]:
-        """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
-        try:
-            return self._appender.submit(action, argument)
-        except RuntimeError:
-            done: Future[_Result] = Future()
-            try:
-                done.set_result(action(argument))
-            except Exception as error:
-                done.set_exception(error)
-            return done
 
     def _shut_down(self) -> None:
         self._on_collection.detach()
@@ -388,6 +394,19 @@ class TableWriter:
         # After a fork there are two copies of the writer and one lease: both would append at the same
         # position, with the same epoch. The copy has none of the threads either.
         return os.getpid() != self._process_id
+
+
+def _run(pool: Executor, action: Callable[[_Argument], _Result], argument: _Argument) -> Future[_Result]:
+    """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
+    try:
+        return pool.submit(action, argument)
+    except RuntimeError:
+        done: Future[_Result] = Future()
+        try:
+            done.set_result(action(argument))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 def _joined(one: WriteReceipt, other: WriteReceipt) -> WriteReceipt:
