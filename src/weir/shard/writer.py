@@ -205,7 +205,7 @@ class ShardWriter:
         self._refuse_new_writes()
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
-        return PendingWrite(owned(batch), self._overhead)
+        return PendingWrite(*owned(batch), self._overhead)
 
     def enqueue(self, pending: PendingWrite) -> None:
         """Queue rows that were prepared and whose bytes were admitted."""
@@ -273,7 +273,8 @@ class ShardWriter:
         try:
             self._refuse_if_stopped()
             self._memtables.wait_for_room()
-            return self._append(joined([pending.batch for pending in group]), queued)
+            batches = joined([pending.batch for pending in group], sum(pending.nbytes for pending in group))
+            return self._append(batches, queued)
         except BaseException:
             self._unflushed.failed(queued)
             raise
