@@ -8,7 +8,9 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,12 +20,18 @@ import weir
 from tests.faults.actors import KEYS, SCHEMA, Place, found_rows, run
 from tests.faults.journal import read_journal
 from tests.faults.model import Change, Model, Observation, Write
+from tests.faults.proxy import Seeded, proxied
+from tests.storage.s3 import serve_s3
 from weir.cache import process_cache
 
-__all__ = ["CAST", "Killing"]
+__all__ = ["CAST", "Killing", "killing_on_s3"]
 
 CAST = ("writer", "writer", "writer", "merger", "merger", "collector", "reader")
 _LONGEST_PAUSE = 0.3
+# Of a process with a client to open and a simulated service to wait for.
+_LONGEST_LIFE_ON_S3 = 15.0
+_SHARE_OF_FAULTS = 0.04
+_LATE_SECONDS = 0.5
 _PAUSES = 0.2
 
 
@@ -156,6 +164,30 @@ class Killing:
                 changes.append(Change(row["group"], row["_position"], row["_epoch"], key, value))
         feed.commit()
         return changes
+
+
+@contextmanager
+def killing_on_s3(directory: Path, seed: int) -> Iterator[Killing]:
+    """Serve S3 to processes that are killed, by a way on which requests are lost, late or doubled.
+
+    Parameters
+    ----------
+    directory : Path
+        An empty directory, for the journals.
+    seed : int
+        Chooses what the processes and the way do.
+    """
+    with serve_s3() as endpoint, proxied(endpoint, Seeded(seed, _SHARE_OF_FAULTS)) as proxy:
+        proxy.delay_seconds = _LATE_SECONDS
+        uri = endpoint.new_uri()
+        yield Killing(
+            directory,
+            seed,
+            Place(uri, endpoint.options),
+            Place(uri, proxy.options),
+            longest_life=_LONGEST_LIFE_ON_S3,
+            on_their_way=3 * _LATE_SECONDS,
+        )
 
 
 def _counted(one: dict[str, Any]) -> str:
