@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import StorageError, WriterError
+from weir.errors import LeaseHeldError, StorageError, WriterError
+from weir.storage.counting import CountingStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64())])
 
@@ -201,3 +202,37 @@ def test_interruptions_anywhere_leave_no_lock_locked(table: weir.Table) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert leases(table) == {"released"}
+
+
+def test_claims_of_many_shards_take_one_listing(tmp_path: Path) -> None:
+    """What is asked of the store grows with the number of shards, not with its square."""
+    shards = 40
+    made = weir.create(
+        tmp_path / "many", SCHEMA, primary_key="id", shard_by=weir.bucket("id", shards), fsync=False
+    )
+    rows = [{"id": key, "value": key} for key in range(20 * shards)]
+    for _ in ("they are made", "they are found"):
+        store = CountingStore(made._store)
+        table = weir.Table(store, made._base)
+        with table.writer() as writer:
+            writer.upsert(rows)
+            assert len(writer.epochs) == shards
+            assert store.counts["list_directories"] == 1
+            assert store.counts.total() < 25 * shards
+    assert made.scan().count() == len(rows)
+
+
+def test_a_shard_that_is_held_keeps_rows_out_of_all_others(tmp_path: Path) -> None:
+    table = weir.create(
+        tmp_path / "held", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 16), fsync=False
+    )
+    rows = [{"id": key, "value": key} for key in range(200)]
+    with table.writer() as holder:
+        holder.upsert(rows[:1])
+        with table.writer() as writer:
+            with pytest.raises(LeaseHeldError):
+                writer.upsert(rows)
+            assert table.scan().count() == 1
+            holder.close()
+            writer.upsert(rows)
+    assert table.scan().count() == len(rows)

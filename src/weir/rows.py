@@ -6,6 +6,7 @@ Invariant I10: bad input changes nothing; the error names column, row and reason
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -213,8 +214,9 @@ def check_deletable(schema: pa.Schema, primary_key: tuple[str, ...]) -> None:
 
 def upsert_batches(rows: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
     """Return checked rows as batches of WAL entries."""
+    tombstone = wal_schema.field(TOMBSTONE)
     return [
-        pa.RecordBatch.from_arrays([*batch.columns, _flags(batch.num_rows, False)], schema=wal_schema)
+        batch.append_column(tombstone, _flags(batch.num_rows, False))
         for batch in rows.to_batches()
         if batch.num_rows
     ]
@@ -423,6 +425,29 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     return pa.table(columns)
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What a column of a table is checked for, told once: asking Arrow for it takes a while."""
+
+    field: pa.Field
+    type: pa.DataType
+    is_required: bool
+    has_required_parts: bool
+
+
+@lru_cache(maxsize=256)
+def _columns_of(schema: pa.Schema, primary_key: tuple[str, ...]) -> tuple[_Column, ...]:
+    return tuple(
+        _Column(
+            field,
+            field.type,
+            not field.nullable or field.name in primary_key,
+            _has_required_parts(field.type),
+        )
+        for field in schema
+    )
+
+
 def _conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Table:
     names = table.schema.names
     if names == schema.names:
@@ -435,26 +460,32 @@ def _conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...])
             else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
             for field in schema
         ]
-    fitted = []
-    for field, column in zip(schema, columns, strict=True):
-        if column.type != field.type:
-            column = _cast(column, field)
-        if (column.null_count and not field.nullable) or (column.null_count and field.name in primary_key):
-            _refuse_null(column, field.name, primary_key)
-        _refuse_invalid(column, field)
-        fitted.append(column)
-    return pa.Table.from_arrays(fitted, schema=schema)
+    for number, wanted in enumerate(_columns_of(schema, primary_key)):
+        column = columns[number]
+        if column.type != wanted.type:
+            column = columns[number] = _cast(column, wanted.field)
+        if wanted.is_required and column.null_count:
+            _refuse_null(column, wanted.field.name, primary_key)
+        _refuse_invalid(column, wanted)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _refuse_invalid(column: pa.ChunkedArray, field: pa.Field) -> None:
+def _refuse_invalid(column: pa.ChunkedArray, wanted: _Column) -> None:
     """Refuse what Arrow lets pass and Lance does not: once durable, it could never be flushed."""
     try:
         column.validate(full=True)
     except (pa.ArrowInvalid, UnicodeError) as error:
-        raise SchemaError(f"column {field.name!r} holds invalid values: {error}", where=field.name) from error
-    if pa.types.is_nested(field.type):
+        name = wanted.field.name
+        raise SchemaError(f"column {name!r} holds invalid values: {error}", where=name) from error
+    if wanted.has_required_parts:
         for chunk in column.chunks:
-            _refuse_nested_nulls(chunk, field, field.name)
+            _refuse_nested_nulls(chunk, wanted.field, wanted.field.name)
+
+
+def _has_required_parts(kind: pa.DataType) -> bool:
+    """Whether there is, at any depth, a field that cannot be null."""
+    parts = (kind.field(number) for number in range(kind.num_fields))
+    return any(not part.nullable or _has_required_parts(part.type) for part in parts)
 
 
 def _refuse_nested_nulls(array: pa.Array, field: pa.Field, path: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from uuid import UUID
 
 import lance
@@ -22,6 +24,8 @@ from weir.sharding.shard_values import ShardValues, shard_id
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardCatalog"]
+
+_MAX_PARALLEL_READS = 16
 
 
 class ShardCatalog:
@@ -47,6 +51,8 @@ class ShardCatalog:
         self._router = router
         self._spec = spec
         self._known: dict[UUID, ShardValues | None] = {}
+        # Ids that follow from values, and so need not be looked at to know what they hold.
+        self._assigned: dict[UUID, ShardValues] = {}
         self._lock = threading.Lock()
 
     @property
@@ -54,12 +60,15 @@ class ShardCatalog:
         """The shard spec that new shards are made with."""
         return self._spec
 
-    def resolve(self, values: ShardValues) -> UUID:
-        """Return the shard that holds, or will hold, the rows with some shard values.
+    def resolve(self, wanted: Collection[ShardValues]) -> dict[ShardValues, UUID]:
+        """Return the shards that hold, or will hold, the rows with some shard values.
 
         An existing shard is found by what its manifest records or, where another writer recorded
         nothing, by its rows. The id of a new one follows from the table, the spec and the values, so
         that two writers that meet new values at the same time agree, and one of them is fenced.
+
+        However many are wanted, it takes one listing, and a look at those shards that are not known
+        yet, side by side on an object store.
 
         Raises
         ------
@@ -67,32 +76,48 @@ class ShardCatalog:
             If it cannot be told which shard owns the rows: writing them to another one would let an
             older version of a row overwrite a newer one in a merge.
         """
+        resolved = {values: shard_id(self._base.identity, self._spec.spec_id, values) for values in wanted}
+        found: dict[ShardValues, list[UUID]] = {values: [] for values in wanted}
         with self._lock:
-            found = []
-            for shard in list_shards(self._store):
-                manifest = None
-                if shard not in self._known:
-                    manifest = read_latest_manifest(self._store, shard)
-                    if manifest is None:
-                        continue
-                    self._learn(manifest)
-                held = self._known[shard]
-                if held is None:
-                    manifest = manifest or read_latest_manifest(self._store, shard)
-                    if manifest is None:
-                        continue
-                    # Garbage collection records the values before the rows are gone that tell them.
-                    self._learn(manifest)
-                    held = self._known[shard] or self._derive(manifest)
-                if held == values:
-                    found.append(shard)
-        if len(found) > 1:
-            raise ShardingError(
-                f"{len(found)} shards hold the rows with {values or 'no shard values'}",
-                where=self._store.uri,
-                hint="Weir cannot tell which of them owns a key; write to this table with what made them",
-            )
-        return found[0] if found else shard_id(self._base.identity, self._spec.spec_id, values)
+            self._assigned.update((shard, values) for values, shard in resolved.items())
+            for shard, held in self._held_by(list_shards(self._store)):
+                if held in found:
+                    found[held].append(shard)
+        for values, shards in found.items():
+            if len(shards) > 1:
+                raise ShardingError(
+                    f"{len(shards)} shards hold the rows with {values or 'no shard values'}",
+                    where=self._store.uri,
+                    hint="Weir cannot tell which of them owns a key; write to this table with what made them",
+                )
+            if shards:
+                resolved[values] = shards[0]
+        return resolved
+
+    def _held_by(self, shards: Iterable[UUID]) -> Iterator[tuple[UUID, ShardValues]]:
+        """Yield the values of the shards that have any. Called with the lock held."""
+        unknown = []
+        for shard in shards:
+            held = self._assigned.get(shard) or self._known.get(shard)
+            if held is None:
+                unknown.append(shard)
+            else:
+                yield shard, held
+        for manifest in self._read_manifests(unknown):
+            # Garbage collection records the values before the rows are gone that tell them.
+            self._learn(manifest)
+            held = self._known[manifest.shard_id] or self._derive(manifest)
+            if held is not None:
+                yield manifest.shard_id, held
+
+    def _read_manifests(self, shards: Sequence[UUID]) -> list[ShardManifest]:
+        read = partial(read_latest_manifest, self._store)
+        if len(shards) > 1 and not self._store.is_local:
+            with ThreadPoolExecutor(min(len(shards), _MAX_PARALLEL_READS), "weir-shards") as pool:
+                manifests = list(pool.map(read, shards))
+        else:
+            manifests = [read(shard) for shard in shards]
+        return [manifest for manifest in manifests if manifest is not None]
 
     def values_of(self, manifests: Iterable[ShardManifest]) -> Mapping[UUID, ShardValues | None]:
         """Return the values of shards; None where they are not recorded or of another spec."""

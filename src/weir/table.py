@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -311,7 +312,7 @@ class Table:
         """
         return stage_generation(
             self._store,
-            self._sharding.catalog.resolve(shard),
+            self._sharding.catalog.resolve([shard])[shard],
             rows,
             self.primary_key,
             indexes=generation_indexes(self._base),
@@ -354,10 +355,10 @@ class Table:
         checked = WriterOptions.from_keywords(**{**recorded, **options})
         rows_schema = wal_schema(self.schema)
 
-        def open_shard(values: ShardValues, shared: SharedByShards) -> ShardWriter:
+        def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
             return ShardWriter(
                 self._store,
-                self._sharding.catalog.resolve(values),
+                shard_id,
                 rows_schema,
                 self.primary_key,
                 namespace=self._base.namespace,
@@ -376,6 +377,7 @@ class Table:
             self.schema,
             self.primary_key,
             self._sharding.router,
+            self._sharding.catalog.resolve,
             open_shard,
             checked,
             where=self.uri,

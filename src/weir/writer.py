@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -43,6 +43,7 @@ __all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
+_MAX_PARALLEL_CLAIMS = 16
 
 _Routed = tuple[ShardValues, pa.RecordBatch]
 
@@ -110,8 +111,10 @@ class TableWriter:
         Primary-key columns.
     router : Router
         Splits rows by shard.
+    find_shards : callable
+        Returns which shards hold, or will hold, the rows with some shard values.
     open_shard : callable
-        Claims the shard of some shard values; takes what it shares with the others.
+        Claims a shard; takes its id, its shard values, and what it shares with the others.
     options : WriterOptions
         Limits.
     where : str
@@ -126,7 +129,8 @@ class TableWriter:
         schema: pa.Schema,
         primary_key: tuple[str, ...],
         router: Router,
-        open_shard: Callable[[ShardValues, SharedByShards], ShardWriter],
+        find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+        open_shard: Callable[[UUID, ShardValues, SharedByShards], ShardWriter],
         options: WriterOptions,
         *,
         where: str,
@@ -136,6 +140,7 @@ class TableWriter:
         self._wal_schema = wal_schema(schema)
         self._primary_key = primary_key
         self._router = router
+        self._find_shards = find_shards
         self._open_shard = open_shard
         self._shards: dict[ShardValues, ShardWriter] = {}
         self._opening = threading.Lock()
@@ -362,7 +367,7 @@ class TableWriter:
     @property
     def epochs(self) -> dict[UUID, int]:
         """Writer epoch of every shard this writer has claimed."""
-        return {writer.shard_id: writer.epoch for writer in self._shards.values()}
+        return {writer.shard_id: writer.epoch for writer in list(self._shards.values())}
 
     def __enter__(self) -> TableWriter:
         """Return the writer itself."""
@@ -420,7 +425,7 @@ class TableWriter:
         background.foreground()
         shards = self._open([values for values, _ in staged])
         work = [
-            (shard, self._run(shard.publish, generations, source))
+            (shard, _run(self._appender, shard.publish, generations, source))
             for shard, (_, generations) in zip(shards, staged, strict=True)
         ]
         errors = [error for _, future in work if (error := future.exception()) is not None]
@@ -474,44 +479,40 @@ class TableWriter:
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
         return _when_all(
-            [(shard.shard_id, pending, self._run(shard.settle, pending)) for shard, pending in queued]
+            [
+                (shard.shard_id, pending, _run(self._appender, shard.settle, pending))
+                for shard, pending in queued
+            ]
         )
 
-    def _open(self, wanted: Sequence[ShardValues]) -> list[ShardWriter]:
-        """Return the shards of some shard values; claim side by side those that are not ours yet."""
+    def _open(self, wanted: Collection[ShardValues]) -> list[ShardWriter]:
+        """Return the writers of shards; claim those that are not ours yet, all or none."""
         if any(values not in self._shards for values in wanted):
             with self._opening:
                 # Whoever closes the writer closes the shards that are open by then.
                 self._refuse_if_closed()
-                new = [values for values in dict.fromkeys(wanted) if values not in self._shards]
-                if len(new) == 1:
-                    self._shards[new[0]] = self._claim(new[0])
-                else:
-                    self._claim_all(new)
+                self._claim([values for values in dict.fromkeys(wanted) if values not in self._shards])
         return [self._shards[values] for values in wanted]
 
-    def _claim_all(self, wanted: Sequence[ShardValues]) -> None:
-        claims: list[tuple[ShardValues, Future[ShardWriter]]] = []
-        try:
-            for values in wanted:
-                claims.append((values, self._run(self._claim, values)))  # noqa: PERF401
-        finally:
-            # Also when interrupted: a claim that nobody knows of would never be let go.
-            errors = []
-            for values, claim in claims:
-                error = claim.exception()
-                if error is None:
-                    self._shards[values] = claim.result()
-                else:
-                    errors.append(error)
-        if errors:
-            raise errors[0]
+    def _claim(self, missing: list[ShardValues]) -> None:
+        shard_ids = self._find_shards(missing)
 
-    def _claim(self, values: ShardValues) -> ShardWriter:
-        return self._open_shard(values, self._shared)
+        def claim(values: ShardValues) -> None:
+            self._shards[values] = self._open_shard(shard_ids[values], values, self._shared)
+
+        if len(missing) == 1:
+            claim(missing[0])
+            return
+        # A claim is a score of round trips, one after the other.
+        pool = ThreadPoolExecutor(_MAX_PARALLEL_CLAIMS, thread_name_prefix="weir-claim")
+        try:
+            for claimed in [_run(pool, claim, values) for values in missing]:
+                claimed.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
-        futures = [self._run(action, shard) for shard in list(self._shards.values())]
+        futures = [_run(self._appender, action, shard) for shard in list(self._shards.values())]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
@@ -520,20 +521,6 @@ class TableWriter:
         """Take no more rows, and claim no more shards."""
         with self._opening:
             self._closed = True
-
-    def _run(
-        self, action: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
-    ) -> Future[_Result]:
-        """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
-        try:
-            return self._appender.submit(action, *arguments, **named)
-        except RuntimeError:
-            done: Future[_Result] = Future()
-            try:
-                done.set_result(action(*arguments, **named))
-            except Exception as error:
-                done.set_exception(error)
-            return done
 
     def _shut_down(self) -> None:
         self._on_collection.detach()
@@ -554,6 +541,24 @@ class TableWriter:
         # After a fork there are two copies of the writer and one lease: both would append at the same
         # position, with the same epoch. The copy has none of the threads either.
         return os.getpid() != self._process_id
+
+
+def _run(
+    pool: Executor,
+    action: Callable[_Arguments, _Result],
+    *arguments: _Arguments.args,
+    **named: _Arguments.kwargs,
+) -> Future[_Result]:
+    """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
+    try:
+        return pool.submit(action, *arguments, **named)
+    except RuntimeError:
+        done: Future[_Result] = Future()
+        try:
+            done.set_result(action(*arguments, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 def _joined(one: WriteReceipt, other: WriteReceipt) -> WriteReceipt:

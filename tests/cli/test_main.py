@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -81,3 +82,28 @@ def test_an_interrupt_is_quiet_and_keeps_what_was_durable(table: Path) -> None:
         assert process.wait() == 130
         assert process.stderr.read() == b""
     assert weir.open(table).scan().to_table().to_pylist() == [{"id": 1, "text": None}]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("command", [["status", "--json"], ["changes", "--consumer", "full", "--json"]])
+def test_output_that_cannot_be_written_is_one_line(table: Path, command: list[str]) -> None:
+    with weir.open(table, fsync=False).writer() as writer:
+        writer.upsert([{"id": 1, "text": "x"}])
+    name, *options = command
+    with open("/dev/full", "w") as full:
+        arguments = [*_PROGRAM, name, str(table), *options]
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+    if "--consumer" in command:
+        # What could not be printed is not done.
+        assert '"id":1' in _run(name, table, *options).stdout
+
+
+def test_a_program_without_standard_output_does_its_work(table: Path) -> None:
+    with weir.open(table, fsync=False).writer() as writer:
+        writer.upsert([{"id": 1, "text": "x"}])
+    command = shlex.join([*_PROGRAM, "merge", str(table)])
+    done = subprocess.run(["sh", "-c", f"exec {command} >&-"], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert weir.open(table).status().base_rows == 1

@@ -11,8 +11,9 @@ import os
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,10 +23,10 @@ import weir
 from tests.faults.journal import Journal
 from tests.faults.model import Key
 from weir.cache import process_cache
-from weir.errors import ConflictError, FencedError, LeaseHeldError
+from weir.errors import ConflictError, FencedError, LeaseHeldError, StorageError
 from weir.writer import TableWriter, WriteReceipt
 
-__all__ = ["GROUPS", "HORIZON", "KEYS", "ROLES", "SCHEMA", "found_rows", "run"]
+__all__ = ["GROUPS", "HORIZON", "KEYS", "ROLES", "SCHEMA", "Place", "found_rows", "run"]
 
 GROUPS = 2
 KEYS = frozenset((group, number) for group in range(GROUPS) for number in range(12))
@@ -40,17 +41,47 @@ SCHEMA = pa.schema(
 HORIZON = timedelta(seconds=20)
 
 
-def run(role: str, seed: int, uri: str, journal: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the table is, and by which way it is reached.
+
+    Parameters
+    ----------
+    uri : str
+        Its location.
+    options : mapping of str to str, optional
+        Storage options; None on local disk.
+    """
+
+    uri: str
+    options: Mapping[str, str] | None = None
+
+    def opened(self) -> weir.Table:
+        """Open the table anew."""
+        return weir.open(self.uri, storage_options=self.options, fsync=False)
+
+
+def run(role: str, seed: int, place: Place, journal: Path) -> None:
     """Work in one role until killed."""
     # That flushes of fenced writers fail is what this is about.
     logging.getLogger("weir").setLevel(logging.CRITICAL)
     told = Journal(journal)
     told.tell("started", process=os.getpid())
     dice = random.Random(seed)
-    table = weir.open(uri, fsync=False)
+    table: weir.Table | None = None
     while True:
         try:
+            table = table or place.opened()
+            if role == "reader" and dice.random() < 0.3:
+                process_cache().clear()
+                table = place.opened()
             ROLES[role](table, dice, told)
+        except StorageError as error:
+            if place.options is None:
+                told.tell("unexpected", text=traceback.format_exc())
+                return
+            # The way to an object store may fail; what was under way is in doubt.
+            told.tell("gave up", error=type(error).__name__)
         except Exception:
             told.tell("unexpected", text=traceback.format_exc())
             return
@@ -127,6 +158,8 @@ def _write_once(writer: TableWriter, dice: random.Random, told: _Told) -> None:
         except (FencedError, LeaseHeldError) as error:
             told.refused(name, error)
             failure = error
+        except StorageError as error:
+            failure = failure or error
     if failure is not None:
         raise failure
 
@@ -158,9 +191,6 @@ def _collect(table: weir.Table, dice: random.Random, journal: Journal) -> None:
 
 
 def _read(table: weir.Table, dice: random.Random, journal: Journal) -> None:
-    if dice.random() < 0.3:
-        process_cache().clear()
-        table = weir.open(table.uri, fsync=False)
     for _ in range(dice.randrange(1, 10)):
         asked = sorted(KEYS)
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Rounds in which real processes work on one table on local disk, and are killed at any moment."""
+"""Rounds in which real processes work on one table, and are killed at any moment."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import weir
-from tests.faults.actors import KEYS, SCHEMA, found_rows, run
+from tests.faults.actors import KEYS, SCHEMA, Place, found_rows, run
 from tests.faults.journal import read_journal
 from tests.faults.model import Change, Model, Observation, Write
+from tests.faults.proxy import Seeded, proxied
+from tests.storage.s3 import serve_s3
 from weir.cache import process_cache
 
-__all__ = ["CAST", "Killing"]
+__all__ = ["CAST", "Killing", "killing_on_s3"]
 
 CAST = ("writer", "writer", "writer", "merger", "merger", "collector", "reader")
-_LONGEST_LIFE = 1.2
 _LONGEST_PAUSE = 0.3
+# Of a process with a client to open and a simulated service to wait for.
+_LONGEST_LIFE_ON_S3 = 15.0
+_SHARE_OF_FAULTS = 0.04
+_LATE_SECONDS = 0.5
 _PAUSES = 0.2
 
 
@@ -45,14 +52,26 @@ class Killing:
     Parameters
     ----------
     directory : Path
-        An empty directory, for the table and the journals.
+        An empty directory, for the journals.
     seed : int
         Chooses what the processes do and how long they live. What the operating system makes of it
         differs from run to run.
+    place : Place, optional
+        Where the table is to be, for whoever checks it. Default: on local disk, in ``directory``.
+    way : Place, optional
+        By which way the processes reach it. Default: the same.
+    longest_life : float
+        Seconds after which a process is killed at the latest.
+    on_their_way : float
+        Seconds that a request of a process may need to arrive when the process is dead.
     """
 
     directory: Path
     seed: int
+    place: Place | None = None
+    way: Place | None = None
+    longest_life: float = 1.2
+    on_their_way: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -60,11 +79,14 @@ class Killing:
         self._model = Model()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["tests.faults.actors"])
+        self._place = self.place or Place(str(self.directory / "table"))
+        self._way = self.way or self._place
         self._table = weir.create(
-            self.directory / "table",
+            self._place.uri,
             SCHEMA,
             primary_key=["group", "number"],
             shard_by=weir.identity("group"),
+            storage_options=self._place.options,
             fsync=False,
         )
         self._feed = self._table.changes(consumer="model", batch_rows=1)
@@ -75,6 +97,7 @@ class Killing:
         seeds = [self._dice.randrange(2**32) for _ in CAST]
         with ThreadPoolExecutor(len(CAST)) as pool:
             lives = list(chain.from_iterable(pool.map(self._live, CAST, seeds)))
+        time.sleep(self.on_their_way)
         self.counts["rounds"] += 1
         self.counts["processes"] += len(lives)
         self._check(lives)
@@ -82,13 +105,13 @@ class Killing:
     def _live(self, role: str, seed: int) -> list[_Life]:
         dice = random.Random(seed)
         # A collection is one long piece of work: it gets one long life.
-        longest, lives = (3 * _LONGEST_LIFE, 1) if role == "collector" else (_LONGEST_LIFE, 2)
+        longest, lives = (3 * self.longest_life, 1) if role == "collector" else (self.longest_life, 2)
         return [self._live_once(role, dice, longest) for _ in range(lives)]
 
     def _live_once(self, role: str, dice: random.Random, longest: float) -> _Life:
         """Start a process, let it work, sometimes let it stand still for a while, and kill it."""
         journal = self.directory / f"{self.counts['rounds']}-{role}-{dice.randrange(2**32)}.journal"
-        arguments = (role, dice.randrange(2**32), str(self.directory / "table"), journal)
+        arguments = (role, dice.randrange(2**32), self._way, journal)
         process = self._context.Process(target=run, args=arguments, daemon=True)
         process.start()
         assert process.pid is not None
@@ -97,12 +120,12 @@ class Killing:
             os.kill(process.pid, signal.SIGSTOP)
             time.sleep(dice.uniform(0.05, _LONGEST_PAUSE))
             os.kill(process.pid, signal.SIGCONT)
-            process.join(dice.uniform(0.0, _LONGEST_LIFE / 2))
+            process.join(dice.uniform(0.0, self.longest_life / 2))
         process.kill()
         process.join()
         was_killed = process.exitcode == -signal.SIGKILL
         process.close()
-        return _Life(role, journal, time.monotonic(), was_killed)
+        return _Life(role, journal, time.monotonic() + self.on_their_way, was_killed)
 
     def _check(self, lives: list[_Life]) -> None:
         writes: list[Write] = []
@@ -118,7 +141,7 @@ class Killing:
             writes += _writes(told, life.died_at)
             seen += _observations(told)
         process_cache().clear()
-        table = weir.open(self.directory / "table", fsync=False)
+        table = self._place.opened()
         self._model.follow(writes, self._changes(table))
         for observation in seen:
             self._model.check(observation)
@@ -141,6 +164,30 @@ class Killing:
                 changes.append(Change(row["group"], row["_position"], row["_epoch"], key, value))
         feed.commit()
         return changes
+
+
+@contextmanager
+def killing_on_s3(directory: Path, seed: int) -> Iterator[Killing]:
+    """Serve S3 to processes that are killed, by a way on which requests are lost, late or doubled.
+
+    Parameters
+    ----------
+    directory : Path
+        An empty directory, for the journals.
+    seed : int
+        Chooses what the processes and the way do.
+    """
+    with serve_s3() as endpoint, proxied(endpoint, Seeded(seed, _SHARE_OF_FAULTS)) as proxy:
+        proxy.delay_seconds = _LATE_SECONDS
+        uri = endpoint.new_uri()
+        yield Killing(
+            directory,
+            seed,
+            Place(uri, endpoint.options),
+            Place(uri, proxy.options),
+            longest_life=_LONGEST_LIFE_ON_S3,
+            on_their_way=3 * _LATE_SECONDS,
+        )
 
 
 def _counted(one: dict[str, Any]) -> str:

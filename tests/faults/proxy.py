@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import random
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tests.storage.s3 import S3Endpoint
@@ -126,6 +127,13 @@ def _error(status: int, code: str) -> _Answer:
     return _Answer(status, code, [("Content-Type", "application/xml")], body)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet of clients that are killed in the middle of a request."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class Proxy:
     """One way to the endpoint. Made by :func:`proxied`.
 
@@ -149,7 +157,7 @@ class Proxy:
         assert target.hostname is not None
         self._target = (target.hostname, target.port)
         self._direct = endpoint
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._late: list[threading.Thread] = []
 

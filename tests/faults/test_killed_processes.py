@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.killing import Killing
+from tests.faults.killing import Killing, killing_on_s3
 
 ROUNDS = 6
 
@@ -21,3 +21,15 @@ def test_no_promise_is_broken_by_death(tmp_path: Path) -> None:
     # Nothing of what is to be shown went without happening.
     for event in ("acknowledged", "saw", "merged", "collected", "writers killed", "mergers killed"):
         assert counts[event] > 0, counts
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL and SIGSTOP")
+def test_no_promise_is_broken_by_death_on_an_object_store(tmp_path: Path) -> None:
+    """Requests of the dead arrive late, and those of the living get lost."""
+    with killing_on_s3(tmp_path, seed=3) as killing:
+        for _ in range(ROUNDS):
+            killing.play()
+            # On a busy machine a process may be killed before it has written.
+            if killing.counts["acknowledged"] and killing.counts["writers killed"]:
+                return
+    raise AssertionError(f"nothing of what is to be shown has happened: {killing.counts}")

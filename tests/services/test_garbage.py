@@ -514,3 +514,21 @@ def test_versions_that_go_while_they_are_looked_at(
     monkeypatch.setattr("weir.services.garbage.list_versions", then_cleaned_up)
     assert kinds(collect(table, clock), deleted=True)["generation"] == 24
     assert rows(weir.open(table.uri)) == {0: "x", 1: "x", 2: "x"}
+
+
+def test_marks_made_by_a_clock_that_was_ahead_do_not_keep_garbage(table: weir.Table, clock: Clock) -> None:
+    write(table, *range(10))
+    table.merge()
+    clock.advance(timedelta(days=1000))
+    assert kinds(collect(table, clock), deleted=False)
+    clock.advance(timedelta(days=-1000))
+    # The clock is right again; what is garbage still has waited no horizon yet.
+    write(table, 11)
+    table.merge()
+    assert not kinds(collect(table, clock), deleted=True)
+    clock.advance(HORIZON - MOMENT)
+    assert not kinds(collect(table, clock), deleted=True)
+    clock.advance(HORIZON)
+    deleted = kinds(collect(table, clock), deleted=True)
+    assert set(deleted) >= {"generation", "log entries"}
+    assert len(rows(table)) == 11

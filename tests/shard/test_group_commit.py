@@ -20,7 +20,7 @@ from weir.shard.wal import Wal
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 
-from .conftest import SHARD, WAL_SCHEMA, OpenWriter, rows
+from .conftest import SHARD, WAL_SCHEMA, OpenWriter, rows, wait_until
 
 
 class Slow(LocalStore):
@@ -130,3 +130,28 @@ def test_delay_gathers_writes_and_the_byte_limit_ends_it_early() -> None:
         # Without the byte limit this would take the whole delay.
         assert [future.result(timeout=20) for future in futures] == [1, 1, 1]
     assert groups == [3]
+
+
+def test_a_write_that_comes_wakes_nobody_who_waits_for_another() -> None:
+    commits = GroupCommit(lambda group: 1, max_bytes=10**9, max_delay=1.0)
+    first = commits.submit(rows((0, "x")))
+    asked = 0
+
+    def is_done() -> bool:
+        nonlocal asked
+        asked += 1
+        return first.settled
+
+    leader = threading.Thread(target=commits.settle, args=[first])
+    leader.start()
+    wait_until(lambda: commits._leader is not None)
+    waiting = threading.Thread(target=commits._lead_or_wait, args=[is_done])
+    waiting.start()
+    wait_until(lambda: asked > 0)
+    for number in range(100):
+        commits.submit(rows((number, "x")))
+        # For whoever is woken to look.
+        time.sleep(0.002)
+    leader.join()
+    waiting.join()
+    assert asked <= 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -205,3 +206,32 @@ def test_the_thread_ends(store: LocalStore, clock: FakeClock) -> None:
         end(heartbeat)
         wait_until(lambda: len(beating()) == before)
     gc.collect()
+
+
+def test_a_renewal_that_hangs_holds_up_no_other(store: LocalStore, clock: FakeClock) -> None:
+    let_go = threading.Event()
+
+    class Hangs(LocalStore):
+        def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
+            if str(shards[0]) in path:
+                let_go.wait(30)
+            return super().compare_and_swap(path, data, expected)
+
+    shards = [uuid.UUID(int=number) for number in range(1, 6)]
+    hangs = Hangs(store.uri, fsync=False)
+    heartbeat = Heartbeat(clock)
+    for shard in shards:
+        heartbeat.watch(
+            ShardLease.acquire(hangs, shard, LeaseTerms(ttl=TTL, clock=clock), least_epoch=1),
+        )
+    clock.pass_time(TTL / 2)
+
+    def renewed() -> int:
+        found = [read_lease(store, shard) for shard in shards[1:]]
+        return sum(one is not None and one.renewed_at == clock.now() for one in found)
+
+    try:
+        wait_until(lambda: renewed() == 4)
+    finally:
+        let_go.set()
+        heartbeat.stop()

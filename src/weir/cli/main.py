@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import structlog
 import typer
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # Arrow reads ahead on threads of its own. One that calls back into Python while Python is
         # being torn down would abort the process, and with it the exit code.
-        sys.stderr.flush()
+        with suppress(OSError, AttributeError):
+            sys.stderr.flush()
         os._exit(code)
     return code
 
@@ -51,7 +53,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         code = app(
             args=None if arguments is None else list(arguments), prog_name="weir", standalone_mode=False
         )
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            # None where the program was started without a standard output.
+            sys.stdout.flush()
     except WeirError as error:
         return _refused(str(error))
     except typer.TyperException as error:
@@ -62,6 +66,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return _BROKEN_PIPE
+    except OSError as error:
+        # Whatever concerns the table or a file says so itself: this is the output.
+        return _refused(f"the output cannot be written: {error.strerror or error}")
     except SystemExit as stop:
         # Both typer and rich leave the process when the output is closed.
         if isinstance(stop.__context__, BrokenPipeError):

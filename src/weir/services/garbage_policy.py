@@ -55,7 +55,7 @@ up to where the log may be collected.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from weir.format import layout
@@ -197,7 +197,10 @@ def plan_shard(state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: T
         marks=ShardMarks(
             _marked(marks.wal, log, terms),
             _marked(marks.manifests, manifests, terms),
-            {name: marks.directories.get(name, terms.marked_at) for name in directories},
+            {
+                name: min(marks.directories.get(name, terms.marked_at), terms.marked_at)
+                for name in directories
+            },
         ),
         kept=tuple(kept),
     )
@@ -284,7 +287,11 @@ def _garbage_manifests(state: ShardState, roots: ShardRoots, kept: list[KeptObje
 
 
 def _marked(steps: Iterable[Step], garbage: Sequence[int], terms: Terms) -> tuple[Step, ...]:
-    """Return the steps, without what is no garbage any more, and with what has become garbage."""
+    """Return the steps, without what is no garbage any more, and with what has become garbage.
+
+    Marks from the future were made while the clock was wrong. They count from now on: otherwise nothing
+    would be due until the clock has caught up with them.
+    """
     if not garbage:
         return ()
     limit = garbage[-1]
@@ -292,7 +299,7 @@ def _marked(steps: Iterable[Step], garbage: Sequence[int], terms: Terms) -> tupl
     for step in sorted(steps, key=lambda one: (one.since, one.up_to)):
         up_to = min(step.up_to, limit)
         if up_to >= garbage[0] and (not marked or up_to > marked[-1].up_to):
-            marked.append(replace(step, up_to=up_to))
+            marked.append(Step(up_to, min(step.since, terms.marked_at)))
     if not marked:
         return (Step(limit, terms.marked_at),)
     if limit > marked[-1].up_to and terms.marked_at - marked[-1].since >= terms.horizon / _STEPS_PER_HORIZON:

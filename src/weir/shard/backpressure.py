@@ -135,6 +135,8 @@ class UnflushedBytes:
         BackpressureError
             If there was no room within the timeout. Nothing was queued.
         """
+        if self._queue_at_once(nbytes):
+            return
         began = time.monotonic()
         turn = object()
         try:
@@ -195,6 +197,15 @@ class UnflushedBytes:
             self._changed.wait_for(lambda: self.used <= _SLOW_FROM * self._limit, seconds)
         finally:
             self._held_up -= 1
+
+    def _queue_at_once(self, nbytes: int) -> bool:
+        """Queue a write where there is so much room that nobody waits, is held up, or need flush early."""
+        with self._lock:
+            if self._turns or self.used + nbytes > _FLUSH_FROM * self._limit:
+                return False
+            self._queued += nbytes
+            self.peak = max(self.peak, self.used)
+            return True
 
     def _may_queue(self, turn: object, nbytes: int) -> bool:
         return self._turns[0] is turn and (self.used == 0 or self.used + nbytes <= self._limit)

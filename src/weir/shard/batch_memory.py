@@ -34,16 +34,34 @@ def _arrays_of(type: pa.DataType) -> int:
     return 1 + sum(_arrays_of(type.field(number).type) for number in range(type.num_fields))
 
 
-def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return ``batch``, copied if it is a small part of something larger that it would keep alive."""
+def owned(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """Return ``batch``, copied if it is a small part of something larger that it would keep alive.
+
+    Returns
+    -------
+    RecordBatch, int
+        The rows, and the bytes they take: of a few rows all that they keep alive, which is quickly
+        told, where adding up what each column uses takes longer than all the rest of a small write.
+    """
     kept_alive = batch.get_total_buffer_size()
-    if kept_alive <= _TOLERATED_BYTES or kept_alive <= 2 * batch.nbytes:
-        return batch
-    return pa.concat_batches([batch])
+    if kept_alive <= _TOLERATED_BYTES:
+        return batch, kept_alive
+    nbytes = batch.nbytes
+    if kept_alive <= 2 * nbytes:
+        return batch, nbytes
+    return pa.concat_batches([batch]), nbytes
 
 
-def joined(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
-    """Return the same rows as one batch if there are many batches and little in them."""
-    if len(batches) < 2 or sum(batch.nbytes for batch in batches) > SMALL_BYTES:
+def joined(batches: Sequence[pa.RecordBatch], nbytes: int) -> tuple[pa.RecordBatch, ...]:
+    """Return the same rows as one batch if there are many batches and little in them.
+
+    Parameters
+    ----------
+    batches : sequence of RecordBatch
+        The rows.
+    nbytes : int
+        About how many bytes they take together.
+    """
+    if len(batches) < 2 or nbytes > SMALL_BYTES:
         return tuple(batches)
     return (pa.concat_batches(batches),)

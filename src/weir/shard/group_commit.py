@@ -29,6 +29,8 @@ class PendingWrite:
     ----------
     batch : RecordBatch
         The rows, in the schema of WAL entries.
+    nbytes : int
+        Bytes of its rows.
     overhead : int
         Bytes the batch takes in memory beyond its rows.
     source : Source, optional
@@ -42,12 +44,14 @@ class PendingWrite:
 
     __slots__ = ("batch", "error", "held_bytes", "nbytes", "passed_over", "position", "source", "submitted")
 
-    def __init__(self, batch: pa.RecordBatch, overhead: int = 0, source: Source | None = None) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, nbytes: int, overhead: int = 0, source: Source | None = None
+    ) -> None:
         self.batch = batch
         self.source = source
         self.passed_over = False
-        self.nbytes: int = batch.nbytes
-        self.held_bytes: int = self.nbytes + overhead
+        self.nbytes = nbytes
+        self.held_bytes = nbytes + overhead
         self.submitted = time.monotonic()
         self.position: int | None = None
         self.error: BaseException | None = None
@@ -81,13 +85,16 @@ class GroupCommit:
         # the lock locked for good.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
+        # Whoever leads waits here for its group to fill up, alone: those who wait to hear of their write
+        # are not to be woken by every write that comes.
+        self._filled = threading.Condition(self._lock)
         self._leader: object | None = None
         self._queue: deque[PendingWrite] = deque()
         self._queued_bytes = 0
 
     def submit(self, batch: pa.RecordBatch) -> PendingWrite:
         """Queue rows. They go out when their caller, or another, calls :meth:`settle`."""
-        pending = PendingWrite(batch)
+        pending = PendingWrite(batch, batch.nbytes)
         self.enqueue(pending)
         return pending
 
@@ -97,8 +104,8 @@ class GroupCommit:
             pending.submitted = time.monotonic()
             self._queue.append(pending)
             self._queued_bytes += pending.nbytes
-            if self._max_delay:
-                self._changed.notify_all()
+            if self._queued_bytes >= self._max_bytes:
+                self._filled.notify()
 
     def settle(self, pending: PendingWrite) -> int:
         """Wait until the write is durable and return its position; raise what made it fail."""
@@ -165,7 +172,7 @@ class GroupCommit:
                 deadline = self._queue[0].submitted + self._max_delay
                 while self._queued_bytes < self._max_bytes:
                     remaining = deadline - time.monotonic()
-                    if remaining <= 0 or not self._changed.wait(remaining):
+                    if remaining <= 0 or not self._filled.wait(remaining):
                         break
             size = 0
             while self._queue and (not group or self._may_join(group, size)):

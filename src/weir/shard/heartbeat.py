@@ -1,7 +1,8 @@
-"""Renewing the leases of one table writer, on a thread of its own."""
+"""Renewing the leases of one table writer, on threads of its own."""
 
 from __future__ import annotations
 
+import math
 import threading
 
 from weir.errors import FencedError
@@ -15,6 +16,7 @@ _log = get_logger(__name__)
 
 _RENEWALS_PER_TTL = 3
 _RETRIES_PER_TTL = 15
+_MAX_THREADS = 16
 
 
 class Heartbeat:
@@ -23,8 +25,9 @@ class Heartbeat:
     A lease is renewed when a third of its time has passed. If that fails it is tried again every
     fifteenth of its time, so some ten times before the lease runs out and stops its writer.
 
-    The thread is started with the first lease and holds on to nothing but leases: a writer that is
-    dropped without being closed can be collected, and stops the heartbeat by that.
+    Each lease brings a thread along, up to 16, so that a store that is slow to answer for one does not
+    use up the time of the others. The threads hold on to nothing but leases: a writer that is dropped
+    without being closed can be collected, and stops the heartbeat by that.
 
     Parameters
     ----------
@@ -38,17 +41,17 @@ class Heartbeat:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._due: dict[ShardLease, float] = {}
-        self._thread: threading.Thread | None = None
+        self._threads = 0
         self._stopped = False
 
     def watch(self, lease: ShardLease) -> None:
         """Renew ``lease`` from now on, until it is over."""
         with self._lock:
             self._due[lease] = self._clock.uptime() + lease.ttl / _RENEWALS_PER_TTL
-            if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._run, name="weir-heartbeat", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            if self._threads < min(len(self._due), _MAX_THREADS) and not self._stopped:
+                threading.Thread(target=self._run, name="weir-heartbeat", daemon=True).start()
+                self._threads += 1
+            self._changed.notify()
 
     def forget(self, lease: ShardLease) -> None:
         """Renew ``lease`` no more."""
@@ -79,7 +82,7 @@ class Heartbeat:
             self._settle(lease, began, error)
 
     def _next(self) -> ShardLease | None:
-        """Wait until a renewal is due; None to stop."""
+        """Wait until a renewal is due, and take it on; None to stop."""
         with self._lock:
             while not self._stopped:
                 if not self._due:
@@ -88,6 +91,8 @@ class Heartbeat:
                 lease = min(self._due, key=self._due.__getitem__)
                 remaining = self._due[lease] - self._clock.uptime()
                 if remaining <= 0:
+                    # Nobody else's until it is settled.
+                    self._due[lease] = math.inf
                     return lease
                 # Waiting does not count the time that a laptop sleeps; looking again does.
                 self._changed.wait(min(remaining, *(one.ttl / _RETRIES_PER_TTL for one in self._due)))

@@ -227,7 +227,7 @@ class ShardWriter:
             self._refuse_too_many_sources(source)
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
-        return PendingWrite(owned(batch), self._overhead, source)
+        return PendingWrite(*owned(batch), self._overhead, source)
 
     def enqueue(self, pending: PendingWrite) -> None:
         """Queue rows that were prepared and whose bytes were admitted."""
@@ -335,7 +335,8 @@ class ShardWriter:
             source = group[0].source
             if source is None or not self.sources.covers(source):
                 self._memtables.wait_for_room()
-                position = self._append(joined([pending.batch for pending in group]), queued, source)
+                nbytes = sum(pending.nbytes for pending in group)
+                position = self._append(joined([pending.batch for pending in group], nbytes), queued, source)
                 if position is not None:
                     return position
             group[0].passed_over = True

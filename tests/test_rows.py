@@ -1,0 +1,70 @@
+"""Rows as callers pass them become batches of WAL entries, or are refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from weir.errors import KeyValueError, SchemaError
+from weir.format.wal_entry import wal_schema
+from weir.rows import as_row_tables, upsert_batches
+
+POINT = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), metadata={"note": "the key"}),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("path", pa.list_(POINT)),
+    ],
+    metadata={"owner": "somebody"},
+)
+
+
+def as_batches(rows: pa.Table) -> list[pa.RecordBatch]:
+    (table,) = as_row_tables(rows, SCHEMA, ("id",))
+    return upsert_batches(table, wal_schema(SCHEMA))
+
+
+def rows(ids: list[int | None], names: list[str | None], paths: list[object]) -> pa.Table:
+    plain = pa.list_(pa.struct([("x", pa.int32()), ("y", pa.int32())]))
+    columns = (pa.array(ids, pa.int64()), pa.array(names, pa.string()), pa.array(paths, plain))
+    return pa.table(dict(zip(SCHEMA.names, columns, strict=True)))
+
+
+def hidden_null() -> pa.Table:
+    """Return a row in which a part is null that its own type says cannot be."""
+    points = pa.StructArray.from_arrays(
+        [pa.array([None], pa.int32()), pa.array([1], pa.int32())], fields=POINT
+    )
+    paths = pa.ListArray.from_arrays(pa.array([0, 0, 1], pa.int32()), points)
+    plain = rows([1, 2], ["a", "b"], [None, None])
+    return plain.set_column(2, SCHEMA.field("path"), paths)
+
+
+def test_batches_have_exactly_the_schema_of_wal_entries() -> None:
+    given = pa.concat_tables(
+        [rows([1], ["a"], [[{"x": 1, "y": None}]]), rows([], [], []), rows([2, 3], ["b", "c"], [None, []])]
+    )
+    batches = as_batches(given)
+    assert [batch.num_rows for batch in batches] == [1, 2]
+    for batch in batches:
+        assert batch.schema.equals(wal_schema(SCHEMA), check_metadata=True)
+    written = pa.Table.from_batches(batches).to_pydict()
+    assert written == {**given.to_pydict(), "_tombstone": [False] * 3}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "where"),
+    [
+        (rows([1, None], ["a", "b"], [None, None]), KeyValueError, "id, row 1"),
+        (rows([1, 2], ["a", None], [None, None]), SchemaError, "name, row 1"),
+        (hidden_null(), SchemaError, "path.item.x"),
+    ],
+)
+def test_nulls_are_refused_where_there_can_be_none(
+    given: pa.Table, error: type[Exception], where: str
+) -> None:
+    with pytest.raises(error) as raised:
+        as_batches(given)
+    assert raised.value.where == where  # type: ignore[attr-defined]
+    assert "null" in str(raised.value)
