@@ -486,7 +486,7 @@ class TableWriter:
         )
 
     def _open(self, wanted: Collection[ShardValues]) -> list[ShardWriter]:
-        """Return the writers of shards; claim those that are not ours yet, all or none."""
+        """Return the writers of shards; those that are not ours yet are claimed first."""
         if any(values not in self._shards for values in wanted):
             with self._opening:
                 # Whoever closes the writer closes the shards that are open by then.
