@@ -197,7 +197,10 @@ JSON_DECODERS: dict[str, tuple[Decode, bytes]] = {
     "garbage marks": (lambda data: garbage_marks.decode(data, where=WHERE), garbage_marks.encode(MARKS)),
     "consumer": (lambda data: feed_consumer.decode(data, where=WHERE), feed_consumer.encode(CONSUMER)),
     "pin": (lambda data: snapshot_pin.decode(data, where=WHERE), snapshot_pin.encode(PIN)),
-    "catalog": (lambda data: generation_catalog.decode(data, where=WHERE), generation_catalog.encode(CATALOG)),
+    "catalog": (
+        lambda data: generation_catalog.decode(data, where=WHERE),
+        generation_catalog.encode(CATALOG),
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,15 +50,14 @@ def damaged(table: weir.Table, pattern: str, *, keep: int) -> weir.Table:
 def test_writes_go_on_without_a_vector_index(
     table: weir.Table, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parameters = {"num_sub_vectors": 2} if kind == "IVF_PQ" else {}
+    parameters: dict[str, Any] = {"num_sub_vectors": 2} if kind == "IVF_PQ" else {}
     table.create_index("vector", kind, num_partitions=2, **parameters)
     reader = damaged(table, "*.idx", keep=80)
     with pytest.raises(CorruptionError, match="vector_idx"):
         reader.search([1.0, 1.0, 2.0, 3.0], k=3, column="vector").to_table()
     with caplog.at_level(logging.WARNING, "weir"), reader.writer() as writer:
         writer.upsert(rows(1000))
-    (said,) = {record.event_fields["event"] for record in caplog.records}  # type: ignore[attr-defined]
-    assert said == "index.damaged"
+    assert "index.damaged" in {record.event_fields["event"] for record in caplog.records}  # type: ignore[attr-defined]
     assert reader.get([1000]).num_rows == 1
     reader.drop_index("vector_idx")
     found = reader.search([1000.0, 1.0, 2.0, 3.0], k=1, column="vector").to_table()
@@ -81,6 +81,7 @@ def test_a_generation_without_its_columns_is_corruption(table: weir.Table) -> No
     manifest.write_bytes(bytes(manifest.stat().st_size))
     process_cache().clear()
     reader = weir.open(table.uri, fsync=False)
-    for read in (lambda: reader.scan().to_table(), lambda: reader.get([5])):
-        with pytest.raises(CorruptionError):
-            read()
+    with pytest.raises(CorruptionError):
+        reader.scan().to_table()
+    with pytest.raises(CorruptionError):
+        reader.get([5])

@@ -278,3 +278,14 @@ def test_searches_are_right_while_rows_are_flushed_and_merged(tmp_path: Path) ->
     finally:
         thread.join()
     assert reader.search([0.0] * DIMENSION, 200).to_table()["_distance"].to_pylist() == [88.0**2] * 60
+
+
+def test_shards_that_a_filter_rules_out_are_not_searched(tmp_path: Path) -> None:
+    table = weir.create(
+        tmp_path / "t", schema(pa.float32()), primary_key="id", shard_by=weir.bucket("id", 4), fsync=False
+    )
+    with table.writer() as writer:
+        writer.upsert(rows(np.random.default_rng(1), range(40)))
+    search = table.search([0.0] * DIMENSION, k=3, column="vector", filter="id = 5")
+    assert search.explain().count("pruned shard") == 3
+    assert search.to_table().column("id").to_pylist() == [5]

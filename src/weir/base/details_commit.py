@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from weir.base.manifest import read_manifest
@@ -84,13 +85,16 @@ def update_details(
                 return base
             # The library, which builds the version, has recorded in it how far an index has come, as it
             # does when a compaction has made it forget that. It will not do so a second time.
-            kept = changed
-            change, index_id = lambda details: carry_over(details, kept), None
+            change, index_id = partial(_carried_over, older=changed), None
     raise ConflictError(
         f"the table changed during each of {max_attempts} attempts to update its MemWAL index",
         where=base.uri,
         hint="Run fewer services on the table at once",
     )
+
+
+def _carried_over(details: IndexDetails, *, older: IndexDetails) -> IndexDetails:
+    return carry_over(details, older)
 
 
 def note_unknown_fields(base: BaseTable) -> BaseTable:

@@ -104,7 +104,7 @@ def check_base_index(check: BaseIndexCheck) -> tuple[Finding, ...]:
         findings.error(
             "base_index.files",
             check.path,
-            f"the files of index {check.name!r} have {found} bytes, and {check.nbytes or 'some'} were written",
+            f"index {check.name!r} has files of {found} bytes, and {check.nbytes or 'some'} were written",
         )
         return tuple(findings.found)
     try:

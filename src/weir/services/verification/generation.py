@@ -110,7 +110,7 @@ def _check_place(check: GenerationCheck, catalog: GenerationCatalog, findings: F
         findings.error(
             "catalog.directory",
             check.path,
-            f"the generation is that of {catalog.directory!r}, and reads take its rows for newer or older ones",
+            f"the generation is that of {catalog.directory!r}, so that its rows count as newer or older",
         )
 
 
