@@ -91,6 +91,7 @@ class MemTables:
         self._store = store
         self._wal = wal
         self._claim = claim
+        self._newest_manifest = claim.manifest
         self._lease = lease
         self._active = active
         self._key_columns = key_columns
@@ -305,9 +306,11 @@ class MemTables:
                     self._claim,
                     memtable,
                     self._key_columns,
+                    known=self._newest_manifest,
                     indexes=self._indexes,
                     urgency=self._urgency,
                 )
+                self._newest_manifest = published
                 with self._lock:
                     self._frozen.popleft()
                     self._changed.notify_all()
