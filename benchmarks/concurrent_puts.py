@@ -69,7 +69,7 @@ def run(context: Context) -> Result:
             "long the first put of a WAL entry waits for others",
             "one call: every thread makes so many puts, each when the one before has returned: "
             + ", ".join(f"{puts} at {interval} ms" for interval, puts in _PUTS_PER_THREAD.items()),
-            "at 1 ms it is the processor that limits Weir, not the log: each put takes some 0.3 ms of it",
+            "at 1 ms it is the processor that limits Weir, not the log: each put takes some 0.1 ms of it",
         ),
         cases,
     )

@@ -28,8 +28,6 @@ __all__ = ["CAST", "Killing", "killing_on_s3"]
 
 CAST = ("writer", "writer", "writer", "merger", "merger", "collector", "reader")
 _LONGEST_PAUSE = 0.3
-# Of a process with a client to open and a simulated service to wait for.
-_LONGEST_LIFE_ON_S3 = 15.0
 _SHARE_OF_FAULTS = 0.04
 _LATE_SECONDS = 0.5
 _PAUSES = 0.2
@@ -167,7 +165,7 @@ class Killing:
 
 
 @contextmanager
-def killing_on_s3(directory: Path, seed: int) -> Iterator[Killing]:
+def killing_on_s3(directory: Path, seed: int, longest_life: float = 15.0) -> Iterator[Killing]:
     """Serve S3 to processes that are killed, by a way on which requests are lost, late or doubled.
 
     Parameters
@@ -176,6 +174,9 @@ def killing_on_s3(directory: Path, seed: int) -> Iterator[Killing]:
         An empty directory, for the journals.
     seed : int
         Chooses what the processes and the way do.
+    longest_life : float
+        Seconds after which a process is killed at the latest. It has a client to open, and a simulated
+        service to wait for.
     """
     with serve_s3() as endpoint, proxied(endpoint, Seeded(seed, _SHARE_OF_FAULTS)) as proxy:
         proxy.delay_seconds = _LATE_SECONDS
@@ -185,7 +186,7 @@ def killing_on_s3(directory: Path, seed: int) -> Iterator[Killing]:
             seed,
             Place(uri, endpoint.options),
             Place(uri, proxy.options),
-            longest_life=_LONGEST_LIFE_ON_S3,
+            longest_life=longest_life,
             on_their_way=3 * _LATE_SECONDS,
         )
 

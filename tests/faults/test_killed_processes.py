@@ -26,7 +26,7 @@ def test_no_promise_is_broken_by_death(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL and SIGSTOP")
 def test_no_promise_is_broken_by_death_on_an_object_store(tmp_path: Path) -> None:
     """Requests of the dead arrive late, and those of the living get lost."""
-    with killing_on_s3(tmp_path, seed=3) as killing:
+    with killing_on_s3(tmp_path, seed=3, longest_life=6.0) as killing:
         for _ in range(ROUNDS):
             killing.play()
             # On a busy machine a process may be killed before it has written.

@@ -101,6 +101,8 @@ def test_failures_are_tried_again_before_the_lease_runs_out(
     failing.fail = None
     clock.pass_time(TTL / 15)
     wait_until(lambda: stored(failing).renewed_at == clock.now())
+    # The writer itself hears of it a moment later.
+    wait_until(lambda: writer.lease._deadline == clock.uptime() + TTL)
     clock.pass_time(TTL * 0.9)
     writer.write(rows((2, "renewed")))
     assert "shard.lease_not_renewed" in caplog.text

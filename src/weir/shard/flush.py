@@ -27,6 +27,7 @@ def flush_memtable(
     memtable: MemTable,
     key_columns: tuple[str, ...],
     *,
+    known: ShardManifest | None = None,
     indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
     urgency: Callable[[], float] = lambda: 1.0,
 ) -> ShardManifest:
@@ -37,6 +38,9 @@ def flush_memtable(
 
     Parameters
     ----------
+    known : ShardManifest, optional
+        The newest manifest of the shard that the caller knows, of this claim: only later ones are looked
+        for. Default: the one that the claim published.
     indexes : callable
         Returns the indexes that generations are to have now. Default: none.
     urgency : callable
@@ -50,8 +54,8 @@ def flush_memtable(
     """
     shard_id = claim.manifest.shard_id
     try:
-        _refuse_needless_work(store, claim, memtable)
-        return _flush(store, claim, memtable, key_columns, indexes, urgency)
+        latest = _refuse_needless_work(store, claim, memtable, known or claim.manifest)
+        return _flush(store, claim, memtable, key_columns, latest, indexes, urgency)
     except _AlreadyFlushedError as done:
         _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
         return done.manifest
@@ -70,6 +74,7 @@ def _flush(
     claim: Claim,
     memtable: MemTable,
     key_columns: tuple[str, ...],
+    latest: ShardManifest | None,
     indexes: Callable[[], Sequence[GenerationIndex]],
     urgency: Callable[[], float],
 ) -> ShardManifest:
@@ -104,7 +109,7 @@ def _flush(
         )
 
     failpoint.reach("flush.before_manifest")
-    published = update_manifest(store, shard_id, publish)
+    published = update_manifest(store, shard_id, publish, known=latest)
     failpoint.reach("flush.after_manifest")
     _log.info(
         "shard.flushed",
@@ -116,11 +121,14 @@ def _flush(
     return published
 
 
-def _refuse_needless_work(store: ObjectStore, claim: Claim, memtable: MemTable) -> None:
-    """Look at the manifest before the expensive part, so that no orphan is left for nothing."""
-    latest = read_latest_manifest(store, claim.manifest.shard_id, known=claim.manifest)
+def _refuse_needless_work(
+    store: ObjectStore, claim: Claim, memtable: MemTable, known: ShardManifest
+) -> ShardManifest | None:
+    """Look at the manifest before the expensive part, so that no orphan is left for nothing; return it."""
+    latest = read_latest_manifest(store, claim.manifest.shard_id, known=known)
     if latest is not None:
         _check(store, claim, memtable, latest)
+    return latest
 
 
 def _check(store: ObjectStore, claim: Claim, memtable: MemTable, latest: ShardManifest) -> None:

@@ -200,7 +200,11 @@ def _is_in_line(store: ObjectStore, manifest: ShardManifest) -> bool:
 
 
 def update_manifest(
-    store: ObjectStore, shard_id: UUID, change: Callable[[ShardManifest], ShardManifest]
+    store: ObjectStore,
+    shard_id: UUID,
+    change: Callable[[ShardManifest], ShardManifest],
+    *,
+    known: ShardManifest | None = None,
 ) -> ShardManifest:
     """Apply ``change`` to the newest manifest and publish the result as the next version.
 
@@ -209,6 +213,8 @@ def update_manifest(
     change : callable
         Maps the newest manifest to what should follow it (the version is set here). It is called
         again after a lost race, and raises to give up: whatever it raises passes through.
+    known : ShardManifest, optional
+        A version read earlier, as for :func:`read_latest_manifest`.
 
     Raises
     ------
@@ -217,7 +223,6 @@ def update_manifest(
     ConflictError
         If other processes took every version tried.
     """
-    known: ShardManifest | None = None
     for _ in range(_MAX_COMMIT_ATTEMPTS):
         latest = read_latest_manifest(store, shard_id, known=known)
         if latest is None:

@@ -93,6 +93,7 @@ class MemTables:
         self._store = store
         self._wal = wal
         self._claim = claim
+        self._newest_manifest = claim.manifest
         self._lease = lease
         self._active = active
         self._key_columns = key_columns
@@ -325,9 +326,11 @@ class MemTables:
                     self._claim,
                     memtable,
                     self._key_columns,
+                    known=self._newest_manifest,
                     indexes=self._indexes,
                     urgency=self._urgency,
                 )
+                self._newest_manifest = published
                 with self._lock:
                     # What is written already goes on to be flushed: nobody else can claim the shard for it.
                     self.sealed = published.status is ShardStatus.SEALED
