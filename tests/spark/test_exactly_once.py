@@ -22,6 +22,7 @@ from tests.spark.sink_kit import contents, create, lines, marks, run, stream
 
 import weir
 from weir import failpoint
+from weir.services.verification.finding import Severity
 from weir.spark.data_source import WeirDataSource
 
 POINTS = [
@@ -80,10 +81,10 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
 @pytest.fixture
 def dying(spark: SparkSession) -> Iterator[SparkSession]:
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     spark.dataSource.register(Dying)
     yield spark
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(("points", "length"), [(POINTS, 1), (STAGED_POINTS, 60_000)])
@@ -104,7 +105,7 @@ def test_a_commit_that_dies_anywhere_is_made_once(
         run(stream(dying, inbox, table, checkpoint))
         assert contents(table) == model, point
     assert set(marks(table).values()) <= {1}
-    assert not [one for one in table.verify().findings if one.severity == "error"]
+    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
 
 
 DRIVER = """
