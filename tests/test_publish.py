@@ -106,6 +106,17 @@ def test_what_is_published_comes_after_what_was_written_before_and_in_its_order(
     assert not table.verify().findings
 
 
+def test_the_log_that_a_claim_reads_stays_short(table: weir.Table) -> None:
+    for number in range(4):
+        assert not published(table, staged(table, (number, "a")), sequence=number, max_memtable_entries=1)
+        (shard,) = table.status().shards
+        assert shard.unflushed_entries <= 1
+    with table.writer(max_memtable_entries=2) as writer:
+        writer.upsert([{"id": 9, "value": "log"}])
+    assert rows(table) == dict.fromkeys(range(4), "a") | {9: "log"}
+    assert not table.verify().findings
+
+
 def test_the_change_feed_has_what_was_published_in_its_place(table: weir.Table) -> None:
     feed = table.changes(since="earliest", consumer="test")
     with table.writer() as writer:
