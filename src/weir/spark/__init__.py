@@ -14,9 +14,10 @@ except ModuleNotFoundError as error:
         "weir.spark needs PySpark", hint="Install it with: pip install 'weir[spark]'"
     ) from error
 
+from weir.spark.cluster import cluster_by_shard
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 
-__all__ = ["SparkRunner", "register"]
+__all__ = ["SparkRunner", "cluster_by_shard", "register"]
 
 del pyspark
