@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.test_docs import ON_SPARK, ROOT, programs
 
 __all__ = ["programs"]
@@ -29,7 +28,7 @@ SETTINGS = {
 
 
 @pytest.mark.timeout(1500)
-def test_the_examples_of_the_page_run(tmp_path: Path, programs: Path) -> None:  # noqa: F811
+def test_the_examples_of_the_page_run(tmp_path: Path, programs: Path) -> None:
     directory = tmp_path / "page"
     directory.mkdir()
     given = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
