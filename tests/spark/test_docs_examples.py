@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md, run as they stand: in a process of their own, in the directory they are for."""
+"""The examples of docs/spark.md, run as they stand, in a process and a directory of their own."""
 
 from __future__ import annotations
 
