@@ -65,7 +65,7 @@ def test_tasks_are_small_and_show_no_secret(table: weir.Table, caplog: pytest.Lo
             table.collect_garbage(timedelta(0), runner=runner)
     assert set(runner.tasks) == {
         "recover_shard",
-        "run_shard_merge",
+        "run_merge_group",
         "build_segment_of",
         "rewrite",
         "check_shard",

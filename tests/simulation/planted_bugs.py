@@ -141,14 +141,14 @@ def _older_generation_wins() -> Sequence[Patch]:
 
 
 def _tombstones_dropped_at_merge() -> Sequence[Patch]:
-    read_run = weir.base.merge.read_run  # type: ignore[attr-defined]
+    read_runs = weir.base.merge.read_runs  # type: ignore[attr-defined]
 
     def without_deletes(*arguments: Any) -> RunRows:
-        run = read_run(*arguments)
+        run = read_runs(*arguments)
         run.deletes = run.deletes.slice(0, 0)
         return run
 
-    return [(weir.base.merge, "read_run", without_deletes)]
+    return [(weir.base.merge, "read_runs", without_deletes)]
 
 
 def _tombstones_shown() -> Sequence[Patch]:
@@ -211,12 +211,15 @@ def _progress_in_a_commit_of_its_own() -> Sequence[Patch]:
 
     def commit_twice(self: _Merge) -> tuple[int, int]:
         counts = commit(self)
-        shard_id, generation = self._task.shard_id, self._task.last_generation
+        merged = {task.shard_id: task.last_generation for task in self._tasks}
 
         def mark(details: IndexDetails) -> IndexDetails:
-            others = tuple(one for one in details.merged_generations if one.shard_id != shard_id)
-            newest = max(generation, details.merged_generation(shard_id))
-            return replace(details, merged_generations=(*others, MergedGeneration(shard_id, newest)))
+            others = tuple(one for one in details.merged_generations if one.shard_id not in merged)
+            newest = (
+                MergedGeneration(shard_id, max(generation, details.merged_generation(shard_id)))
+                for shard_id, generation in merged.items()
+            )
+            return replace(details, merged_generations=(*others, *newest))
 
         update_details(self._base, mark)
         return counts
