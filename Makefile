@@ -47,7 +47,7 @@ $(SPARK_STAMP): $(STAMP) requirements/spark.lock
 	@echo "$(CURDIR)" > $@
 
 .PHONY: demo
-demo: setup-spark ## Stream a year of real flights into a table, kill the writer, check every row
+demo: setup-spark ## Stream a year of real flights into a table on Spark, kill the driver, check every row
 	@$(VENV)/bin/weir demo $(ARGS)
 
 .PHONY: test

@@ -53,7 +53,7 @@ __all__ = ["s3_endpoint"]
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ON_SPARK = "docs/spark.md"
-"""Its examples are run by tests/spark/test_docs_examples.py, with a session that tests share."""
+"""Its examples are run by tests/spark/test_docs_examples.py, in a process of their own."""
 ON_S3 = "docs/guides/object-stores.md"
 BUCKET = "my-bucket"
 LANGUAGES = {"python", "output", "console", "sh", "text", "json", "toml"}

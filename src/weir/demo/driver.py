@@ -95,8 +95,8 @@ class DriverTask:
             services=Services(
                 merge=timedelta(seconds=8),
                 index=None,
-                compact=timedelta(seconds=30),
-                collect=timedelta(seconds=30),
+                compact=timedelta(seconds=45),
+                collect=timedelta(seconds=60),
             ),
             metrics=Metrics(log=False),
         )

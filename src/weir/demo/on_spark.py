@@ -42,7 +42,7 @@ from weir.table import Table
 
 __all__ = ["run_spark_demo"]
 
-_MOST_FILE_ROWS = 20_000
+_MOST_FILE_ROWS = 50_000
 _LEAST_FILES = 8
 _FILES_AHEAD = 3
 _QUESTIONS = 6

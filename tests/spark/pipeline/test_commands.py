@@ -18,7 +18,7 @@ from tests.spark.pipeline.feed import TRANSFORM, Feed, rows_of
 from weir.cli.main import main
 from weir.errors import TableNotFoundError
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 FILE = """
 [source]
@@ -44,10 +44,10 @@ checkpoint = "{directory}/checkpoint"
 flush = true
 
 [services]
-merge = "1s"
+merge = "3s"
 index = "off"
-compact = "2s"
-collect = "3s"
+compact = "10s"
+collect = "10s"
 grace = "5m"
 
 [metrics]

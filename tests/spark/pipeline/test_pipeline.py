@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.spark.pipeline.feed import TRANSFORM, Feed, rows_of
 
 import weir
-from weir.errors import PipelineError, SchemaError, WeirError
+from weir.errors import InputError, OptionError, PipelineError, SchemaError, WeirError
 from weir.schema_text import parse_schema
 from weir.spark.pipeline import (
     AVAILABLE_NOW,
@@ -29,7 +29,7 @@ from weir.spark.pipeline import (
 )
 
 # A micro-batch takes long where many others compute.
-pytestmark = [pytest.mark.everywhere, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.everywhere, pytest.mark.timeout(1800)]
 
 OFF = Services(merge=None, index=None, compact=None, collect=None)
 OFTEN = timedelta(milliseconds=300)
@@ -211,9 +211,12 @@ def test_rows_that_cannot_be_the_tables_are_refused(
 ) -> None:
     feed = Feed(tmp_path / "landing")
     feed.land(files=1)
-    with pytest.raises(WeirError, match=f"'{says}'"):
+    with pytest.raises(InputError, match=f"'{says}'"):
         pipeline(feed, tmp_path, transform=transform).run(spark)
-    assert not (tmp_path / "t").exists() or rows_of(tmp_path / "t") == {}
+    assert rows_of(tmp_path / "t") == {}
+    with pytest.raises(InputError, match=f"'{says}'"):
+        pipeline(feed, tmp_path, transform=transform).check(spark)
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_a_checkpoint_of_another_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -232,4 +235,6 @@ def test_bad_input_is_refused_before_anything_is_written(spark: SparkSession, tm
     feed.land(files=1)
     with pytest.raises(SchemaError, match="nowhere"):
         pipeline(feed, tmp_path, transform="SELECT nowhere FROM source").run(spark)
+    with pytest.raises(OptionError, match="no option 'flsh'"):
+        pipeline(feed, tmp_path, write={"flsh": "true"}).run(spark)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["landing"]

@@ -32,6 +32,8 @@ from weir.spark.pipeline.table_services import closing_services, table_services
 from weir.spark.pipeline.target import find_table, open_or_create
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
+from weir.spark.sink import prepare
+from weir.spark.write_options import WriteOptions
 from weir.stop_signals import stop_when_asked
 
 __all__ = ["Pipeline", "PipelineCheck"]
@@ -130,7 +132,10 @@ class Pipeline:
         register(spark)
         source = read_source(spark, self.source)
         stream, _ = self._observed(source)
+        options = self._write_options(uri)
         with transformed(spark, stream, self.transform) as rows:
+            if found is not None:
+                prepare(found, options, rows.schema, overwrite=False)
             return PipelineCheck(uri, found is not None, _columns(source), _columns(rows))
 
     def start(self, spark: SparkSession, *, on_sample: OnSample | None = None) -> RunningPipeline:
@@ -157,7 +162,9 @@ class Pipeline:
                 sinks.append(as_line_of(Path(self.metrics.file)))
             if on_sample is not None:
                 sinks.append(on_sample)
+            self._write_options(self.table.uri)
             table = open_or_create(self.table)
+            prepare(table, self._write_options(table.uri), rows.schema, overwrite=False)
             writer = (
                 rows.writeStream.format("weir")
                 .queryName(self.name)
@@ -235,6 +242,10 @@ class Pipeline:
     def _sink_options(self) -> dict[str, str]:
         storage = {f"storage.{name}": value for name, value in self.table.storage_options.items()}
         return {**storage, "fsync": str(self.table.fsync).lower(), **self.write}
+
+    def _write_options(self, uri: str) -> WriteOptions:
+        """Return what the sink will be told, which is checked here before Spark starts anything."""
+        return WriteOptions.parse({"path": uri, **self._sink_options()})
 
     def _runner(self, spark: SparkSession) -> Runner:
         return ThreadRunner() if self.services.runner == "threads" else SparkRunner(spark)
