@@ -34,6 +34,7 @@ PUBLIC_NAMES = [
     "MultiMatchQuery",
     "PhraseQuery",
     "SnapshotToken",
+    "Source",
     "Table",
     "__version__",
     "adopt",

@@ -255,6 +255,24 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
     assert not [one for one in table.verify().findings if one.severity == "error"]
 
 
+def test_a_writer_of_the_library_takes_over_what_was_published(table: weir.Table) -> None:
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": 1, "value": "log"}, {"id": 2, "value": "log"}])
+        writer.publish_routed([(the_values(table), [staged(table, (1, "a"))])], source=weir.Source("load", 1))
+        writer.upsert([{"id": 3, "value": "later"}])
+    theirs = library.open_writer(Path(table.uri), the_shard(table))
+    theirs.put(pa.table({"id": [4], "value": ["of the library"]}, SCHEMA))
+    theirs.close()
+    process_cache().clear()
+    expected = {1: "a", 2: "log", 3: "later", 4: "of the library"}
+    assert rows(weir.open(table.uri)) == expected
+    assert published(table, staged(table, (1, "x")), sequence=1)
+    table.merge()
+    clock = Clock()
+    collect_fully(table, clock)
+    assert rows(table) == expected
+
+
 def test_a_fenced_writer_publishes_nothing(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": 1, "value": "log"}])

@@ -62,7 +62,13 @@ def lines(path: Path, number: int, *rows: str) -> None:
 
 
 def stream(
-    spark: SparkSession, inbox: Path, table: weir.Table, checkpoint: Path, **options: object
+    spark: SparkSession,
+    inbox: Path,
+    table: weir.Table,
+    checkpoint: Path,
+    *,
+    format: str = "weir",
+    **options: object,
 ) -> StreamingQuery:
     """Start a query that writes the files of a directory, one each batch, and then ends."""
     source = (
@@ -70,11 +76,11 @@ def stream(
         .option("maxFilesPerTrigger", 1)
         .csv(str(inbox))
     )
-    writer = source.writeStream.format("weir").option("checkpointLocation", str(checkpoint))
+    writer = source.writeStream.format(format).option("checkpointLocation", str(checkpoint))
     return writer.options(**options).trigger(availableNow=True).start(table.uri)  # type: ignore[arg-type]
 
 
 def run(query: StreamingQuery) -> None:
     """Wait for a query to end by itself."""
-    query.awaitTermination(120)
+    query.awaitTermination()
     assert not query.isActive

@@ -21,7 +21,7 @@ from weir.errors import ConflictError, CorruptionError, FencedError, ShardSealed
 from weir.format import wal_entry
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
 from weir.format.source import SourceMarks
-from weir.format.wal_entry import WalEntryHeader
+from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.logs import get_logger
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
@@ -145,6 +145,8 @@ def _append_fence(
         )
         holder = wal.append_or_read(position, wal_entry.encode(fence, schema))
         if holder is None or holder.header.write_id == write_id:
+            # Whoever claims the shard next in this process need not load it.
+            wal.remember(position, WalEntry(fence, schema, ()))
             break
         # A former writer got in before our fence: what it wrote is acknowledged and ours to replay.
         tail.append(PositionedEntry(position, holder))

@@ -353,17 +353,16 @@ class ShardWriter:
         if batches:
             # Of a publication that failed at its end: what comes later is to stand behind it.
             self._announce()
-            header = WalEntryHeader(
-                self.epoch, self._memtables.generation, write_id, fence=False, source=source
-            )
-        else:
-            header = WalEntryHeader(
-                self.epoch,
-                write_id=write_id,
-                fence=True,
-                published=tuple(one.path for one in self._unannounced),
-                published_rows=sum(one.physical_rows for one in self._unannounced),
-            )
+        unannounced = self._unannounced
+        header = WalEntryHeader(
+            self.epoch,
+            None if unannounced else self._memtables.generation,
+            write_id,
+            fence=bool(unannounced),
+            source=source,
+            published=tuple(one.path for one in unannounced),
+            published_rows=sum(one.physical_rows for one in unannounced),
+        )
         data = wal_entry.encode(header, self._schema, batches)
         while source is None or not self.sources.covers(source):
             self._refuse_without_lease()

@@ -12,9 +12,10 @@ try:
 except ModuleNotFoundError as error:
     raise WeirError("weir.spark needs PySpark", hint="pip install 'weir[spark]'") from error
 
+from weir.spark.cluster import cluster_by_shard
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 
-__all__ = ["SparkRunner", "register"]
+__all__ = ["SparkRunner", "cluster_by_shard", "register"]
 
 del pyspark

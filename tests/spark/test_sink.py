@@ -1,0 +1,158 @@
+"""What a commit does, called as Spark calls it, and how often it asks the storage."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.spark.sink_kit import SCHEMA, contents, create, marks
+
+import weir
+from weir.errors import InputError, LeaseHeldError
+from weir.format import layout
+from weir.spark.options import TableLocation
+from weir.spark.sink import abort, commit_batch_of_stream
+from weir.spark.staging import InlineRows, TaskResult, TaskRows
+from weir.spark.write_options import WriteOptions
+from weir.storage.counting import CountingStore
+
+QUERY = "8f1e7f60-93a0-4c3b-9b56-0f1f6a3f2a11"
+
+
+def batch(*ids: int, value: str) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(ids, pa.int64()), "value": [value] * len(ids)})
+
+
+def task(table: weir.Table, *batches: pa.RecordBatch) -> TaskResult:
+    """The result of a task, after its way to the driver."""
+    rows = TaskRows.of(TableLocation(table.uri), table, fsync=False)
+    there = pickle.loads(pickle.dumps(rows))
+    result = TaskResult(there.pieces(iter(batches)), QUERY)
+    sent: TaskResult = pickle.loads(pickle.dumps(result))
+    return sent
+
+
+def commit(table: weir.Table, batch_id: int, *results: TaskResult, **options: str) -> None:
+    parsed = WriteOptions.parse({"path": table.uri, **options})
+    commit_batch_of_stream(table, results, batch_id, parsed)
+
+
+def test_a_micro_batch_costs_so_many_round_trips(tmp_path: Path) -> None:
+    made = create(tmp_path, shards=1)
+    store = CountingStore(made.store)
+    table = weir.Table(store, made._base)
+    commit(table, 0, task(made, batch(1, 2, value="first")))
+    commit(table, 1, task(made, batch(1, value="second")))
+    store.reset()
+    commit(table, 2, task(made, batch(2, value="third")))
+    assert dict(store.counts) == {
+        # the query's record, the lease, that the manifest is the newest, in its place, and still the newest
+        "head": 5,
+        # which shards there are
+        "list_directories": 1,
+        # hint, manifest, lease, where the log begins and ends, under two names each; the next manifest twice
+        "get": 9,
+        # manifest, fence, rows
+        "put_if_absent": 3,
+        # the hint of the manifest
+        "put": 1,
+        # lease taken and released
+        "compare_and_swap": 2,
+    }
+    store.reset()
+    commit(table, 2, task(made, batch(2, value="repeated")))
+    assert store.counts["put_if_absent"] == 2
+    assert contents(made) == {1: "second", 2: "third"}
+
+
+def test_the_tail_that_a_claim_reads_is_bounded(tmp_path: Path) -> None:
+    table = create(tmp_path, shards=1)
+    for number in range(40):
+        commit(table, number, task(table, batch(number % 7, value=str(number))), max_memtable_entries="9")
+        (shard,) = table.status().shards
+        assert shard.unflushed_entries <= 10
+    assert contents(table) == {n % 7: str(n) for n in range(33, 40)}
+    assert set(marks(table).values()) == {1}
+
+
+def test_many_rows_are_staged_and_few_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.spark.staging._MAX_INLINE_BYTES", 4_000)
+    monkeypatch.setattr("weir.spark.staging._MAX_HELD_BYTES", 40_000)
+    table = create(tmp_path, shards=2)
+    few = task(table, batch(1, 2, 3, value="few"))
+    assert not few.staged
+    many = task(table, *(batch(*range(n, n + 500), value=f"many {n}") for n in range(0, 5000, 500)))
+    assert len(many.staged) >= 4
+    assert not any(isinstance(piece.held, InlineRows) for piece in many.pieces)
+    last = task(table, batch(4, 5, value="last"))
+    assert contents(table) == {}
+    commit(table, 0, few, many, last)
+    expected = {n: f"many {n // 500 * 500}" for n in range(5000)} | {4: "last", 5: "last"}
+    assert contents(table) == expected
+    commit(table, 0, few, task(table, batch(*range(900), value="repeated")), last)
+    assert contents(table) == expected
+    commit(table, 1, last, few)
+    assert contents(table) == expected | dict.fromkeys((1, 2, 3), "few")
+    assert not table.verify().findings
+    table.merge()
+    assert contents(table) == expected | dict.fromkeys((1, 2, 3), "few")
+
+
+def test_what_is_too_much_for_one_log_entry_becomes_a_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.spark.sink._MAX_LOG_BYTES", 2_000)
+    table = create(tmp_path, shards=1)
+    commit(table, 0, *(task(table, batch(*range(n, n + 30), value=str(n))) for n in range(0, 100, 10)))
+    assert contents(table) == {n: str(min(n // 10 * 10, 90)) for n in range(120)}
+    (shard,) = table.status().shards
+    assert shard.unmerged_generations == 1
+    assert not marks(table)
+    with pytest.raises(InputError, match="checkpoint is of another table"):
+        commit(create(tmp_path / "other"), 1, task(table, batch(1, value="x")))
+
+
+def test_aborting_deletes_what_was_staged_only_if_nothing_can_have_been_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.spark.staging._MAX_INLINE_BYTES", 0)
+    table = create(tmp_path, shards=2)
+
+    def directories() -> int:
+        return len(list(Path(table.uri, layout.MEM_WAL).glob("*/staged_*/catalog.json")))
+
+    one, other = (task(table, batch(*range(20), value=value)) for value in "ab")
+    assert directories() == 4
+    abort(table, [one, None])
+    assert directories() == 2
+    commit(table, 0, other)
+    # As Spark does when the answer to a commit is lost.
+    abort(table, [other])
+    assert contents(table) == dict.fromkeys(range(20), "b")
+
+
+def test_a_query_takes_its_own_lease_over_and_respects_others(tmp_path: Path) -> None:
+    table = create(tmp_path, shards=1)
+    rows = [{"id": 1, "value": "of the one before"}]
+    with table.writer(holder=f"spark/{QUERY}", flush_on_close=False) as before:
+        before.upsert(rows)
+        commit(table, 0, task(table, batch(2, value="restarted")))
+        with pytest.raises(weir.errors.FencedError):
+            before.upsert(rows)
+    with table.writer() as foreign:
+        foreign.upsert([{"id": 3, "value": "foreign"}])
+        with pytest.raises(LeaseHeldError):
+            commit(table, 1, task(table, batch(2, value="too early")))
+        foreign.upsert([{"id": 4, "value": "foreign"}])
+    commit(table, 1, task(table, batch(2, value="in turn")))
+    assert contents(table) == {1: "of the one before", 2: "in turn", 3: "foreign", 4: "foreign"}
+
+
+def test_the_schema_is_checked_without_rows(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    rows = TaskRows.of(TableLocation(table.uri), table, fsync=False)
+    rows.check_schema(SCHEMA)
+    with pytest.raises(InputError, match="no column 'colour'"):
+        rows.check_schema(SCHEMA.append(pa.field("colour", pa.string())))
