@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -35,12 +36,22 @@ def test_the_rows_are_those_of_a_scan(spark: SparkSession, table: weir.Table) ->
     assert as_rows(frame.collect()) == expected
 
 
+@pytest.fixture
+def pushdown(spark: SparkSession) -> Iterator[None]:
+    """Let Spark push filters into Python sources."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 @pytest.mark.everywhere
+@pytest.mark.usefixtures("pushdown")
 def test_filters_are_pushed_down_and_the_rest_is_left_to_spark(
     spark: SparkSession, table: weir.Table
 ) -> None:
-    frame = spark.read.format("weir").option("columns", "id, carrier, delay, day").load(table.uri)
-    everything = spark.createDataFrame(frame.collect(), frame.schema)
+    reader = spark.read.format("weir").option("columns", "id, carrier, delay, day")
+    content = reader.load(table.uri)
+    everything = spark.createDataFrame(content.collect(), content.schema)
     conditions = [
         (f.col("carrier") == "two 3") & (f.col("delay") > 0),
         (f.col("id") % 7 == 0) & ~f.col("carrier").startswith("two") & (f.col("id") < 500),
@@ -49,7 +60,23 @@ def test_filters_are_pushed_down_and_the_rest_is_left_to_spark(
         f.expr("carrier <=> null") | (f.col("delay") < -30),
     ]
     for condition in conditions:
+        frame = reader.option("pushFilters", "true").load(table.uri)
         assert as_rows(frame.filter(condition).collect()) == as_rows(everything.filter(condition).collect())
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_a_data_frame_can_be_used_again_and_could_not_if_filters_were_pushed(
+    spark: SparkSession, table: weir.Table
+) -> None:
+    count = table.scan().count()
+    frame = spark.read.format("weir").load(table.uri)
+    assert frame.filter("id < 5").count() < 5
+    assert frame.count() == count
+    assert frame.alias("a").join(frame.filter("id < 5").alias("b"), "id", "left").count() == count
+    # When this fails, Spark does not keep filters any more, and they can be pushed down by default.
+    pushed = spark.read.format("weir").option("pushFilters", "true").load(table.uri)
+    assert pushed.filter("id < 5").count() < 5
+    assert pushed.count() < 5
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])

@@ -1,4 +1,14 @@
-"""The batch source: a scan of a table as of one snapshot, planned on the driver and read by executors."""
+"""The batch source: a scan of a table as of one snapshot, planned on the driver and read by executors.
+
+Spark plans a data frame when it is used for the first time, and keeps the plan for as long as it has the
+data frame. So a data frame is of one state of the table, in however many queries; load the table again to
+see a newer one.
+
+For the same reason filters are not pushed down unless asked for. Spark 4 keeps a plan together with the
+filters that were pushed into it, and takes it again for the next query that has none, or for another use of
+the data frame in the same query: rows would be missing. The option ``filter`` belongs to the data frame, and
+is right in every query.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +26,7 @@ from weir.spark.scan_partition import ScanPartition, scan_partitions
 from weir.spark.types import SparkBatches, check_schema, selected
 from weir.table import Table
 
-__all__ = ["BatchReader", "table_columns"]
+__all__ = ["BatchReader", "PushdownBatchReader", "table_columns"]
 
 
 class BatchReader(DataSourceReader):
@@ -40,12 +50,6 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._conditions: tuple[str, ...] = () if options.filter is None else (options.filter,)
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take the filters that Lance evaluates exactly as Spark would, and return the others."""
-        result = push_filters(filters, table_columns(self._options))
-        self._conditions += result.conditions
-        return result.left
-
     def partitions(self) -> Sequence[InputPartition]:
         """Take the snapshot, and return the parts that the tasks read."""
         options = self._options
@@ -66,6 +70,19 @@ class BatchReader(DataSourceReader):
         if isinstance(partition, ScanPartition):
             convert = SparkBatches(self._schema).convert
             yield from map(convert, partition.batches())
+
+
+class PushdownBatchReader(BatchReader):
+    """Reads what passes the filters of a query, for a data frame that is used in one query and once in it.
+
+    A class of its own, because Spark asks whether a source takes filters by whether it has the method.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take the filters that Lance evaluates exactly as Spark would, and return the others."""
+        result = push_filters(filters, table_columns(self._options))
+        self._conditions += result.conditions
+        return result.left
 
 
 def table_columns(options: BatchReadOptions, table: Table | None = None) -> pa.Schema:

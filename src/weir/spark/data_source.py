@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from weir.spark.batch_reader import BatchReader, table_columns
+from weir.spark.batch_reader import BatchReader, PushdownBatchReader, table_columns
 from weir.spark.batch_writer import BatchWriter
 from weir.spark.read_options import BatchReadOptions, StreamReadOptions, reads_changes
 from weir.spark.sink import prepare
@@ -49,7 +49,8 @@ class WeirDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return what reads a table in a batch."""
-        return BatchReader(BatchReadOptions.parse(self.options), schema)
+        options = BatchReadOptions.parse(self.options)
+        return (PushdownBatchReader if options.push_filters else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Return what reads the changes of a table as a stream."""

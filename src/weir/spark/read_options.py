@@ -8,6 +8,9 @@ option                  batch  stream  meaning
 ``rowsPerPartition``    yes    yes     rows after which a task ends. Default 1,048,576
 ``filter``              yes            only rows that match this SQL condition, as for
                                        :meth:`weir.Table.scan`
+``pushFilters``         yes            ``true`` lets Lance evaluate the filters of a query, and leaves
+                                       out shards by them: only for a data frame that is used in a
+                                       single query, and once in it
 ``consistency``         yes            ``strong``, ``bounded(500)`` or ``snapshot``
 ``at``                  yes            a snapshot token: the table as it was then
 ``retainSeconds``       yes    yes     how long collection keeps the state that is read. Default 0 in
@@ -43,7 +46,7 @@ LATEST = "latest"
 """``startingFrom``: changes that are committed from now on."""
 
 _READ_CHANGE_FEED = "readChangeFeed"
-_BATCH = ("columns", "rowsPerPartition", "filter", "consistency", "at", "retainSeconds")
+_BATCH = ("columns", "rowsPerPartition", "filter", "pushFilters", "consistency", "at", "retainSeconds")
 _STREAM = (
     "columns",
     "rowsPerPartition",
@@ -70,6 +73,8 @@ class BatchReadOptions:
         Columns, in order. None for all.
     filter : str, optional
         SQL condition.
+    push_filters : bool
+        Whether to take filters that Spark pushes down.
     consistency : Consistency
         How fresh the read has to be.
     at : SnapshotToken, optional
@@ -83,6 +88,7 @@ class BatchReadOptions:
     location: TableLocation
     columns: tuple[str, ...] | None
     filter: str | None
+    push_filters: bool
     consistency: Consistency
     at: SnapshotToken | None
     retain: timedelta
@@ -114,6 +120,7 @@ class BatchReadOptions:
             location=location,
             columns=_columns(given),
             filter=given.get("filter"),
+            push_filters=as_switch("pushFilters", given.get("pushFilters", "false")),
             consistency=consistency,
             at=at,
             retain=retain,
