@@ -30,7 +30,9 @@ _CHUNK_ROWS = 500_000
 _DELETED_SHARE = 20
 """One of so many merged keys is a delete."""
 
-_SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.int64()), ("label", pa.string())])
+_SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("value", pa.int64()), ("label", pa.string())]
+)
 _IN_PROCESS = "in-process"
 _ON_SPARK = "Spark"
 _FACTOR = 1.5
@@ -110,7 +112,7 @@ def _table(context: Context, base_rows: int, merged_rows: int) -> Path:
     lance.write_dataset(_base_batches(base_rows), path, schema=_SCHEMA)
     table = weir.adopt(path, primary_key="id", shard_by=weir.bucket("id", _SHARDS), fsync=False)
     ids = np.random.default_rng(7).choice(2 * base_rows, size=merged_rows, replace=False)
-    deleted = ids[:: _DELETED_SHARE]
+    deleted = ids[::_DELETED_SHARE]
     kept = np.setdiff1d(ids, deleted, assume_unique=True)
     with table.writer(max_memtable_rows=10 * merged_rows) as writer:
         writer.upsert(_rows(kept, generation=1))

@@ -30,7 +30,7 @@ from weir.base import merge as merge_module
 from weir.base.details_commit import update_details
 from weir.base.merge import MergeResult, merge_run
 from weir.base.merge_plan import MergeTask, plan_merge
-from weir.base.run_rows import read_run
+from weir.base.run_rows import read_runs
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError
 from weir.format import layout
@@ -54,7 +54,7 @@ def test_the_newest_row_of_every_key_is_merged(tmp_path: Path) -> None:
     second = write_generation(base, SHARD, 2, [(2,), (4, "newer"), (5,), (6,), (3, "x"), (3,), (3, "y")])
     result = merge_run(task_of(base, first, second))
     after = base.latest()
-    assert result == MergeResult(3, 1, (1, 2), after.version, False)
+    assert result == MergeResult(3, 1, (1, 2), after.version, False, shards=1)
     assert contents(after) == {(1,): (1, "new"), (3,): (3, "y"), (4,): (4, "newer")}
     assert after.details.merged_generation(SHARD) == 2
 
@@ -252,7 +252,7 @@ def test_a_generation_that_changes_while_it_is_merged_is_noticed(tmp_path: Path)
     base = new_table(tmp_path)
     flushed = write_generation(base, SHARD, 1, [(1, "a"), (2, "b")])
     task = task_of(base, flushed)
-    run = read_run(task, task.generations, pa.schema([base.schema.field("id")]))
+    run = read_runs([(task, task.generations)], pa.schema([base.schema.field("id")]))
     uri = f"{base.uri}/{layout.generation_path(SHARD, flushed.path)}"
     dataset = lance.dataset(uri)
     dataset.delete("id = 1")

@@ -18,7 +18,7 @@ import pytest
 import weir
 from weir.base.merge import merge_run
 from weir.base.merge_plan import plan_merge
-from weir.base.run_rows import read_run
+from weir.base.run_rows import read_runs
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import CorruptionError, SnapshotExpiredError
@@ -215,7 +215,7 @@ def test_a_merge_that_finds_its_generations_gone_while_it_reads(
 ) -> None:
     snapshot = table._reader.take_newest()
     tasks = plan_merge(table._store, snapshot.base.details, [view.manifest for view in snapshot.shards])
-    read = read_run
+    read = read_runs
     calls: list[int] = []
 
     def held_up(*arguments: Any) -> Any:
@@ -224,7 +224,7 @@ def test_a_merge_that_finds_its_generations_gone_while_it_reads(
             advance(table, clock, fences=True)
         return read(*arguments)
 
-    monkeypatch.setattr("weir.base.merge.read_run", held_up)
+    monkeypatch.setattr("weir.base.merge.read_runs", held_up)
     (result,) = [merge_run(task) for task in tasks]
     assert result.was_already_merged
     assert rows(weir.open(table.uri)) == EXPECTED

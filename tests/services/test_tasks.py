@@ -38,7 +38,11 @@ class RecordingRunner:
 def table(s3_endpoint: S3Endpoint) -> weir.Table:
     options = {**s3_endpoint.options, "aws_secret_access_key": SECRET}
     return weir.create(
-        s3_endpoint.new_uri(), SCHEMA, primary_key="id", shard_by=weir.bucket("id", 3), storage_options=options
+        s3_endpoint.new_uri(),
+        SCHEMA,
+        primary_key="id",
+        shard_by=weir.bucket("id", 3),
+        storage_options=options,
     )
 
 
@@ -61,7 +65,7 @@ def test_tasks_are_small_and_show_no_secret(table: weir.Table, caplog: pytest.Lo
             table.collect_garbage(timedelta(0), runner=runner)
     assert set(runner.tasks) == {
         "recover_shard",
-        "run_shard_merge",
+        "run_merge_group",
         "build_segment_of",
         "rewrite",
         "check_shard",

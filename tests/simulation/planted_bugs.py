@@ -141,14 +141,14 @@ def _older_generation_wins() -> Sequence[Patch]:
 
 
 def _tombstones_dropped_at_merge() -> Sequence[Patch]:
-    read_run = weir.base.merge.read_run  # type: ignore[attr-defined]
+    read_runs = weir.base.merge.read_runs  # type: ignore[attr-defined]
 
     def without_deletes(*arguments: Any) -> RunRows:
-        run = read_run(*arguments)
+        run = read_runs(*arguments)
         run.deletes = run.deletes.slice(0, 0)
         return run
 
-    return [(weir.base.merge, "read_run", without_deletes)]
+    return [(weir.base.merge, "read_runs", without_deletes)]
 
 
 def _tombstones_shown() -> Sequence[Patch]:

@@ -30,7 +30,7 @@ class KeyKind:
     @property
     def names(self) -> list[str]:
         """The key columns."""
-        return self.schema.names
+        return list(self.schema.names)
 
     def keys(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the key columns for some numbers, each a key of its own."""

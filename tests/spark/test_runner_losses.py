@@ -118,12 +118,12 @@ def verify(table: weir.Table, runner: Runner) -> None:
 Service = Callable[[weir.Table, Runner], None]
 
 LOSSES: list[tuple[Service, Service, str, str]] = [
-    (nothing, merge, "run_shard_merge", "merge.before_deletes"),
-    (nothing, merge, "run_shard_merge", "merge.between_passes"),
-    (nothing, merge, "run_shard_merge", "merge.before_commit"),
-    (nothing, merge, "run_shard_merge", "merge.after_commit"),
-    (nothing, merge, "run_shard_merge", BEFORE_THE_ANSWER),
-    (nothing, merge, "run_shard_merge", EXECUTOR),
+    (nothing, merge, "run_merge_group", "merge.before_deletes"),
+    (nothing, merge, "run_merge_group", "merge.between_passes"),
+    (nothing, merge, "run_merge_group", "merge.before_commit"),
+    (nothing, merge, "run_merge_group", "merge.after_commit"),
+    (nothing, merge, "run_merge_group", BEFORE_THE_ANSWER),
+    (nothing, merge, "run_merge_group", EXECUTOR),
     (nothing, recover, "recover_shard", "claim.between_lease_and_epoch"),
     (nothing, recover, "recover_shard", "claim.between_epoch_and_fence"),
     (nothing, recover, "recover_shard", "flush.before_manifest"),

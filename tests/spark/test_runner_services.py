@@ -107,7 +107,7 @@ def test_maintenance_tells_how_far_it_is(spark: SparkSession, tmp_path: Path) ->
         horizon=AT_ONCE, runner=SparkRunner(spark), on_progress=lambda *step: seen.append(step)
     )
     assert report.merge.generations == 8
-    assert list(dict.fromkeys(what for what, _, _ in seen))[0] == "merge"
+    assert seen[0][0] == "merge"
     assert [step for step in seen if step[0] == "merge"] == [("merge", n, 4) for n in range(1, 5)]
     assert {"merge", "catch up", "collect"} <= {what for what, _, _ in seen}
     assert live_rows(table).equals(expected)
@@ -149,4 +149,3 @@ def test_executors_reach_an_object_store_with_what_the_tasks_bring(
     again = weir.open(uri, **options)
     assert live_rows(again).equals(expected)
     assert again.scan(consistency="snapshot").count() == expected.num_rows
-

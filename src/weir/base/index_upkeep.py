@@ -35,12 +35,13 @@ from weir.storage.interface import ObjectStore
 __all__ = [
     "MAX_SEGMENTS",
     "BuiltSegment",
+    "RebuildTask",
     "SegmentTask",
     "build_segment_of",
     "commit_segments",
     "model_imbalance",
     "model_of",
-    "rebuild",
+    "rebuild_of",
     "uncovered_fragments",
     "unite_segments",
 ]
@@ -69,6 +70,30 @@ class SegmentTask:
     version: int
     name: str
     fragment_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildTask:
+    """Build an index anew, and commit it. Picklable, stateless; run twice, it is done once.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    name : str
+        The index.
+    segments : tuple of str
+        The ids of its segments as they are now.
+    """
+
+    store: ObjectStore
+    name: str
+    segments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, base: BaseTable, index: ExistingIndex) -> RebuildTask:
+        """Return the task for an index as it is."""
+        return cls(base.store, index.name, tuple(segment.uuid for segment in index.segments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +246,28 @@ def unite_segments(base: BaseTable, name: str, segments: int) -> BaseTable:
     return commit_with_library(base, unite, doing=f"uniting the segments of the index {name!r}")
 
 
-def rebuild(base: BaseTable, index: ExistingIndex) -> BaseTable:
-    """Build an index anew over all rows, with its own parameters; a vector index learns again."""
-    assert index.definition is not None
+def rebuild_of(task: RebuildTask) -> None:
+    """Build an index anew over all rows, with its own parameters; a vector index learns again.
+
+    Nothing is done if the index is not what it was when the task was made: this task may have run
+    before, and nobody has heard of it.
+
+    Raises
+    ------
+    ConflictError
+        Concurrent commits got in the way of every attempt.
+    StorageError
+        If the library fails.
+    """
+    base = BaseTable.open(task.store)
+    index = next((one for one in base_indexes(base) if one.name == task.name), None)
+    if index is None or index.definition is None:
+        return
+    if RebuildTask.of(base, index).segments != task.segments:
+        return
     definition = index.definition
 
     def build(base: BaseTable, dataset: lance.LanceDataset) -> None:
         build_index(dataset, definition)
 
-    return commit_with_library(base, build, doing=f"building the index {index.name!r} anew")
+    commit_with_library(base, build, doing=f"building the index {index.name!r} anew")

@@ -1,4 +1,4 @@
-"""Merging a run of generations of one shard into the base table, exactly once.
+"""Merging runs of generations, of one shard or of several, into the base table, exactly once.
 
 Lance MemWAL spec, section "MemTable Merger" and Appendix 2. The rows and the generation they bring
 the shard up to are one commit of the library's ``merge_insert``, so a merge either happened or did
@@ -14,14 +14,18 @@ A run that has deletes as well as rows takes two commits, since one ``merge_inse
    library refuses it, somebody else has merged in between and this merge has changed nothing.
 
 A run with only deletes, or with nothing at all, is one commit with the mark.
+
+Runs of several shards are merged like one. ``merge_insert`` looks at all keys of the base table, which costs
+as much for few rows as for many, and their marks can be in one commit.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from uuid import UUID
 
 import lance
 import pyarrow as pa
@@ -35,12 +39,12 @@ from weir.base.key_index import key_index_names
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.merge_guard import guard_id
 from weir.base.merge_plan import MergeTask
-from weir.base.run_rows import RunRows, read_run
+from weir.base.run_rows import Run, RunRows, read_runs
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.throttle import background
 
-__all__ = ["MergeResult", "merge_run"]
+__all__ = ["MergeResult", "merge_run", "merge_runs"]
 
 _MAX_ATTEMPTS = 32
 _STREAM_FROM_BYTES = 1024 * 1024 * 1024
@@ -60,11 +64,14 @@ class MergeResult:
     rows_deleted : int
         Rows of the base table deleted. A tombstone whose key the base table lacks counts nothing.
     generations : tuple of int
-        The generations this merge took in, ascending; empty if others had merged all of them.
+        The generations this merge took in, those of a shard ascending; empty if others had merged all of
+        them.
     version : int
         The version of the base table that contains the whole task.
     was_already_merged : bool
         Whether others had merged all of it, so that nothing was done.
+    shards : int, default 0
+        How many shards it took generations of.
     """
 
     rows_upserted: int
@@ -72,10 +79,16 @@ class MergeResult:
     generations: tuple[int, ...]
     version: int
     was_already_merged: bool
+    shards: int = 0
 
 
 def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
-    """Merge a task's generations into the base table and record that they are merged.
+    """Merge the run of one shard: see :func:`merge_runs`."""
+    return merge_runs((task,), base=base)
+
+
+def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> MergeResult:
+    """Merge the generations of tasks into the base table and record that they are merged.
 
     Safe to call again after any failure, and at the same time from several processes: the
     generations are merged once (invariant I7). Merges of different shards, compaction and index
@@ -83,8 +96,8 @@ def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
 
     Parameters
     ----------
-    task : MergeTask
-        The run (:func:`~weir.base.merge_plan.plan_merge`).
+    tasks : sequence of MergeTask
+        The runs (:func:`~weir.base.merge_plan.plan_merge`), at least one, each of another shard.
     base : BaseTable, optional
         The table at any version, to save opening it.
 
@@ -96,53 +109,71 @@ def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
     Raises
     ------
     ConflictError
-        The generations before the run are not merged yet, or concurrent commits got in the way of
+        The generations before a run are not merged yet, or concurrent commits got in the way of
         every attempt.
     CorruptionError
         A generation is missing or unreadable. The table is unchanged.
     """
-    base = BaseTable.open(task.store) if base is None else base.latest()
+    base = BaseTable.open(tasks[0].store) if base is None else base.latest()
     run: RunRows | None = None
-    read_after = -1
+    read_after: dict[UUID, int] = {}
     deleted = 0
     for attempt in range(_MAX_ATTEMPTS):
         if attempt:
             wait_for_turn(attempt)
             base = base.latest()
-        merged = base.details.merged_generation(task.shard_id)
-        if merged < task.after_generation:
-            raise ConflictError(
-                f"shard {task.shard_id} is merged up to generation {merged}, and this task starts after "
-                f"{task.after_generation}",
-                where=base.uri,
-                hint="Run the merge tasks of a shard in order",
-            )
-        todo = tuple(one for one in task.generations if one.generation > merged)
+        merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
+        todo = _todo(tasks, merged, where=base.uri)
         if not todo:
             return MergeResult(0, deleted, (), base.version, True)
         merge: _Merge | None = None
         try:
             if run is None or read_after != merged:
                 keys = pa.schema([base.schema.field(name) for name in base.primary_key])
-                run, read_after = read_run(task, todo, keys), merged
-            merge = _Merge(base, task, merged, run)
+                run, read_after = read_runs(todo, keys), merged
+            merge = _Merge(base, [task for task, _ in todo], merged, run)
             upserted, now_deleted = merge.commit()
         except _LostRaceError:
             pass
         except CorruptionError:
             # Nothing is corrupt if others have merged it, so long ago that it has been collected.
-            if base.latest().details.merged_generation(task.shard_id) == merged:
+            details = base.latest().details
+            if all(details.merged_generation(shard_id) == before for shard_id, before in merged.items()):
                 raise
         else:
             merge.make_durable()
-            numbers = tuple(one.generation for one in todo)
-            return MergeResult(upserted, deleted + now_deleted, numbers, merge.version, False)
+            numbers = tuple(one.generation for _, left in todo for one in left)
+            return MergeResult(
+                upserted, deleted + now_deleted, numbers, merge.version, False, shards=len(todo)
+            )
         deleted += 0 if merge is None else merge.deleted_before_race
     raise ConflictError(
-        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to merge shard {task.shard_id}",
+        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to merge {_named(tasks)}",
         where=base.uri,
         hint="Merge it again, and run fewer services on the table at once",
     )
+
+
+def _todo(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, where: str) -> list[Run]:
+    """Return what of each task is not merged yet."""
+    todo: list[Run] = []
+    for task in tasks:
+        up_to = merged[task.shard_id]
+        if up_to < task.after_generation:
+            raise ConflictError(
+                f"shard {task.shard_id} is merged up to generation {up_to}, and this task starts after "
+                f"{task.after_generation}",
+                where=where,
+                hint="Run the merge tasks of a shard in order",
+            )
+        left = tuple(one for one in task.generations if one.generation > up_to)
+        if left:
+            todo.append((task, left))
+    return todo
+
+
+def _named(tasks: Sequence[MergeTask]) -> str:
+    return f"shard {tasks[0].shard_id}" if len(tasks) == 1 else f"{len(tasks)} shards"
 
 
 class _LostRaceError(Exception):
@@ -150,11 +181,13 @@ class _LostRaceError(Exception):
 
 
 class _Merge:
-    """One attempt to merge a run, planned against one version of the base table."""
+    """One attempt to merge runs, planned against one version of the base table."""
 
-    def __init__(self, base: BaseTable, task: MergeTask, merged: int, run: RunRows) -> None:
+    def __init__(
+        self, base: BaseTable, tasks: Sequence[MergeTask], merged: Mapping[UUID, int], run: RunRows
+    ) -> None:
         self._base = base
-        self._task = task
+        self._tasks = tasks
         self._merged = merged
         self._run = run
         # The library moves a dataset it commits to on to the new version: this copy, not the base.
@@ -198,13 +231,16 @@ class _Merge:
         """Sync what this merge has committed, and what others have since the version it read."""
         # The version between the passes has deletion files of its own, and somebody may hold on to it.
         for before, after in pairwise((self._base.dataset, *self._passed, self._dataset)):
-            sync_changes(self._task.store, before, after)
+            sync_changes(self._base.store, before, after)
 
     def _marks(self) -> list[CompactedSsTable]:
-        shard_id = self._task.shard_id
         return [
-            CompactedSsTable(str(shard_id), self._task.last_generation),
-            CompactedSsTable(str(guard_id(shard_id)), self._merged + 1),
+            mark
+            for task in self._tasks
+            for mark in (
+                CompactedSsTable(str(task.shard_id), task.last_generation),
+                CompactedSsTable(str(guard_id(task.shard_id)), self._merged[task.shard_id] + 1),
+            )
         ]
 
     def _builder(self, rows: int) -> MergeInsertBuilder:
@@ -220,7 +256,7 @@ class _Merge:
         schema = self._base.schema
         # With rests, so that reads and writes of this process get their turn.
         batches = background.paced(self._batches(schema))
-        if self._task.nbytes < _STREAM_FROM_BYTES:
+        if sum(task.nbytes for task in self._tasks) < _STREAM_FROM_BYTES:
             # The library joins against the smaller side only if it knows how large they are.
             return pa.Table.from_batches(list(batches), schema=schema)
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -243,7 +279,5 @@ class _Merge:
                 raise self._read_failure from error
             if classify(error) in (LibraryFailure.CONFLICT, LibraryFailure.STALE_PROGRESS):
                 raise _LostRaceError from error
-            raise storage_failure(
-                error, f"merging shard {self._task.shard_id}", where=self._base.uri
-            ) from error
+            raise storage_failure(error, f"merging {_named(self._tasks)}", where=self._base.uri) from error
         return counts

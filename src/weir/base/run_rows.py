@@ -1,4 +1,4 @@
-"""The newest row of every key in a run of generations.
+"""The newest row of every key in runs of generations, of one shard or of several.
 
 Lance MemWAL spec, section "LSM Tree Merging Read": the higher generation wins, and within one
 generation the higher row address. Rows a generation has deleted itself (the library's flush drops
@@ -32,7 +32,10 @@ from weir.format.newest import newest_rows
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 
-__all__ = ["RunRows", "read_run"]
+__all__ = ["Run", "RunRows", "read_runs"]
+
+Run = tuple[MergeTask, Sequence[FlushedGeneration]]
+"""A task of a shard, and those of its generations that are to be merged, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,12 @@ class _Source:
 
 
 class RunRows:
-    """What a run of generations comes to: for every key either one row or a delete.
+    """What runs of generations come to: for every key either one row or a delete.
 
     Parameters
     ----------
     sources : sequence of _Source
-        The generations, ascending.
+        The generations, those of a shard ascending.
     deletes : Table
         The key columns of the keys that are deleted.
     """
@@ -103,15 +106,16 @@ class RunRows:
                 )
 
 
-def read_run(task: MergeTask, generations: Sequence[FlushedGeneration], key_schema: pa.Schema) -> RunRows:
-    """Read the keys of a run and settle which row of each key counts. Reads no other columns.
+def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
+    """Read the keys of runs and settle which row of each key counts. Reads no other columns.
+
+    All versions of a row are in one shard. Should a key be in several all the same, the last of them
+    counts, as if they were merged one after the other.
 
     Parameters
     ----------
-    task : MergeTask
-        Names the store and the shard.
-    generations : sequence of FlushedGeneration
-        The run, ascending, at least one.
+    runs : sequence of tuple of MergeTask and sequence of FlushedGeneration
+        Of each shard a task, which names store and shard, and the run, ascending, at least one.
     key_schema : pyarrow.Schema
         The primary-key columns of the base table.
 
@@ -120,7 +124,8 @@ def read_run(task: MergeTask, generations: Sequence[FlushedGeneration], key_sche
     CorruptionError
         A generation that the shard manifest lists is not there or cannot be read.
     """
-    datasets = [_open(task, flushed) for flushed in generations]
+    generations = [(task, flushed) for task, run in runs for flushed in run]
+    datasets = [_open(task, flushed) for task, flushed in generations]
     keys: list[pa.RecordBatch] = []
     tombstones: list[npt.NDArray[np.bool_]] = []
     bounds: list[int] = []
@@ -139,7 +144,7 @@ def read_run(task: MergeTask, generations: Sequence[FlushedGeneration], key_sche
     upserts = np.split(newest & ~deleted, bounds[:-1])
     sources = [
         _Source(dataset, flushed.generation, mask)
-        for flushed, dataset, mask in zip(generations, datasets, upserts, strict=True)
+        for (_, flushed), dataset, mask in zip(generations, datasets, upserts, strict=True)
     ]
     return RunRows(sources, together.filter(pa.array(newest & deleted)))
 

@@ -15,11 +15,12 @@ from typing import Literal
 from weir.base.index_changes import base_indexes
 from weir.base.index_upkeep import (
     MAX_SEGMENTS,
+    RebuildTask,
     SegmentTask,
     build_segment_of,
     commit_segments,
     model_imbalance,
-    rebuild,
+    rebuild_of,
     record_catchup,
     uncovered_fragments,
     unite_segments,
@@ -39,6 +40,7 @@ RETRAIN_IMBALANCE_THRESHOLD = 5.0
 """How many times larger than the smallest filled partition the largest may be before it learns again."""
 
 _ROWS_PER_TASK = 1_000_000
+"""At least, as far as there are so many: every segment is one more for a search to ask."""
 
 Action = Literal["extended", "built", "retrained", "nothing to do"]
 
@@ -112,7 +114,7 @@ def catch_up_indexes(
     base : BaseTable
         The base table.
     runner : Runner
-        Builds the segments.
+        Builds the segments, and each index that is built anew as one task.
     names : collection of str, optional
         The indexes. Default: all that the table maintains.
     retrain_imbalance_threshold : float, default 5.0
@@ -159,10 +161,9 @@ def catch_up_indexes(
     for one in work:
         if one.action == "extended" and one.index.definition is None:
             after = unite_segments(after, one.index.name, 0)
-    for one in rebuilt:
-        after = rebuild(after, one.index)
+    for _ in runner.run(rebuild_of, [RebuildTask.of(base, one.index) for one in rebuilt]):
         step()
-    after = record_catchup(_with_few_segments(after, by_name), by_name)
+    after = record_catchup(_with_few_segments(after.latest(), by_name), by_name)
     report = CatchUpReport(tuple(_reports(after, work)), after.version)
     _log.info(
         "table.indexes_caught_up",
@@ -202,18 +203,21 @@ def _plan(base: BaseTable, index: ExistingIndex, threshold: float) -> _Work:
 
 
 def _tasks(base: BaseTable, work: _Work) -> Iterator[SegmentTask]:
-    """Cut what an index lacks into tasks of about as many rows, each over fragments in a row."""
+    """Cut what an index lacks into tasks of about as many rows, each over fragments in a row.
+
+    Into so few that their segments need not be made one right afterwards.
+    """
     if work.index.definition is None:
         return
     rows = {one.fragment_id: one.count_rows() for one in base.dataset.get_fragments()}
+    room = max(MAX_SEGMENTS - len(work.index.segments), MAX_SEGMENTS // 2)
+    rows_per_task = max(_ROWS_PER_TASK, -(-sum(rows[one] for one in work.uncovered) // room))
     group: list[int] = []
-    size = 0
     for fragment_id in work.uncovered:
-        if group and size + rows[fragment_id] > _ROWS_PER_TASK:
-            yield SegmentTask(base.store, base.version, work.index.name, tuple(group))
-            group, size = [], 0
         group.append(fragment_id)
-        size += rows[fragment_id]
+        if sum(rows[one] for one in group) >= rows_per_task:
+            yield SegmentTask(base.store, base.version, work.index.name, tuple(group))
+            group = []
     if group:
         yield SegmentTask(base.store, base.version, work.index.name, tuple(group))
 

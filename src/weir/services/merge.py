@@ -1,4 +1,4 @@
-"""Merging flushed generations into the base table: plan on one machine, one task per run of a shard.
+"""Merging flushed generations into the base table: plan on one machine, tasks for some shards each.
 
 Lance MemWAL spec, "MemTable Merger". Each task commits its own data and progress together
 (invariant I7), so there is nothing left to commit at the end.
@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from uuid import UUID
 
 from weir.base.details_commit import restore_unknown_fields
 from weir.base.key_index import extend_key_index
-from weir.base.merge import MergeResult, merge_run
-from weir.base.merge_plan import MergeTask, plan_merge
+from weir.base.merge import MergeResult, merge_runs
+from weir.base.merge_plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
 from weir.base.published import is_left_behind, publish_shards
 from weir.base.table import BaseTable
 from weir.format.shard_manifest import ShardManifest
@@ -24,25 +23,44 @@ from weir.services.runner import Runner
 from weir.sharding.shard_values import field_types
 from weir.throttle import background
 
-__all__ = ["MergeReport", "ShardMerge", "merge_generations"]
+__all__ = ["MergeGroup", "MergeReport", "MergedGroup", "group_merges", "merge_generations", "run_merge_group"]
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ShardMerge:
-    """All tasks of one shard, in ascending order of generation.
+class MergeGroup:
+    """Merges that one runner's task does. Picklable, stateless.
 
     Parameters
     ----------
-    shard_id : UUID
-        The shard.
-    tasks : tuple of MergeTask
-        To be run one after the other.
+    steps : tuple of tuple of MergeTask
+        What to merge in one commit, one after the other: once each of several shards, or one shard in
+        ascending order of generation.
     """
 
-    shard_id: UUID
-    tasks: tuple[MergeTask, ...]
+    steps: tuple[tuple[MergeTask, ...], ...]
+
+    @property
+    def shards(self) -> int:
+        """How many shards it merges."""
+        return len({task.shard_id for step in self.steps for task in step})
+
+
+@dataclass(frozen=True, slots=True)
+class MergedGroup:
+    """What came of a group.
+
+    Parameters
+    ----------
+    group : MergeGroup
+        The group.
+    applied : tuple of MergeResult
+        What was merged; others may have merged the rest.
+    """
+
+    group: MergeGroup
+    applied: tuple[MergeResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +87,47 @@ class MergeReport:
     version: int
 
 
-def run_shard_merge(merge: ShardMerge) -> tuple[MergeResult, ...]:
-    """Run the tasks of one shard in order, with rests in between while reads and writes go on here."""
+def group_merges(
+    tasks: Sequence[MergeTask], *, max_bytes: int = DEFAULT_MAX_TASK_BYTES
+) -> tuple[MergeGroup, ...]:
+    """Put the tasks of several shards together, up to a size; those of a shard with many stay alone.
+
+    Every merge looks at all keys of the base table, so few merges of many shards cost far less than one of
+    each; what is too large for that is better divided.
+
+    Parameters
+    ----------
+    tasks : sequence of MergeTask
+        By shard and ascending generation.
+    max_bytes : int, default 256 MiB
+        Arrow bytes that are merged in one commit, unless a single task has more.
+    """
+    groups: list[MergeGroup] = []
+    together: list[MergeTask] = []
+    for _, of_shard in groupby(tasks, key=lambda task: task.shard_id):
+        own = tuple(of_shard)
+        if len(own) > 1:
+            groups.append(MergeGroup(tuple((task,) for task in own)))
+            continue
+        if together and sum(task.nbytes for task in (*together, *own)) > max_bytes:
+            groups.append(MergeGroup((tuple(together),)))
+            together = []
+        together += own
+    if together:
+        groups.append(MergeGroup((tuple(together),)))
+    return tuple(groups)
+
+
+def run_merge_group(group: MergeGroup) -> MergedGroup:
+    """Run the merges of a group in order, with rests in between while reads and writes go on here."""
     results: list[MergeResult] = []
     worked = 0.0
-    for task in merge.tasks:
+    for step in group.steps:
         background.rest(worked)
         began = time.monotonic()
-        results.append(merge_run(task))
+        results.append(merge_runs(step))
         worked = time.monotonic() - began
-    return tuple(results)
+    return MergedGroup(group, tuple(result for result in results if not result.was_already_merged))
 
 
 def merge_generations(
@@ -99,7 +148,7 @@ def merge_generations(
     manifests : sequence of ShardManifest
         The newest manifest of every shard.
     runner : Runner
-        Executes one task per shard.
+        Executes one task for as many shards as are merged in one commit.
     on_progress : callable, optional
         Called with (shards done, shards in all).
 
@@ -110,23 +159,20 @@ def merge_generations(
     CorruptionError
         If a generation is missing or unreadable.
     """
-    merges = [
-        ShardMerge(shard_id, tuple(tasks))
-        for shard_id, tasks in groupby(
-            plan_merge(base.store, base.details, manifests), key=lambda task: task.shard_id
-        )
-    ]
+    groups = group_merges(plan_merge(base.store, base.details, manifests))
+    total = sum(group.shards for group in groups)
     applied: list[MergeResult] = []
-    shards = 0
-    for done, results in enumerate(runner.run(run_shard_merge, merges), start=1):
-        own = [result for result in results if not result.was_already_merged]
-        applied += own
-        shards += bool(own)
-        if on_progress is not None:
-            on_progress(done, len(merges))
+    done = shards = 0
+    for merged in runner.run(run_merge_group, groups):
+        applied += merged.applied
+        shards += max((result.shards for result in merged.applied), default=0)
+        for _ in range(merged.group.shards):
+            done += 1
+            if on_progress is not None:
+                on_progress(done, total)
     after = base.latest()
     # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again.
-    if merges or is_left_behind(after):
+    if groups or is_left_behind(after):
         after = restore_unknown_fields(extend_key_index(after), base.details)
         after = publish_shards(after, manifests, field_types(after.details.shard_specs))
     report = MergeReport(

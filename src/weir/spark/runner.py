@@ -102,7 +102,7 @@ class SparkRunner:
             return
         name = getattr(function, "__name__", "tasks")
         tag = f"weir-{name}-{uuid4().hex}"
-        pickled = [cloudpickle.dumps((function, task)) for task in tasks]
+        pickled = [_pickled((function, task)) for task in tasks]
         chunks = [pickled[first :: self._jobs] for first in range(min(self._jobs, len(pickled)))]
         # The threads submit jobs as the caller would: into the same scheduler pool, with the same tags.
         submit = inheritable_thread_target(self._spark)(functools.partial(self._job, tag))
@@ -171,10 +171,15 @@ class _Failure:
     trace: str
 
 
+def _pickled(value: object) -> bytes:
+    """Pickle as Spark pickles functions: those that executors cannot import travel by value."""
+    return cast(bytes, cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
 def _answer(pickled: bytes) -> bytes:
     try:
         function, task = cloudpickle.loads(pickled)
-        return cast(bytes, cloudpickle.dumps(function(task)))
+        return _pickled(function(task))
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
@@ -184,11 +189,11 @@ def _answer(pickled: bytes) -> bytes:
 
 def _pickled_failure(error: BaseException, trace: str) -> bytes:
     try:
-        pickled: bytes = cloudpickle.dumps(_Failure(error, trace))
+        pickled = _pickled(_Failure(error, trace))
         cloudpickle.loads(pickled)
     except Exception:
         substitute = RunnerError(f"a task failed: {type(error).__name__}: {error}")
-        pickled = cloudpickle.dumps(_Failure(substitute, trace))
+        pickled = _pickled(_Failure(substitute, trace))
     return pickled
 
 
@@ -229,4 +234,5 @@ def _reason(error: Exception) -> str:
     """Return what Spark says in a line, without the stack traces that it appends."""
     lines = (line.removeprefix(":").strip() for line in str(error).splitlines())
     first = next((line for line in lines if line and not line.startswith(_OF_NO_USE)), type(error).__name__)
+    first = first.removeprefix("org.apache.spark.SparkException: ")
     return first if len(first) <= _LONGEST_REASON else f"{first[:_LONGEST_REASON]}..."
