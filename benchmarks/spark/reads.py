@@ -34,6 +34,7 @@ _PARTITION_ROWS = 1_048_576
 _FRESH_SHARE = 20
 """One of so many rows of the table is superseded by a row that is not merged."""
 _CALLS = 3
+_BLOCK_SECONDS = 10.0
 
 
 class YieldingSource(DataSource):
@@ -91,9 +92,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
     """Measure reads of a table that is merged, and of one that has newer rows."""
     rows = context.scale.spark.bulk_rows
     spark.dataSource.register(YieldingSource)
-    yielding = {
-        f"{_YIELDING}, batches of {size:,}": _yielding(spark, rows, size) for size in _BATCH_ROWS
-    }
+    yielding = {f"{_YIELDING}, batches of {size:,}": _yielding(spark, rows, size) for size in _BATCH_ROWS}
     context.say("spark-read: writing the table")
     merged = base_table(context.directory, Kind.WEIR, rows, _SHARDS)
     fresh = _with_newer_rows(copy_of(merged, context.directory / "read-fresh"), rows)
@@ -105,15 +104,21 @@ def compare(context: Context, spark: SparkSession) -> Result:
             if (found := frame.count()) != rows:
                 raise WrongAnswerError(f"{who} read {found:,} rows, not {rows:,}")
         contenders = [Contender(who, partial(_session, frame)) for who, frame in frames.items()]
-        measured = measure(contenders, rounds=context.scale.spark.rounds, calls=_CALLS, block_seconds=10.0)
+        measured = measure(
+            contenders,
+            rounds=context.scale.spark.rounds,
+            calls=_CALLS,
+            warm_up=context.scale.spark.warm_up,
+            block_seconds=_BLOCK_SECONDS,
+        )
         target = Target(_WEIR, Sense.WITHIN, _FACTOR, tuple(yielding))
         cases.append(Case("spark-read", f"{rows:,} rows, {name}", measured, (target,), rows_per_call=rows))
     return Result(
         "spark-read",
-        f"batch read of columns {' and '.join(_COLUMNS)} of {rows:,} rows, {_SHARDS} shards, into Spark's noop sink",
+        f"batch read of columns {' and '.join(_COLUMNS)} of {rows:,} rows, {_SHARDS} shards",
         (
-            f"{_YIELDING}: has one batch in memory and yields it again and again, in as many tasks as a merged "
-            "table of the size is read in",
+            f"{_YIELDING}: has one batch in memory and yields it again and again, in as many tasks as a "
+            "merged table of the size is read in; all into Spark's noop sink",
             "the files are in the operating system's page cache; Python workers have run before",
             describe(),
         ),

@@ -42,7 +42,6 @@ _FLOOR = "Spark's noop sink"
 
 _FACTOR, _FRESHNESS_FACTOR = 5.0, 3.0
 _SHARDS = 8
-_WARM_UP = 2
 _BLOCK_SECONDS = 20.0
 _POLL_SECONDS = 0.002
 _PATIENCE_SECONDS = 300.0
@@ -85,7 +84,9 @@ class _Bench:
     context: Context
     spark: SparkSession
     rows: int
-    stages: dict[str, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    stages: dict[str, dict[str, list[int]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
     _numbers: Iterator[int] = field(default_factory=count)
 
     @contextmanager
@@ -108,7 +109,9 @@ class _Bench:
         if sink.kind is not None:
             copy_of(self.base(sink.kind), table)
         reader = weir.open(table) if until_seen and sink.kind is not None else None
-        source = self.spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(inbox))
+        source = (
+            self.spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(inbox))
+        )
         query = sink.start(source, table, checkpoint)
         numbers = count()
 
@@ -125,7 +128,7 @@ class _Bench:
             query.processAllAvailable()
             if sink.kind is not None:
                 self._check(name, table, next(numbers))
-            for progress in query.recentProgress[_WARM_UP:]:
+            for progress in query.recentProgress[self.context.scale.spark.warm_up :]:
                 for stage, milliseconds in progress["durationMs"].items():
                     if progress["numInputRows"]:
                         self.stages[name][stage].append(milliseconds)
@@ -207,9 +210,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
             Contender(_FLOOR, partial(bench.session, _FLOOR, _Sink(None, _to_noop))),
         ]
         measured = _measured(context, contenders)
-        targets = [
-            Target(name, Sense.WITHIN, _FRESHNESS_FACTOR, (_FLOOR,)) for name in (_WEIR, _WEIR_FSYNC)
-        ]
+        targets = [Target(name, Sense.WITHIN, _FRESHNESS_FACTOR, (_FLOOR,)) for name in (_WEIR, _WEIR_FSYNC)]
         cases.append(Case("spark-stream", f"freshness of {rows:,}", measured, tuple(targets)))
         notes += _stages(bench)
     return Result(
@@ -218,7 +219,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
         (
             f"{_WEIR}: writeStream.format('weir') without fsync, as Lance does without; {_WEIR_FSYNC}: the "
             "default",
-            f"{_TODAY}: DataFrame.toArrow and merge_insert with update and insert, in one dataset without and "
+            f"{_TODAY}: DataFrame.toArrow and merge_insert with update and insert, in a dataset without and "
             "one with an index on the key",
             "micro-batch: from the arrival of a file until Spark has committed the micro-batch; freshness: "
             f"until a strong reader sees {_SEEN_ROWS} of its rows, and for {_FLOOR} until the commit",
@@ -234,7 +235,11 @@ def compare(context: Context, spark: SparkSession) -> Result:
 def _measured(context: Context, contenders: list[Contender]) -> tuple[Measurement, ...]:
     scale = context.scale.spark
     return measure(
-        contenders, rounds=scale.rounds, calls=scale.batches, warm_up=_WARM_UP, block_seconds=_BLOCK_SECONDS
+        contenders,
+        rounds=scale.rounds,
+        calls=scale.batches,
+        warm_up=scale.warm_up,
+        block_seconds=_BLOCK_SECONDS,
     )
 
 
@@ -243,7 +248,8 @@ def _prepare(bench: _Bench, sinks: dict[str, _Sink]) -> None:
     for sink in sinks.values():
         if sink.kind is not None:
             bench.base(sink.kind)
-    for number in range(_WARM_UP + bench.context.scale.spark.batches):
+    scale = bench.context.scale.spark
+    for number in range(scale.warm_up + scale.batches):
         bench.file(number)
 
 
