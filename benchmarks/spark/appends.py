@@ -18,6 +18,7 @@ from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.spark.events import KEY, SCHEMA, SPARK_SCHEMA, events
+from benchmarks.spark.processor_time import ProcessorTimes
 from benchmarks.spark.session import describe, started
 from weir.spark import cluster_by_shard
 
@@ -62,6 +63,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
             f"{_WEIR}, {_CLUSTERED}: without fsync, as Spark writes Parquet without; {_WEIR_FSYNC}: the "
             "default",
             "every call writes a new table, which is made before it and whose rows are counted after it",
+            copier.times.describe(),
             describe(),
         ),
         (Case("spark-append", f"write of {rows:,} rows", measured, targets, rows_per_call=rows),),
@@ -76,6 +78,7 @@ class _Copier:
     spark: SparkSession
     rows: int
     calls: int
+    times: ProcessorTimes = field(default_factory=ProcessorTimes)
     _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -97,7 +100,8 @@ class _Copier:
                 weir.create(place, SCHEMA, primary_key=KEY, shard_by=weir.bucket(KEY, _SHARDS), fsync=False)
         frame = self.spark.read.schema(SPARK_SCHEMA).parquet(str(self.source))
         left = iter(places)
-        yield lambda: write(frame, next(left))
+        with self.times.metered(name, lambda: write(frame, next(left)), warm_up=self.calls - _CALLS) as call:
+            yield call
         for place in places:
             found = (
                 sum(pq.read_metadata(file).num_rows for file in place.glob("*.parquet"))

@@ -31,6 +31,7 @@ from benchmarks.harness import Case, Contender, Measurement, Sense, Target, meas
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.spark.base_tables import Kind, base_table, copy_of
 from benchmarks.spark.events import KEY, SERIES, SPARK_SCHEMA, events
+from benchmarks.spark.processor_time import ProcessorTimes
 from benchmarks.spark.session import describe, started
 
 __all__ = ["compare", "run"]
@@ -78,7 +79,9 @@ class _Bench:
     rows : int
         Rows of a micro-batch.
     stages : dict of str to dict of str to list of int
-        By contender and stage, the milliseconds that Spark reports of every micro-batch.
+        By contender and stage, milliseconds of every micro-batch as Spark reports them.
+    times : ProcessorTimes
+        What micro-batches take of the processor.
     """
 
     context: Context
@@ -87,6 +90,7 @@ class _Bench:
     stages: dict[str, dict[str, list[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
+    times: ProcessorTimes = field(default_factory=ProcessorTimes)
     _numbers: Iterator[int] = field(default_factory=count)
 
     @contextmanager
@@ -103,6 +107,7 @@ class _Bench:
             Whether to wait until a strong reader sees the rows, rather than until Spark has committed the
             micro-batch.
         """
+        warm_up = self.context.scale.spark.warm_up
         place = self.context.directory / f"stream-{self.rows}-{next(self._numbers)}-{until_seen}"
         inbox, table, checkpoint = place / "inbox", place / "table", place / "checkpoint"
         inbox.mkdir(parents=True)
@@ -124,11 +129,14 @@ class _Bench:
                 _wait(query, partial(_sees, reader, self.keys(number)[:: self.rows // _SEEN_ROWS], number))
 
         try:
-            yield call
-            query.processAllAvailable()
+            with self.times.metered(
+                f"{name} and a reader" if reader else name, call, warm_up=warm_up
+            ) as metered:
+                yield metered
+                query.processAllAvailable()
             if sink.kind is not None:
                 self._check(name, table, next(numbers))
-            for progress in query.recentProgress[self.context.scale.spark.warm_up :]:
+            for progress in query.recentProgress[warm_up:]:
                 for stage, milliseconds in progress["durationMs"].items():
                     if progress["numInputRows"]:
                         self.stages[name][stage].append(milliseconds)
@@ -146,7 +154,7 @@ class _Bench:
         base_rows = self.context.scale.spark.base_rows
         old = 2 * generator.integers(0, base_rows, self.rows)
         old[::2] += 1
-        return np.unique(old)
+        return generator.permutation(np.unique(old))
 
     def file(self, number: int) -> Path:
         """Return the file of a micro-batch."""
@@ -254,11 +262,14 @@ def _prepare(bench: _Bench, sinks: dict[str, _Sink]) -> None:
 
 
 def _stages(bench: _Bench) -> list[str]:
-    """Return the median milliseconds of the stages of a micro-batch, as Spark reports them."""
+    """Return what micro-batches take of the processor, and the median of their stages as Spark reports them."""
     return [
-        f"{name}, {bench.rows:,} rows: "
-        + ", ".join(f"{stage} {statistics.median(found):.0f} ms" for stage, found in stages.items())
-        for name, stages in bench.stages.items()
+        f"{bench.rows:,} rows, {bench.times.describe()}",
+        *(
+            f"{bench.rows:,} rows, {name}: "
+            + ", ".join(f"{stage} {statistics.median(found):.0f} ms" for stage, found in stages.items())
+            for name, stages in bench.stages.items()
+        ),
     ]
 
 
