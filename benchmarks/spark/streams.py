@@ -129,13 +129,12 @@ class _Bench:
                 _wait(query, partial(_sees, reader, self.keys(number)[:: self.rows // _SEEN_ROWS], number))
 
         try:
-            with self.times.metered(
-                f"{name} and a reader" if reader else name, call, warm_up=warm_up
-            ) as metered:
+            metered_as = f"{name} and a reader" if reader else name
+            with self.times.metered(metered_as, call, warm_up=warm_up) as metered:
                 yield metered
                 query.processAllAvailable()
             if sink.kind is not None:
-                self._check(name, table, next(numbers))
+                self._check(name, sink.kind, table, next(numbers))
             for progress in query.recentProgress[warm_up:]:
                 for stage, milliseconds in progress["durationMs"].items():
                     if progress["numInputRows"]:
@@ -164,7 +163,7 @@ class _Bench:
             pq.write_table(events(self.keys(number), number), path)
         return path
 
-    def _check(self, name: str, table: Path, batches: int) -> None:
+    def _check(self, name: str, kind: Kind, table: Path, batches: int) -> None:
         """Compare a table with what was written.
 
         Raises
@@ -178,7 +177,7 @@ class _Bench:
         wanted = np.bincount(newest[newest >= 0], minlength=batches)
         found = (
             weir.open(table).scan([SERIES], filter=f"{SERIES} >= 0").to_table()
-            if name in (_WEIR, _WEIR_FSYNC)
+            if kind is Kind.WEIR
             else lance.dataset(str(table)).to_table([SERIES], filter=f"{SERIES} >= 0")
         )
         counts = np.bincount(found.column(SERIES).to_numpy(), minlength=batches)
@@ -262,7 +261,7 @@ def _prepare(bench: _Bench, sinks: dict[str, _Sink]) -> None:
 
 
 def _stages(bench: _Bench) -> list[str]:
-    """Return what micro-batches take of the processor, and the median of their stages as Spark reports them."""
+    """Return what micro-batches take of the processor, and the medians of the stages that Spark reports."""
     return [
         f"{bench.rows:,} rows, {bench.times.describe()}",
         *(
