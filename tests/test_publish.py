@@ -20,10 +20,13 @@ from weir import failpoint
 from weir.cache import process_cache
 from weir.errors import FencedError, StorageError
 from weir.format import layout
+from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import wal_schema
-from weir.shard import publish
+from weir.services.verification.finding import Severity
+from weir.shard import manifest_store, publish
 from weir.shard.publish import StagedGeneration
 from weir.sharding.shard_values import ShardValues
+from weir.storage.interface import ObjectStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 
@@ -103,6 +106,17 @@ def test_what_is_published_comes_after_what_was_written_before_and_in_its_order(
     assert not table.verify().findings
 
 
+def test_the_log_that_a_claim_reads_stays_short(table: weir.Table) -> None:
+    for number in range(4):
+        assert not published(table, staged(table, (number, "a")), sequence=number, max_memtable_entries=1)
+        (shard,) = table.status().shards
+        assert shard.unflushed_entries <= 1
+    with table.writer(max_memtable_entries=2) as writer:
+        writer.upsert([{"id": 9, "value": "log"}])
+    assert rows(table) == dict.fromkeys(range(4), "a") | {9: "log"}
+    assert not table.verify().findings
+
+
 def test_the_change_feed_has_what_was_published_in_its_place(table: weir.Table) -> None:
     feed = table.changes(since="earliest", consumer="test")
     with table.writer() as writer:
@@ -159,7 +173,7 @@ def test_a_killed_process_publishes_again_and_once(table: weir.Table, point: str
         )
         assert done.returncode == (-signal.SIGKILL if armed else 0), done.stderr.decode()
     assert rows(table) == {1: "b", 2: "log", 3: "b"}
-    assert not [one for one in table.verify().findings if one.severity == "error"]
+    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
     seen = [(row["id"], row["value"]) for batch in feed for row in batch.rows.to_pylist()]
     assert seen == [(1, "log"), (2, "log"), (1, "a"), (1, "b"), (3, "b")]
 
@@ -221,7 +235,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
     piece = staged(table, (1, "a"))
     age(table, piece, 11)
     slept = timedelta(0)
-    commit_manifest = publish.update_manifest.__globals__["commit_manifest"]
+    commit_manifest = manifest_store.commit_manifest
 
     class Sleeper:
         def now(self) -> datetime:
@@ -230,10 +244,10 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
         def uptime(self) -> float:
             return slept.total_seconds()
 
-    def sleep_before(store: object, manifest: object) -> object:
+    def sleep_before(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
         """A commit that has looked at the shard, and comes through 14 hours later."""
         nonlocal slept
-        if not slept and any(layout.is_staged_name(one.path) for one in manifest.flushed_generations):  # type: ignore[attr-defined]
+        if not slept and any(layout.is_staged_name(one.path) for one in manifest.flushed_generations):
             slept = timedelta(hours=14)
             clock = Clock()
             clock.advance(slept)
@@ -252,7 +266,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
     assert slept
     process_cache().clear()
     assert rows(weir.open(table.uri)) == {}
-    assert not [one for one in table.verify().findings if one.severity == "error"]
+    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
 
 
 def test_a_writer_of_the_library_takes_over_what_was_published(table: weir.Table) -> None:

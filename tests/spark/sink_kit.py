@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import weir
 from weir.format import layout, wal_entry

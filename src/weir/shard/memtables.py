@@ -148,7 +148,8 @@ class MemTables:
             held_bytes = self._active.append(PositionedEntry(position, entry))
             self._unflushed.written(queued, held_bytes)
             self._wal.remember(position, entry, held_bytes)
-            if (
+            # Without rows there is nothing to make a generation of, however many fences there are.
+            if self._active.num_rows and (
                 self._active.num_rows >= self._options.max_memtable_rows
                 or self._active.nbytes >= self._options.max_memtable_bytes
                 or self._active.num_entries >= self._options.max_memtable_entries
@@ -221,8 +222,13 @@ class MemTables:
     def published(self, manifest: ShardManifest) -> None:
         """Go on after generations that were published beside the MemTables, which hold no rows."""
         with self._lock:
-            self._active.generation = manifest.current_generation
-            self._active.sources = manifest.sources or self._active.sources
+            before = self._active
+            self._active = MemTable(
+                manifest.current_generation,
+                before.schema,
+                before.last_position,
+                sources=manifest.sources or before.sources,
+            )
         if self._backlog is not None:
             self._backlog.listed(manifest)
 

@@ -196,6 +196,9 @@ def publish_staged(
             latest,
             current_generation=generation + len(staged),
             flushed_generations=(*latest.flushed_generations, *numbered),
+            # Everything before is flushed, or a fence.
+            replay_after_wal_entry_position=max(latest.replay_after_wal_entry_position, position),
+            wal_entry_position_last_seen=max(latest.wal_entry_position_last_seen, position),
             sources=sources,
         )
 

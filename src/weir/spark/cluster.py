@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import arrow_udf, struct
+from pyspark.sql.functions import arrow_udf, struct  # type: ignore[attr-defined]
 
 from weir.errors import KeyValueError
 from weir.rows import as_key_table

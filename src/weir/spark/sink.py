@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weir import failpoint
-from weir.errors import InputError, ObjectExistsError, OptionError
+from weir.errors import InputError, ObjectExistsError, OptionError, WeirError
 from weir.format import stream_record
 from weir.format.source import Source
 from weir.format.stream_record import StreamRecord
@@ -158,7 +158,13 @@ def commit_batch_of_stream(
     InputError
         If the query has written its former batches to another table.
     """
-    (query_id,) = {result.query_id for result in results if result.query_id is not None}
+    query_ids = {result.query_id for result in results}
+    if len(query_ids) != 1 or None in query_ids:
+        raise WeirError(
+            f"the tasks of batch {batch_id} belong to the streaming queries {query_ids}, and not to one",
+            where=table.uri,
+        )
+    query_id = str(query_ids.pop())
     _refuse_checkpoint_of_another_table(table.store, query_id, batch_id)
     name = f"spark/{query_id}"
     commit(table, results, Source(name, batch_id), options, holder=name, flush=False)
