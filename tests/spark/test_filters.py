@@ -200,12 +200,11 @@ def some_filters(name: str, chance: random.Random) -> list[Filter]:
     path: tuple[str, ...] = (name,)
     values, more = COLUMNS[name][1:]
     if name == "pair":
-        path, values, more = chance.choice(
-            [
-                (("pair", "x"), [1, None], [2]),
-                (("pair", "deep", "name"), ["it's", None], []),
-            ]
-        )
+        fields: list[tuple[tuple[str, ...], list[Any], list[Any]]] = [
+            (("pair", "x"), [1, None], [2]),
+            (("pair", "deep", "name"), ["it's", None], []),
+        ]
+        path, values, more = chance.choice(fields)
     if name == "huge":
         values = [None if value is None else Decimal(value) for value in values]
     given = [value for value in [*values, *more] if value is not None]

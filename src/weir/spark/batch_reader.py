@@ -1,8 +1,8 @@
 """The batch source: a scan of a table as of one snapshot, planned on the driver and read by executors.
 
-Spark plans a data frame when it is used for the first time, and keeps the plan for as long as it has the
-data frame. So a data frame is of one state of the table, in however many queries; load the table again to
-see a newer one.
+Spark plans a data frame when it is used for the first time, and may keep the plan for as long as it has the
+data frame. So a data frame can show, in a later query, the state of the table that the first one saw: load
+the table again to see a newer one, and name a state with the option ``at`` to see the same one for certain.
 
 For the same reason filters are not pushed down unless asked for. Spark 4 keeps a plan together with the
 filters that were pushed into it, and takes it again for the next query that has none, or for another use of
