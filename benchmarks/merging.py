@@ -75,7 +75,8 @@ def run(context: Context) -> Result:
         (
             "without fsync; half of the merged keys are in the base table, one in "
             f"{_DELETED_SHARE} is a delete",
-            "in-process: two threads; Spark: local[2], warm, with Python workers that have run before",
+            "in-process: two threads; Spark: local[2], with Python workers that have started",
+            "as many shards as fit into 256 MiB are merged in one commit, and so by one task",
             "the merge with everything that belongs to it: extending the key index, publishing the shards",
         ),
         tuple(cases),
@@ -98,7 +99,11 @@ def _spark() -> Iterator[Runner | None]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = start_session("local[2]", "weir benchmarks")
     try:
-        yield SparkRunner(session)
+        runner = SparkRunner(session)
+        for _ in range(2):
+            # So that Python workers have started, and Java has compiled what runs them.
+            list(runner.run(abs, range(4)))
+        yield runner
     finally:
         session.stop()
 

@@ -32,3 +32,13 @@ def test_the_extra_that_is_missing_is_named(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "error: weir.spark needs PySpark. pip install 'weir[spark]'\n"
+
+
+@pytest.mark.parametrize("command", ["gc", "maintain", "merge", "recover", "verify", "compact"])
+def test_a_table_without_shards_has_no_steps_to_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    uri = str(tmp_path / "table")
+    weir.create(uri, SCHEMA, primary_key="id", fsync=False)
+    assert main([command, uri]) == 0
+    assert capsys.readouterr().err == ""

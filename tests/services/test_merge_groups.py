@@ -88,7 +88,7 @@ def test_what_others_merge_in_between_is_left_to_them(
 ) -> None:
     base = new_table(tmp_path, rows=[(n, "base") for n in range(40)])
     tasks, model = several(base)
-    read = weir.base.merge.read_runs
+    read = weir.base.merge.read_runs  # type: ignore[attr-defined]
     calls: list[int] = []
 
     def held_up(*arguments: Any) -> Any:

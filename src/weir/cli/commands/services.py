@@ -73,7 +73,7 @@ def collect_garbage(
             waits,
             dry_run,
             runner,
-            on_progress=lambda done, total: progress(done / total, f"{done} of {total} steps"),
+            on_progress=lambda done, total: progress(done / max(total, 1), f"{done} of {total} steps"),
             version_retention=retained,
         )
     _output(json).collected(report)
@@ -140,7 +140,9 @@ def maintain(
             report = table.maintain(
                 horizon=waits,
                 runner=runner,
-                on_progress=lambda what, done, total: progress(done / total, f"{what}: {done} of {total}"),
+                on_progress=lambda what, done, total: progress(
+                    done / max(total, 1), f"{what}: {done} of {total}"
+                ),
             )
         answer.maintained(report)
 
