@@ -18,6 +18,7 @@ from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.spark.events import KEY, SCHEMA, SPARK_SCHEMA, events
+from benchmarks.spark.processor_time import ProcessorTimes
 from benchmarks.spark.session import describe, started
 from weir.spark import cluster_by_shard
 
@@ -29,7 +30,6 @@ _FACTOR = 1 / 0.6
 _SHARDS = 8
 _FILES = 4
 _CALLS = 1
-_WARM_UP = 1
 
 _Write = Callable[[DataFrame, Path], None]
 
@@ -44,7 +44,8 @@ def compare(context: Context, spark: SparkSession) -> Result:
     """Measure bulk writes."""
     rows = context.scale.spark.bulk_rows
     context.say("spark-append: writing what is to be copied")
-    copier = _Copier(context.directory, spark, rows)
+    scale = context.scale.spark
+    copier = _Copier(context.directory, spark, rows, scale.warm_up + _CALLS)
     writes: dict[str, _Write] = {
         _WEIR: partial(_to_weir, fsync=False),
         _WEIR_FSYNC: partial(_to_weir, fsync=True),
@@ -53,14 +54,16 @@ def compare(context: Context, spark: SparkSession) -> Result:
     }
     contenders = [Contender(name, partial(copier.session, name, write)) for name, write in writes.items()]
     context.say("spark-append: copying")
-    measured = measure(contenders, rounds=context.scale.spark.rounds, calls=_CALLS, warm_up=_WARM_UP)
+    measured = measure(contenders, rounds=scale.rounds, calls=_CALLS, warm_up=scale.warm_up)
     targets = tuple(Target(name, Sense.WITHIN, _FACTOR, (_PARQUET,)) for name in (_WEIR, _CLUSTERED))
     return Result(
         "spark-append",
         f"bulk write of {rows:,} rows, read from {_FILES} Parquet files, into {_SHARDS} shards",
         (
-            f"{_WEIR}, {_CLUSTERED}: without fsync, as Spark writes Parquet without; {_WEIR_FSYNC}: the default",
+            f"{_WEIR}, {_CLUSTERED}: without fsync, as Spark writes Parquet without; {_WEIR_FSYNC}: the "
+            "default",
             "every call writes a new table, which is made before it and whose rows are counted after it",
+            copier.times.describe(),
             describe(),
         ),
         (Case("spark-append", f"write of {rows:,} rows", measured, targets, rows_per_call=rows),),
@@ -74,6 +77,8 @@ class _Copier:
     directory: Path
     spark: SparkSession
     rows: int
+    calls: int
+    times: ProcessorTimes = field(default_factory=ProcessorTimes)
     _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -89,13 +94,14 @@ class _Copier:
     @contextmanager
     def session(self, name: str, write: _Write) -> Iterator[Callable[[], None]]:
         """Yield the call that copies all rows."""
-        places = [self.directory / f"copy-{next(self._numbers)}" for _ in range(_WARM_UP + _CALLS)]
+        places = [self.directory / f"copy-{next(self._numbers)}" for _ in range(self.calls)]
         if name != _PARQUET:
             for place in places:
                 weir.create(place, SCHEMA, primary_key=KEY, shard_by=weir.bucket(KEY, _SHARDS), fsync=False)
         frame = self.spark.read.schema(SPARK_SCHEMA).parquet(str(self.source))
         left = iter(places)
-        yield lambda: write(frame, next(left))
+        with self.times.metered(name, lambda: write(frame, next(left)), warm_up=self.calls - _CALLS) as call:
+            yield call
         for place in places:
             found = (
                 sum(pq.read_metadata(file).num_rows for file in place.glob("*.parquet"))

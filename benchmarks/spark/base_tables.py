@@ -64,7 +64,9 @@ def base_table(directory: Path, kind: Kind, rows: int, shards: int) -> Path:
             weir.adopt(place, primary_key=KEY, shard_by=weir.bucket(KEY, shards), fsync=False)
         return place
     chunks = (
-        events(2 * np.arange(start, min(start + _CHUNK_ROWS, rows)), BASE_SERIES).combine_chunks().to_batches()[0]
+        events(2 * np.arange(start, min(start + _CHUNK_ROWS, rows)), BASE_SERIES)
+        .combine_chunks()
+        .to_batches()[0]
         for start in range(0, rows, _CHUNK_ROWS)
     )
     lance.write_dataset(pa.RecordBatchReader.from_batches(SCHEMA, chunks), str(place))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.spark.base_tables import Kind, base_table, copy_of
 from benchmarks.spark.events import KEY, events
+from benchmarks.spark.processor_time import ProcessorTimes
 from benchmarks.spark.session import describe, started
 
 __all__ = ["YieldingSource", "compare", "run"]
@@ -34,6 +34,7 @@ _PARTITION_ROWS = 1_048_576
 _FRESH_SHARE = 20
 """One of so many rows of the table is superseded by a row that is not merged."""
 _CALLS = 3
+_BLOCK_SECONDS = 10.0
 
 
 class YieldingSource(DataSource):
@@ -89,32 +90,44 @@ def run(context: Context) -> Result:
 
 def compare(context: Context, spark: SparkSession) -> Result:
     """Measure reads of a table that is merged, and of one that has newer rows."""
-    rows = context.scale.spark.bulk_rows
+    scale = context.scale.spark
+    rows = scale.bulk_rows
     spark.dataSource.register(YieldingSource)
-    yielding = {
-        f"{_YIELDING}, batches of {size:,}": _yielding(spark, rows, size) for size in _BATCH_ROWS
-    }
+    yielding = {f"{_YIELDING}, batches of {size:,}": _yielding(spark, rows, size) for size in _BATCH_ROWS}
     context.say("spark-read: writing the table")
     merged = base_table(context.directory, Kind.WEIR, rows, _SHARDS)
     fresh = _with_newer_rows(copy_of(merged, context.directory / "read-fresh"), rows)
     cases = []
+    notes = []
     for name, table in (("merged", merged), ("a twentieth of the rows not merged", fresh)):
         context.say(f"spark-read: {name}")
         frames = {_WEIR: _table(spark, table), **yielding}
         for who, frame in frames.items():
             if (found := frame.count()) != rows:
                 raise WrongAnswerError(f"{who} read {found:,} rows, not {rows:,}")
-        contenders = [Contender(who, partial(_session, frame)) for who, frame in frames.items()]
-        measured = measure(contenders, rounds=context.scale.spark.rounds, calls=_CALLS, block_seconds=10.0)
+        times = ProcessorTimes()
+        contenders = [
+            Contender(who, partial(times.metered, who, partial(_read, frame), warm_up=scale.warm_up))
+            for who, frame in frames.items()
+        ]
+        measured = measure(
+            contenders,
+            rounds=scale.rounds,
+            calls=_CALLS,
+            warm_up=scale.warm_up,
+            block_seconds=_BLOCK_SECONDS,
+        )
         target = Target(_WEIR, Sense.WITHIN, _FACTOR, tuple(yielding))
         cases.append(Case("spark-read", f"{rows:,} rows, {name}", measured, (target,), rows_per_call=rows))
+        notes.append(f"{name}, {times.describe()}")
     return Result(
         "spark-read",
-        f"batch read of columns {' and '.join(_COLUMNS)} of {rows:,} rows, {_SHARDS} shards, into Spark's noop sink",
+        f"batch read of columns {' and '.join(_COLUMNS)} of {rows:,} rows, {_SHARDS} shards",
         (
-            f"{_YIELDING}: has one batch in memory and yields it again and again, in as many tasks as a merged "
-            "table of the size is read in",
+            f"{_YIELDING}: has one batch in memory and yields it again and again, in as many tasks as a "
+            "merged table of the size is read in; all into Spark's noop sink",
             "the files are in the operating system's page cache; Python workers have run before",
+            *notes,
             describe(),
         ),
         cases,
@@ -136,5 +149,5 @@ def _yielding(spark: SparkSession, rows: int, batch_rows: int) -> DataFrame:
     return spark.read.format("yielding").option("rows", rows).option("batchRows", batch_rows).load()
 
 
-def _session(frame: DataFrame) -> nullcontext[Callable[[], None]]:
-    return nullcontext(lambda: frame.write.format("noop").mode("overwrite").save())
+def _read(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()

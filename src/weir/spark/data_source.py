@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from weir.spark.batch_reader import BatchReader, PushdownBatchReader, table_columns
 from weir.spark.batch_writer import BatchWriter
+from weir.spark.python_worker import keep_imports
 from weir.spark.read_options import BatchReadOptions, StreamReadOptions, reads_changes
 from weir.spark.sink import prepare
 from weir.spark.stream_reader import StreamReader, change_columns
@@ -19,6 +20,8 @@ from weir.spark.types import spark_schema
 from weir.spark.write_options import WriteOptions
 
 __all__ = ["WeirDataSource"]
+
+keep_imports()
 
 
 class WeirDataSource(DataSource):
