@@ -12,7 +12,7 @@ from lance.mem_wal import LsmPointLookupPlanner
 import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
-from benchmarks.searched_table import SearchedTable, SearchScale, build
+from benchmarks.searched_table import SearchScale, build
 
 __all__ = ["run"]
 
