@@ -8,7 +8,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import changes, concurrent_puts, following, get, ingest, recovery, scan, search
+from benchmarks import (
+    changes,
+    concurrent_puts,
+    following,
+    get,
+    growth,
+    indexed,
+    ingest,
+    recovery,
+    scan,
+    search,
+)
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -25,6 +36,8 @@ _SUBJECTS: dict[str, Subject] = {
     "following": following.run,
     "changes": changes.run,
     "search": search.run,
+    "indexed": indexed.run,
+    "growth": growth.run,
 }
 
 

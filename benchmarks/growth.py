@@ -35,9 +35,7 @@ def run(context: Context) -> Result:
     cases = []
     for name, read, asked in _reads(tables[_MANY]):
         context.say(f"growth: {name}")
-        contenders = [
-            _contender(_label(count), table, read, asked) for count, table in opened.items()
-        ]
+        contenders = [_contender(_label(count), table, read, asked) for count, table in opened.items()]
         cases.append(
             Case(
                 "growth",
