@@ -124,7 +124,7 @@ def run(context: Context) -> Result:
 def _check(lookup: _Lookup, wanted: Sequence[list[int]], all_exist: bool) -> None:
     for keys in wanted:
         found = lookup(keys).column("id").to_pylist()
-        if all_exist and found != keys or len(keys) == 1 and not all_exist and found:
+        if (all_exist and found != keys) or (len(keys) == 1 and not all_exist and found):
             raise WrongAnswerError(f"{len(found)} rows found for {len(keys)} keys")
 
 
