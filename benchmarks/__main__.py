@@ -10,7 +10,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import changes, concurrent_puts, following, get, ingest, merging, recovery, scan, search
+from benchmarks import (
+    changes,
+    concurrent_puts,
+    following,
+    get,
+    growth,
+    indexed,
+    ingest,
+    merging,
+    recovery,
+    scan,
+    search,
+)
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
@@ -28,6 +40,8 @@ _SUBJECTS: dict[str, Subject] = {
     "changes": changes.run,
     "merging": merging.run,
     "search": search.run,
+    "indexed": indexed.run,
+    "growth": growth.run,
 }
 
 # Loaded when asked for, since they need the extra `spark` and Java: they are not among "all".

@@ -12,7 +12,7 @@ from lance.mem_wal import LsmPointLookupPlanner
 import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
-from benchmarks.searched_table import SearchedTable, SearchScale, build
+from benchmarks.searched_table import SearchScale, build
 
 __all__ = ["run"]
 
@@ -124,7 +124,7 @@ def run(context: Context) -> Result:
 def _check(lookup: _Lookup, wanted: Sequence[list[int]], all_exist: bool) -> None:
     for keys in wanted:
         found = lookup(keys).column("id").to_pylist()
-        if all_exist and found != keys or len(keys) == 1 and not all_exist and found:
+        if (all_exist and found != keys) or (len(keys) == 1 and not all_exist and found):
             raise WrongAnswerError(f"{len(found)} rows found for {len(keys)} keys")
 
 

@@ -158,7 +158,7 @@ class SearchedTable:
     scale: SearchScale
 
     def keys(self, count: int) -> dict[str, list[int]]:
-        """Return some keys whose newest row is in the base table, some of fresh rows, and some missing ones."""
+        """Return some keys of rows in the base table, some of newer rows, and some missing ones."""
         source_of = np.full(2 * self.scale.base_rows, _ABSENT, dtype=np.int16)
         source_of[::2] = _BASE
         for number, (written, dead) in enumerate(_batches(self.scale)):

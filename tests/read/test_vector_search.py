@@ -209,6 +209,40 @@ def test_a_generation_too_large_for_memory_is_searched_by_lance(
     check_ranking(search.to_table(), ["id"], "_distance", nearest(model, query, "l2"), 15, descending=False)
 
 
+def test_a_generation_too_large_for_memory_is_searched_through_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = weir.create(tmp_path / "t", schema(pa.float32()), primary_key="id", fsync=False)
+    generator = np.random.default_rng(12)
+    model: dict[tuple[int], dict[str, Any]] = {}
+    with table.writer() as writer:
+        for ids, flushed in ((range(600), True), (range(300, 900), True), (range(850, 950), False)):
+            written = rows(generator, ids)
+            writer.upsert(written)
+            model |= model_of(written)
+            if flushed:
+                writer.flush()
+            if len(model) == 600:
+                table.merge()
+                table.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
+        writer.delete([301, 899])
+        del model[301,], model[899,]
+        monkeypatch.setattr(vector_rows_module, "_LARGEST_BYTES", 0)
+        # One that has not followed the log finds what was flushed in its generation.
+        reader = weir.open(table.uri)
+        query = generator.standard_normal(DIMENSION).astype(np.float32)
+        # All partitions, and all rows ranked by their vectors.
+        search = reader.search(query, 15, nprobes=2, refine=60)
+        assert search.explain().count("index search of vector") == 2
+        expected = nearest(model, query, "l2")
+        check_ranking(search.to_table(), ["id"], "_distance", expected, 15, descending=False)
+        some = reader.search(query, 15, filter="number = 2", nprobes=2, refine=60).to_table()
+        expected = nearest(model, query, "l2", keep=lambda row: row["number"] == 2)
+        check_ranking(some, ["id"], "_distance", expected, 15, descending=False)
+        # An index for another metric is of no use.
+        assert reader.search(query, 5, metric="dot").explain().count("flat search of vector") == 2
+
+
 def test_the_snapshot_is_the_state_that_was_seen(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "t", schema(pa.float32()), primary_key="id", fsync=False)
     generator = np.random.default_rng(8)

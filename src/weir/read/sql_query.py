@@ -219,7 +219,7 @@ def _top(plan: LogicalPlan, schema: pa.Schema) -> Top | None:
 
 
 def _can_be_run(top: Top, schema: pa.Schema) -> bool:
-    """Whether the condition reads back: there are values that cannot be written, and it may have queries in it."""
+    """Whether the condition reads back: not every value does, and it may have queries in it."""
     context = sql_context()
     context.register_record_batches("_", [[_empty(schema)]])
     try:

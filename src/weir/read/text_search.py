@@ -215,7 +215,7 @@ class IndexTextTask:
         return TextCandidates(scores[best], row_ids[rows[best]], columns)
 
     def _possible(self, asked: pa.Table, others: Scores) -> npt.NDArray[np.int64]:
-        """Return the rows that count and may be among the best: reading their texts takes most of the time."""
+        """Return the rows that count and may be among the best: reading texts takes most of the time."""
         row_ids = asked.column(_ROW_ID).to_numpy()
         keep = ~self.blocked.contains(row_ids)
         if len(self.question.tokenizers) > 1:

@@ -1,6 +1,7 @@
 """The rows that come first in an order, without reading all columns of the others.
 
-First the columns are read that decide which rows these are, and the primary key; then those rows are looked up.
+First the columns are read that decide which rows these are, and the primary key; then those rows are looked
+up.
 """
 
 from __future__ import annotations

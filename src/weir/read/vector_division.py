@@ -7,7 +7,7 @@ for all generations together, so that a search does not cost more the more there
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -120,7 +120,10 @@ class Division:
 
 
 def divided(
-    key: tuple[Hashable, ...], sources: Sequence[VectorRows], sizes: Sequence[int], centroids: Centroids
+    key: tuple[Hashable, ...],
+    load: Callable[[], Sequence[VectorRows]],
+    sizes: Sequence[int],
+    centroids: Centroids,
 ) -> Division | None:
     """Return the vectors of some sources divided, or None while it does not pay.
 
@@ -128,12 +131,12 @@ def divided(
     ----------
     key : tuple
         What the sources are, for the cache: one item each, and what they have in common first.
-    sources : sequence of VectorRows
-        Their vectors.
+    load : callable
+        Returns their vectors.
     sizes : sequence of int
         How many rows each has, those without a vector included.
     """
-    if sum(len(source.rows) for source in sources) < _DIVIDED_FROM:
+    if sum(sizes) < _DIVIDED_FROM:
         return None
     cache = process_cache()
     name = ("division", centroids.identity, key)
@@ -144,6 +147,7 @@ def divided(
     if asked <= _SEARCHES_BEFORE:
         cache.put(name, asked, 0)
         return None
+    sources = load()
     common, own = key[0], key[1:]
     partition = np.concatenate(
         [

@@ -1,9 +1,10 @@
-"""What a search has to know of the vector index of the base table."""
+"""What a search has to know of the vector index of the base table, or of a generation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,9 +12,10 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.read.damage import reading
+from weir.read.generation import Generation
 from weir.read.vector_division import Centroids
 
-__all__ = ["VectorIndex", "vector_index"]
+__all__ = ["VectorIndex", "generation_vector_index", "vector_index"]
 
 _QUANTIZED = ("PQ", "SQ", "RQ")
 
@@ -31,7 +33,7 @@ class VectorIndex:
     metric : str
         The metric it was made for.
     rows : int
-        Rows of the base table that it covers.
+        Rows that it covers.
     centroids : Centroids or None
         Its centroids, if they can be told.
     """
@@ -58,12 +60,25 @@ def vector_index(base: BaseTable, column: str) -> VectorIndex | None:
     key = ("vector index", base.namespace, base.version, column)
     # Wrapped, because the cache takes None for a miss.
     return process_cache().get_or_load(
-        key, lambda: (_find(base, column),), lambda found: found[0].nbytes if found[0] else 0
+        key, lambda: (_find(base.dataset, column),), lambda found: found[0].nbytes if found[0] else 0
     )[0]
 
 
-def _find(base: BaseTable, column: str) -> VectorIndex | None:
-    dataset = base.dataset
+def generation_vector_index(namespace: str, generation: Generation, column: str) -> VectorIndex | None:
+    """Return the vector index on a column of a generation, or None if it has none.
+
+    Parameters
+    ----------
+    namespace : str
+        Identity of the table, for the cache.
+    """
+    key = ("vector index", namespace, generation.identity, column)
+    return process_cache().get_or_load(
+        key, lambda: (_find(generation.dataset, column),), lambda found: found[0].nbytes if found[0] else 0
+    )[0]
+
+
+def _find(dataset: lance.LanceDataset, column: str) -> VectorIndex | None:
     for described in dataset.describe_indices():
         if described.field_names != [column] or not isinstance(described.details, dict):
             continue

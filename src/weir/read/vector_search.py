@@ -27,7 +27,7 @@ from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
 from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.vector_division import Centroids, Division, divided
-from weir.read.vector_index import VectorIndex, vector_index
+from weir.read.vector_index import VectorIndex, generation_vector_index, vector_index
 from weir.read.vector_query import VectorQuery, is_vector
 from weir.read.vector_rows import VectorRows, fits_in_memory, vector_rows
 from weir.storage.interface import ObjectStore
@@ -285,9 +285,8 @@ class LayersVectorTask:
         parts = []
         for start, group in self._groups():
             probes: list[npt.NDArray[np.intp]] = []
-            held = [vector_rows(layer.namespace, layer.source, query.column) for layer in group]
             keeps = [layer.matching(self.filter) for layer in group]
-            division = self._division(group, held)
+            division = self._division(group)
             if division is not None and self.centroids is not None:
                 count = query.nprobes or _DEFAULT_PROBES
                 probes = [self.centroids.probes(vector, count) for vector in query.vectors]
@@ -300,7 +299,7 @@ class LayersVectorTask:
                 )
                 # Where the filter leaves too few in those partitions, all are looked at.
                 for rows, distance in (
-                    _nearest_of_each(group, held, keeps, vector, query.k, metric)
+                    _nearest_of_each(group, self._held(group), keeps, vector, query.k, metric)
                     if found is None
                     else [found]
                 ):
@@ -329,14 +328,19 @@ class LayersVectorTask:
         if together:
             yield start, tuple(together)
 
-    def _division(self, group: Sequence[FreshLayer], held: Sequence[VectorRows]) -> Division | None:
+    def _held(self, group: Sequence[FreshLayer]) -> list[VectorRows]:
+        return [vector_rows(layer.namespace, layer.source, self.query.column) for layer in group]
+
+    def _division(self, group: Sequence[FreshLayer]) -> Division | None:
         if self.centroids is None:
             return None
         key = (
             (group[0].namespace, self.query.column),
             *(layer.source.identity for layer in group),
         )
-        return divided(key, held, [len(layer.live) for layer in group], self.centroids)
+        # Vectors that have been divided are not needed as they were, and may leave the cache.
+        sizes = [len(layer.live) for layer in group]
+        return divided(key, lambda: self._held(group), sizes, self.centroids)
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
@@ -545,9 +549,7 @@ def plan_vector_search(
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
     layers = fresh_layers(store, snapshot, kept)
-    usable = index if index is not None and index.metric == query.metric else None
-    # An index of quantized vectors estimates distances, which would not compare with exact ones.
-    refine = None if usable is None else query.refine or (1 if usable.is_quantized else None)
+    usable = _usable(index, query)
     rows = base.dataset.count_rows()
     dataset_task = DatasetVectorTask.over
     tasks: list[VectorTask] = [
@@ -561,7 +563,7 @@ def plan_vector_search(
             blocked=base_blocked(snapshot, layers),
             rows=rows,
             use_index=usable is not None,
-            refine=refine,
+            refine=_refined(usable, query),
         )
     ]
     centroids = None if usable is None else usable.centroids
@@ -574,6 +576,7 @@ def plan_vector_search(
             held.append(layer)
         else:
             assert isinstance(layer.source, Generation)
+            own = _usable(generation_vector_index(base.namespace, layer.source, query.column), query)
             tasks.append(
                 dataset_task(
                     layer.source.dataset,
@@ -584,8 +587,8 @@ def plan_vector_search(
                     filter=filter,
                     blocked=layer.blocked,
                     rows=len(layer.live),
-                    use_index=False,
-                    refine=None,
+                    use_index=own is not None,
+                    refine=_refined(own, query),
                 )
             )
     if held:
@@ -595,6 +598,18 @@ def plan_vector_search(
         f"{len(kept)} of {len(snapshot.shards)} shards, {_explained(index, usable, query, rows)}"
     )
     return VectorSearchPlan(schema, names, query, tuple(tasks), tuple(pruned), header)
+
+
+def _usable(index: VectorIndex | None, query: VectorQuery) -> VectorIndex | None:
+    return index if index is not None and index.metric == query.metric else None
+
+
+def _refined(index: VectorIndex | None, query: VectorQuery) -> int | None:
+    """Return how many times as many candidates to rank by their exact distance.
+
+    An index of quantized vectors estimates distances, which would not compare with exact ones.
+    """
+    return None if index is None else query.refine or (1 if index.is_quantized else None)
 
 
 def _added(query: VectorQuery) -> list[pa.Field]:
