@@ -87,7 +87,7 @@ def _find(dataset: lance.LanceDataset, column: str) -> VectorIndex | None:
             continue
         centroids = None
         if described.index_type.startswith("IVF"):
-            with reading(f"the index {described.name!r}", base.uri):
+            with reading(f"the index {described.name!r}", dataset.uri):
                 vectors = _centroids(dataset.get_ivf_model(described.name).centroids)
             if vectors is not None:
                 uuids = "".join(sorted(str(segment.uuid) for segment in described.segments))
