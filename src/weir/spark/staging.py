@@ -56,7 +56,7 @@ class InlineRows:
     def rows(self) -> pa.Table:
         """The rows; they refer to the bytes."""
         # Streams align to 8 bytes, and Lance insists on 16 for decimals.
-        options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
+        options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
         with pa.ipc.open_stream(self.data, options=options) as reader:
             return reader.read_all()
 
