@@ -11,6 +11,8 @@ import weir
 from tests.read.search_model import check_ranking, nearest, text_scores
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.cache import process_cache
+from weir.read.text_query import TextQuery
+from weir.writer import TableWriter
 
 __all__ = ["s3_endpoint"]
 
@@ -48,13 +50,14 @@ def check(table: weir.Table, model: dict[Any, Row]) -> None:
     found = table.search(np.ones(DIMENSION), 5, filter="number = 3", nprobes=PARTITIONS).to_table()
     some = nearest(model, np.ones(DIMENSION), keep=lambda row: row["number"] == 3)
     check_ranking(found, ["id"], "_distance", some, 5, descending=False)
-    for query in (
+    texts: list[TextQuery] = [
         weir.MatchQuery("w1 w7"),
         weir.PhraseQuery("w3 w4"),
         weir.BooleanQuery(["w2"], must_not=["w5"]),
-    ):
-        found = table.search_text(query, 9).to_table()
-        check_ranking(found, ["id"], "_score", text_scores(model, query), 9, descending=True)
+    ]
+    for text in texts:
+        found = table.search_text(text, 9).to_table()
+        check_ranking(found, ["id"], "_score", text_scores(model, text), 9, descending=True)
     both = table.search_hybrid(np.zeros(DIMENSION), "w2", 4, nprobes=PARTITIONS).to_table()
     assert both.num_rows == 4
     for row in both.to_pylist():
@@ -75,7 +78,7 @@ def test_searches_at_every_stage(s3_endpoint: S3Endpoint) -> None:
     generator = np.random.default_rng(2)
     model: dict[Any, Row] = {}
 
-    def write(writer: weir.TableWriter, keys: range) -> None:
+    def write(writer: TableWriter, keys: range) -> None:
         written = rows(generator, keys)
         writer.upsert(written)
         model.update({(row["id"],): row for row in written})

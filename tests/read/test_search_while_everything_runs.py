@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -48,7 +48,7 @@ INDEXES: list[tuple[str, str, dict[str, Any]]] = [
     ("tags", "LABEL_LIST", {}),
     ("vector", "IVF_FLAT", {"num_partitions": PARTITIONS}),
 ]
-CONDITIONS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
+CONDITIONS: list[tuple[str, Callable[[Mapping[str, Any]], bool]]] = [
     ("kind = 'k1'", lambda row: row["kind"] == "k1"),
     ("kind != 'k1' AND number > 5", lambda row: row["kind"] != "k1" and row["number"] > 5),
     ("version IN (0, 3) OR number = 2", lambda row: row["version"] in (0, 3) or row["number"] == 2),
