@@ -15,8 +15,9 @@ from pathlib import Path
 __all__ = ["ProcessorTimes", "processor_seconds"]
 
 _PROCESSES = Path("/proc")
-_PARENT, _USER, _SYSTEM = 1, 11, 12
-"""Fields of ``stat`` after the name, which is in parentheses."""
+_PARENT = 1
+_TIMES = slice(11, 15)
+"""Fields of ``stat`` after the name, which is in parentheses: of the process, and of children that ended."""
 
 
 class ProcessorTimes:
@@ -51,7 +52,7 @@ class ProcessorTimes:
 
 
 def processor_seconds() -> float | None:
-    """Return the processor time that living processes have used so far; None where the system does not say.
+    """Return the processor time that has been used so far; None where the system does not say.
 
     Examples
     --------
@@ -68,7 +69,7 @@ def processor_seconds() -> float | None:
             continue
         process = int(entry.name)
         children[int(fields[_PARENT])].append(process)
-        used[process] = int(fields[_USER]) + int(fields[_SYSTEM])
+        used[process] = sum(map(int, fields[_TIMES]))
     if os.getpid() not in used:
         return None
     ticks, left = 0, [os.getpid()]
