@@ -343,7 +343,9 @@ class Dataset:
         with_row_id: bool = False,
         scan_in_order: bool = False,
         batch_size: int | None = None,
+        fragments: list[object] | None = None,
     ) -> _Scanner:
+        assert fragments is None, "the simulated library divides no scan"
         rows = self._rows()
         if filter is not None:
             listed = _KEY_LIST.fullmatch(filter)
