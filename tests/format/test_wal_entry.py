@@ -454,3 +454,16 @@ def test_what_was_read_from_one_opening_is_not_taken_for_anothers(data: st.DataO
         assert found == first[at]
         assert found.schema.equals(first[at].schema, check_metadata=True)
         assert all(batch.schema.equals(found.schema, check_metadata=True) for batch in found.batches)
+
+
+def test_decimals_are_aligned_wherever_the_bytes_are() -> None:
+    schema = wal_schema(pa.schema([("id", pa.int64()), ("number", pa.decimal128(20, 2))]))
+    columns = [pa.array([1, 2]), pa.array([1, None], pa.decimal128(20, 2)), pa.array([False, False])]
+    data = stored(WalEntryHeader(1, 1, "ab" * 16), schema, [pa.record_batch(columns, schema=schema)])
+    for offset in range(0, 32, 8):
+        whole = pa.allocate_buffer(len(data) + 64)
+        memoryview(whole).cast("B")[offset : offset + len(data)] = data
+        for _ in range(2):
+            (batch,) = wal_entry.decode(whole.slice(offset, len(data)), where=WHERE).batches
+            assert batch.column("number").buffers()[1].address % 16 == 0
+            assert batch.to_pylist()[1]["number"] is None

@@ -75,6 +75,8 @@ _HEX_DIGITS = re.compile(rb"[0-9a-f]{16}")
 
 # Up to here copying a batch into one message costs less than collecting its buffers one by one.
 _COPY_LIMIT = 1024 * 1024
+# Streams align to 8 bytes, and Lance insists on 16 for decimals: those are copied to where they are.
+_READ_OPTIONS = ipc.IpcReadOptions(ensure_alignment=ipc.Alignment.At64Byte)
 _STREAM_OPTIONS = ipc.IpcWriteOptions(use_legacy_format=False, compression=None)
 
 # What pyarrow raises for a stream it cannot read; OSError for Arrow's IOError.
@@ -273,6 +275,8 @@ def decode(data: Bytes, *, where: str) -> WalEntry:
     header = _read_header(pairs, where)
     try:
         with ipc.open_stream(pa.py_buffer(data)) as reader:
+            wide = any(_has_decimal(field.type) for field in reader.schema)
+        with ipc.open_stream(pa.py_buffer(data), options=_READ_OPTIONS if wide else None) as reader:
             schema = reader.schema
             batches = tuple(reader)
         if not checked:
@@ -286,7 +290,7 @@ def decode(data: Bytes, *, where: str) -> WalEntry:
         raise CorruptionError("the WAL entry is a fence and has rows", where=where)
     metadata = _without_entry_keys(schema)
     plain = schema.with_metadata(metadata)
-    if checked and not any(_has_dictionary(field.type) for field in schema):
+    if checked and not wide and not any(_has_dictionary(field.type) for field in schema):
         _remember_opening(_Opening.of(view, opening[0].end, pairs, header, plain))
     return WalEntry(header, plain, tuple(batch.replace_schema_metadata(metadata) for batch in batches))
 
@@ -477,6 +481,13 @@ def _has_dictionary(type: pa.DataType) -> bool:
     if pa.types.is_dictionary(type):
         return True
     return any(_has_dictionary(type.field(number).type) for number in range(type.num_fields))
+
+
+def _has_decimal(type: pa.DataType) -> bool:
+    """Whether batches with this type have values of more than 8 bytes, which have to be aligned."""
+    if pa.types.is_decimal(type):
+        return True
+    return any(_has_decimal(type.field(number).type) for number in range(type.num_fields))
 
 
 def _are_large(batches: Sequence[pa.RecordBatch]) -> bool:

@@ -55,7 +55,9 @@ class InlineRows:
     @property
     def rows(self) -> pa.Table:
         """The rows; they refer to the bytes."""
-        with pa.ipc.open_stream(self.data) as reader:
+        # Streams align to 8 bytes, and Lance insists on 16 for decimals.
+        options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+        with pa.ipc.open_stream(self.data, options=options) as reader:
             return reader.read_all()
 
 
