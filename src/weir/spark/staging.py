@@ -137,15 +137,24 @@ class TaskRows:
         """
         self._changes(given.empty_table())
 
-    def pieces(self, batches: Iterable[pa.RecordBatch]) -> tuple[Piece, ...]:
+    def pieces(
+        self, batches: Iterable[pa.RecordBatch], *, inline_bytes: int | None = None
+    ) -> tuple[Piece, ...]:
         """Check rows and split them by shard.
+
+        Parameters
+        ----------
+        batches : iterable of RecordBatch
+            The rows.
+        inline_bytes : int, optional
+            How many bytes of them may go to the driver. Default: what any number of tasks may send.
 
         Raises
         ------
         InputError, SchemaError, KeyValueError
             If a row does not fit the table.
         """
-        task = _Task(self)
+        task = _Task(self, _MAX_INLINE_BYTES if inline_bytes is None else inline_bytes)
         for batch in batches:
             if batch.num_rows:
                 task.add(self._changes(pa.Table.from_batches([batch])))
@@ -162,8 +171,9 @@ class TaskRows:
 class _Task:
     """The rows of one task that are held, and the pieces that have been made of others."""
 
-    def __init__(self, rows: TaskRows) -> None:
+    def __init__(self, rows: TaskRows, inline_bytes: int) -> None:
         self._rows = rows
+        self._inline_bytes = inline_bytes
         self._held: dict[ShardValues, list[pa.Table]] = {}
         self._nbytes: dict[ShardValues, int] = {}
         self._pieces: list[Piece] = []
@@ -178,7 +188,7 @@ class _Task:
 
     def finish(self) -> tuple[Piece, ...]:
         staged = {piece.shard for piece in self._pieces}
-        left = _MAX_INLINE_BYTES
+        left = self._inline_bytes
         for shard in sorted(self._nbytes, key=self._nbytes.__getitem__):
             left -= self._nbytes[shard]
             if shard in staged or left < 0:

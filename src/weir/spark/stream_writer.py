@@ -14,10 +14,14 @@ from weir.spark.staging import TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.table import Table
 
-__all__ = ["StreamWriter"]
+__all__ = ["StreamWriter", "inline_bytes"]
 
 # Spark documents neither; it sets both for every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
+
+_MAX_INLINE_BYTES = 8 * 1024 * 1024
+_SHARED_INLINE_BYTES = 64 * 1024 * 1024
+_LEAST_INLINE_BYTES = 1024 * 1024
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -44,7 +48,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Read the rows of a partition, on an executor."""
-        return TaskResult(self._rows.pieces(iterator), _query_id())
+        return TaskResult(self._rows.pieces(iterator, inline_bytes=inline_bytes(_task_number())), _query_id())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Write the rows of all partitions, on the driver."""
@@ -57,6 +61,27 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def _opened(self) -> Table:
         return self._table or self._options.location.open(fsync=self._options.fsync)
+
+
+def inline_bytes(task: int) -> int:
+    """Return how many bytes of rows a task of a micro-batch hands to the driver.
+
+    A log entry costs a fraction of a generation that is staged, and micro-batches are small. Its own number
+    is all that a task knows of how many there are, so those with low numbers may send more.
+
+    Examples
+    --------
+    >>> [inline_bytes(number) // 1024**2 for number in (0, 7, 15, 31, 63, 1000)]
+    [8, 8, 4, 2, 1, 1]
+    >>> sum(inline_bytes(number) for number in range(200)) // 1024**2
+    329
+    """
+    return min(_MAX_INLINE_BYTES, max(_SHARED_INLINE_BYTES // (task + 1), _LEAST_INLINE_BYTES))
+
+
+def _task_number() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 def _query_id() -> str:
