@@ -23,11 +23,11 @@ SCHEMA = pa.schema(
 )
 RULES: dict[str, ShardBy] = {
     "bucket": weir.bucket("id", 5),
-    "multi_bucket": weir.multi_bucket(["id", "at"], 4),
-    "day": weir.day("at"),
+    "multi_bucket": weir.multi_bucket(["id", "at"], 4, immutable=True),
+    "day": weir.day("at", immutable=True),
     "truncate": weir.truncate("id", 100),
-    "identity": weir.identity("at"),
-    "expression": weir.expression("CAST(id AS BIGINT) % 3", ["id"], result_type="int64"),
+    "identity": weir.identity("at", immutable=True),
+    "expression": weir.expression("CAST(col0 AS BIGINT) % 3", ["id"], result_type="int64"),
     "unsharded": weir.unsharded(),
 }
 
@@ -44,16 +44,14 @@ def test_each_shard_is_in_one_partition_by_every_rule(spark: SparkSession, tmp_p
 
 
 def check(spark: SparkSession, tmp_path: Path, rule: str) -> None:
-    table = weir.create(
-        tmp_path / "table", SCHEMA, primary_key=["id", "at"], shard_by=RULES[rule], fsync=False
-    )
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", shard_by=RULES[rule], fsync=False)
     data = spark.range(0, 400, 1, 4).selectExpr(
         "id", "timestamp_seconds(1600000000 + (id % 7) * 86400) as at", "cast(id as string) as name"
     )
     placed = cluster_by_shard(data, table, partitions=3).withColumn("partition", spark_partition_id())
     rows = placed.toArrow()
     assert rows.num_rows == 400
-    changes = change_table(rows.drop_columns(["partition"]), SCHEMA, wal_schema(SCHEMA), ("id", "at"))
+    changes = change_table(rows.drop_columns(["partition"]), SCHEMA, wal_schema(SCHEMA), ("id",), also=("at",))
     shards = table.router.partition(changes)
     places: dict[str, set[int]] = {}
     for shard, place in zip(shards.shards.tolist(), rows["partition"].to_pylist(), strict=True):
@@ -62,8 +60,7 @@ def check(spark: SparkSession, tmp_path: Path, rule: str) -> None:
 
 
 def test_a_column_that_tells_the_shard_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    table = weir.create(
-        tmp_path / "table", SCHEMA, primary_key=["id", "at"], shard_by=weir.bucket("id", 2), fsync=False
-    )
+    rule = weir.day("at", immutable=True)
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", shard_by=rule, fsync=False)
     with pytest.raises(KeyValueError, match="'at' is missing"):
         cluster_by_shard(spark.range(3), table)
