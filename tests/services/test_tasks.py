@@ -70,6 +70,7 @@ def test_tasks_are_small_and_show_no_secret(table: weir.Table, caplog: pytest.Lo
         "rewrite",
         "check_shard",
         "check_generation",
+        "check_base_index",
         "check_base_rows",
         "survey_shard",
         "sweep_shard",
