@@ -18,6 +18,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import describe_indexes
 from weir.indexing.kinds import IndexKind
 from weir.indexing.vector_model import read_vector_model
+from weir.storage.open import open_store
 
 ROWS = 2_000
 DIMENSION = 16
@@ -72,7 +73,9 @@ def model_of(dataset: lance.LanceDataset) -> Any:
     assert index.definition is not None
     if not index.definition.kind.is_vector:
         return None
-    return read_vector_model(dataset, index.name, index.definition.kind, index.segments[0].uuid)
+    return read_vector_model(
+        open_store(dataset.uri), dataset, index.name, index.definition.kind, index.segments[0].uuid
+    )
 
 
 def labelled(definition: IndexDefinition) -> str:

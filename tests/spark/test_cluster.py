@@ -51,7 +51,9 @@ def check(spark: SparkSession, tmp_path: Path, rule: str) -> None:
     placed = cluster_by_shard(data, table, partitions=3).withColumn("partition", spark_partition_id())
     rows = placed.toArrow()
     assert rows.num_rows == 400
-    changes = change_table(rows.drop_columns(["partition"]), SCHEMA, wal_schema(SCHEMA), ("id",), also=("at",))
+    changes = change_table(
+        rows.drop_columns(["partition"]), SCHEMA, wal_schema(SCHEMA), ("id",), also=("at",)
+    )
     shards = table.router.partition(changes)
     places: dict[str, set[int]] = {}
     for shard, place in zip(shards.shards.tolist(), rows["partition"].to_pylist(), strict=True):

@@ -30,7 +30,7 @@ from weir.base.library_errors import (
     is_panic,
     storage_failure,
 )
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.format.index_details import IndexCatchup, IndexDetails
@@ -176,9 +176,7 @@ def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
 
     def load() -> VectorModel:
         with _reading(base, index):
-            return read_vector_model(
-                base.dataset, index.name, kind, index.segments[-1].uuid, library_options(base.store)
-            )
+            return read_vector_model(base.store, base.dataset, index.name, kind, index.segments[-1].uuid)
 
     return process_cache().get_or_load(
         ("vector model", base.namespace, index.segments), load, lambda model: model.nbytes
@@ -207,9 +205,7 @@ def _reading(base: BaseTable, index: ExistingIndex) -> Iterator[None]:
 def model_imbalance(base: BaseTable, index: ExistingIndex) -> float:
     """Return how many times larger the largest partition is than the smallest that is not empty."""
     with _reading(base, index):
-        sizes = partition_sizes(
-            base.dataset, [segment.uuid for segment in index.segments], library_options(base.store)
-        )
+        sizes = partition_sizes(base.store, [segment.uuid for segment in index.segments])
     return imbalance(sizes)
 
 

@@ -51,7 +51,7 @@ class Quantiser:
     codebook_buffer: int
 
 
-def read_quantiser(metadata: Mapping[bytes, bytes], *, where: str) -> Quantiser:
+def read_quantiser(metadata: Mapping[str, bytes], *, where: str) -> Quantiser:
     """Return what the schema metadata of an IVF_PQ index's storage file says of its quantiser.
 
     Raises
@@ -60,7 +60,7 @@ def read_quantiser(metadata: Mapping[bytes, bytes], *, where: str) -> Quantiser:
         If it says nothing, or nothing sensible.
     """
     try:
-        told = json.loads(json.loads(metadata[b"storage_metadata"])[0])
+        told = json.loads(json.loads(metadata["storage_metadata"])[0])
         found = Quantiser(
             num_sub_vectors=int(told["num_sub_vectors"]),
             num_bits=int(told["nbits"]),
@@ -77,7 +77,7 @@ def read_quantiser(metadata: Mapping[bytes, bytes], *, where: str) -> Quantiser:
     return found
 
 
-def partitions_buffer(metadata: Mapping[bytes, bytes], *, where: str) -> int:
+def partitions_buffer(metadata: Mapping[str, bytes], *, where: str) -> int:
     """Return which global buffer of a vector index's storage file describes the partitions.
 
     Raises
@@ -86,7 +86,7 @@ def partitions_buffer(metadata: Mapping[bytes, bytes], *, where: str) -> int:
         If the schema metadata does not say.
     """
     try:
-        return int(metadata[b"lance:ivf"])
+        return int(metadata["lance:ivf"])
     except (KeyError, ValueError) as error:
         raise CorruptionError("a vector index does not say where its partitions are", where=where) from error
 

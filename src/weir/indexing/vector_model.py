@@ -6,17 +6,18 @@ distances they estimate can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.file import LanceFileReader
 
 from weir.format import vector_index
 from weir.indexing.kinds import IndexKind
+from weir.indexing.lance_file import LanceFile
+from weir.storage.interface import ObjectStore
 
 __all__ = ["VectorModel", "imbalance", "partition_sizes", "read_vector_model"]
 
@@ -54,16 +55,14 @@ class VectorModel:
 
 
 def read_vector_model(
-    dataset: lance.LanceDataset,
-    name: str,
-    kind: IndexKind,
-    segment: str,
-    storage_options: Mapping[str, str] | None = None,
+    store: ObjectStore, dataset: lance.LanceDataset, name: str, kind: IndexKind, segment: str
 ) -> VectorModel:
     """Return the model of a vector index that has been trained.
 
     Parameters
     ----------
+    store : ObjectStore
+        The store whose root is the dataset.
     dataset : LanceDataset
         The dataset that has the index.
     name : str
@@ -72,8 +71,6 @@ def read_vector_model(
         Its kind.
     segment : str
         The uuid of one of its segments. All have the same model unless they were trained apart.
-    storage_options : mapping of str to str, optional
-        How to reach its files.
 
     Raises
     ------
@@ -83,20 +80,16 @@ def read_vector_model(
     centroids = dataset.get_ivf_model(name).centroids
     if kind is not IndexKind.IVF_PQ:
         return VectorModel(centroids)
-    reader, where = _storage_file(dataset, segment, storage_options)
-    quantiser = vector_index.read_quantiser(reader.metadata().schema.metadata or {}, where=where)
-    tensor = vector_index.decode_tensor(reader.read_global_buffer(quantiser.codebook_buffer), where=where)
+    file = LanceFile(store, _storage_path(segment))
+    quantiser = vector_index.read_quantiser(file.metadata(), where=file.where)
+    tensor = vector_index.decode_tensor(file.buffer(quantiser.codebook_buffer), where=file.where)
     codebook = pa.FixedSizeListArray.from_arrays(
         pa.array(tensor.reshape(-1)), quantiser.dimension // quantiser.num_sub_vectors
     )
     return VectorModel(centroids, codebook, quantiser.num_sub_vectors, quantiser.num_bits)
 
 
-def partition_sizes(
-    dataset: lance.LanceDataset,
-    segments: Iterable[str],
-    storage_options: Mapping[str, str] | None = None,
-) -> npt.NDArray[np.int64]:
+def partition_sizes(store: ObjectStore, segments: Iterable[str]) -> npt.NDArray[np.int64]:
     """Return how many rows each partition of a vector index has, in some of its segments together.
 
     Raises
@@ -106,9 +99,9 @@ def partition_sizes(
     """
     sizes: list[npt.NDArray[np.int64]] = []
     for segment in segments:
-        reader, where = _storage_file(dataset, segment, storage_options)
-        buffer = vector_index.partitions_buffer(reader.metadata().schema.metadata or {}, where=where)
-        sizes.append(vector_index.decode_partition_sizes(reader.read_global_buffer(buffer), where=where))
+        file = LanceFile(store, _storage_path(segment))
+        buffer = vector_index.partitions_buffer(file.metadata(), where=file.where)
+        sizes.append(vector_index.decode_partition_sizes(file.buffer(buffer), where=file.where))
     total = np.zeros(max((len(one) for one in sizes), default=0), dtype=np.int64)
     for one in sizes:
         total[: len(one)] += one
@@ -127,8 +120,5 @@ def imbalance(sizes: npt.NDArray[np.int64]) -> float:
     return float(filled.max() / filled.min()) if filled.size else 1.0
 
 
-def _storage_file(
-    dataset: lance.LanceDataset, segment: str, storage_options: Mapping[str, str] | None
-) -> tuple[LanceFileReader, str]:
-    path = f"{dataset.uri}/_indices/{segment}/{_STORAGE_FILE}"
-    return LanceFileReader(path, storage_options=dict(storage_options or {}) or None), path
+def _storage_path(segment: str) -> str:
+    return f"_indices/{segment}/{_STORAGE_FILE}"
