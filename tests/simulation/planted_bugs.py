@@ -396,7 +396,7 @@ PLANTED_BUGS = (
     PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown),
     PlantedBug("a lost answer is taken for a failure", "I3, I4", _lost_answer_taken_for_failure),
     PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored),
-    PlantedBug("replay starts one entry too late", "I1", _replay_one_too_late),
+    PlantedBug("replay starts one entry too late", "I1, I5", _replay_one_too_late),
     PlantedBug("a group is acknowledged before its put", "I1", _acknowledged_before_the_put),
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
     PlantedBug("overlapping merges are not guarded", "I7", _no_guard_against_overlapping_merges, "merging"),

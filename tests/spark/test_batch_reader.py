@@ -61,7 +61,7 @@ def scanned(scan: Scan) -> list[dict[str, object]]:
 def test_every_row_is_in_one_partition(table: weir.Table, rows_per_partition: int) -> None:
     plan = planned(table, rowsPerPartition=str(rows_per_partition))
     assert read(plan).to_pylist() == scanned(table.scan())
-    assert len(plan[1]) == {1: 18, 300: 12, 1_000_000: 2}[rows_per_partition]
+    assert len(plan[1]) == {1: 12, 300: 12, 1_000_000: 2}[rows_per_partition]
 
 
 def test_columns_filter_and_pushed_filters(table: weir.Table) -> None:
