@@ -541,4 +541,4 @@ def test_what_a_snapshot_costs(tmp_path: Path) -> None:
     store.reset()
     table.snapshot()
     assert store.counts["put_if_absent"] == 1
-    assert store.counts["head"] <= shards * 6 + 2
+    assert store.counts["head"] <= shards * 9 + 2
