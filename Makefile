@@ -15,6 +15,9 @@ WORKERS ?= 2
 SEEDS ?= 2000
 # Values of each type that `make conformance` draws.
 VALUES ?= 2000000
+# Whether `make test-spark` runs the tests that take a minute or more each.
+LONG ?= yes
+NOT_LONG := $(if $(filter no,$(LONG)), and not long)
 # Rounds of killing that `make faults` plays.
 ROUNDS ?= 200
 
@@ -55,10 +58,10 @@ test: lint types contracts ## Run every check but those on Spark: lint, types, i
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark" $(ARGS)
 
 .PHONY: test-spark
-test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of processes, and through Spark Connect
-	@SPARK_MODE=local $(PY) -m pytest tests/spark src/weir/spark $(ARGS)
-	@SPARK_MODE=cluster $(PY) -m pytest tests/spark -m everywhere $(ARGS)
-	@SPARK_MODE=connect $(PY) -m pytest tests/spark -m everywhere $(ARGS)
+test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of processes, through Connect; LONG=no is shorter
+	@SPARK_MODE=local $(PY) -m pytest tests/spark -m "spark$(NOT_LONG)" $(ARGS)
+	@SPARK_MODE=cluster $(PY) -m pytest tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
+	@SPARK_MODE=connect $(PY) -m pytest tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one

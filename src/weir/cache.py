@@ -30,7 +30,7 @@ class ByteBudgetCache:
     """
 
     def __init__(self, budget: int) -> None:
-        self._entries: LRUCache[Hashable, tuple[Any, int]] = LRUCache(budget, getsizeof=lambda pair: pair[1])
+        self._entries = _entries(budget)
         self._lock = threading.Lock()
 
     @property
@@ -50,7 +50,12 @@ class ByteBudgetCache:
         size = max(nbytes, 256)
         with self._lock:
             if size <= self._entries.maxsize:
-                self._entries[key] = (value, size)
+                try:
+                    self._entries[key] = (value, size)
+                except BaseException:
+                    # Interrupted between values and sizes, which from then on would not agree.
+                    self._entries = _entries(int(self._entries.maxsize))
+                    raise
 
     def get_or_load(self, key: Hashable, load: Callable[[], T], size: Callable[[T], int]) -> T:
         """Return the value under ``key``, loading and keeping it if it is absent.
@@ -74,6 +79,10 @@ class ByteBudgetCache:
         """Drop every entry."""
         with self._lock:
             self._entries.clear()
+
+
+def _entries(budget: int) -> LRUCache[Hashable, tuple[Any, int]]:
+    return LRUCache(budget, getsizeof=lambda pair: pair[1])
 
 
 _process_cache = ByteBudgetCache(_DEFAULT_BUDGET)

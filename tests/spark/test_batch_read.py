@@ -196,7 +196,6 @@ def test_on_an_object_store(spark: SparkSession, s3_endpoint: S3Endpoint) -> Non
     assert as_rows(reader.load(uri).filter("id < 200").collect()) == expected
 
 
-@pytest.mark.everywhere
 def test_bad_input_is_an_error_on_the_driver(spark: SparkSession, table: weir.Table, tmp_path: Path) -> None:
     for options, path, message in [
         ({"colums": "id"}, table.uri, "Did you mean 'columns'"),

@@ -131,13 +131,12 @@ class GroupCommit:
                 self._leader = lead
             return action()
         finally:
-            self._give_up(lead)
-
-    def _give_up(self, lead: object) -> None:
-        if self._leader is lead:
-            self._leader = None
-            with self._lock:
-                self._changed.notify_all()
+            # In the open, here and below: an interruption can come where a function begins, and nobody
+            # would lead any more.
+            if self._leader is lead:
+                self._leader = None
+                with self._lock:
+                    self._changed.notify_all()
 
     def _lead_or_wait(self, done: Callable[[], bool]) -> None:
         """Write the next group if nobody else is writing; otherwise wait for whoever is."""
@@ -163,7 +162,10 @@ class GroupCommit:
                 pending.error = _interrupted(interruption)
             raise
         finally:
-            self._give_up(lead)
+            if self._leader is lead:
+                self._leader = None
+                with self._lock:
+                    self._changed.notify_all()
 
     def _gather(self, group: list[PendingWrite]) -> None:
         """Move the next writes from the queue to ``group``."""

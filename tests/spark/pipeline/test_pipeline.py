@@ -29,7 +29,7 @@ from weir.spark.pipeline import (
 )
 
 # A micro-batch takes long where many others compute.
-pytestmark = [pytest.mark.everywhere, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 OFF = Services(merge=None, index=None, compact=None, collect=None)
 OFTEN = timedelta(milliseconds=300)

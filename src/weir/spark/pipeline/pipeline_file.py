@@ -46,7 +46,7 @@
     arrival = "timestamp"
 
     [spark]                                   # of the session that `weir pipeline` starts
-    master = "local[*]"                       # or a Spark Connect server, "sc://host"
+    master = "local[*]"                       # or of a cluster, "spark://host:7077"
     [spark.settings]
     "spark.sql.shuffle.partitions" = 8
 
