@@ -15,6 +15,7 @@ from weir.demo.on_spark import run_spark_demo
 from weir.demo.options import DemoOptions
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_demo_survives_its_crash_and_finds_no_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

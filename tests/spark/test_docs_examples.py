@@ -27,6 +27,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_examples_of_the_page_run(tmp_path: Path, programs: Path) -> None:
     directory = tmp_path / "page"

@@ -114,6 +114,7 @@ print("finished", flush=True)
 """
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_in_mid_stream_goes_on(tmp_path: Path) -> None:
     table = create(tmp_path)
     batches = 12

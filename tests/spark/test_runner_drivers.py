@@ -40,6 +40,7 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_two_drivers_maintain_one_table_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
     kind = KEY_KINDS["integer"]

@@ -25,6 +25,7 @@ from weir.services.runner import Runner, ThreadRunner
 from weir.spark import SparkRunner
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.everywhere,
     pytest.mark.skipif(os.environ.get("SPARK_MODE") != "cluster", reason="only a cluster retries"),
 ]

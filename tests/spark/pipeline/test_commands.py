@@ -125,6 +125,7 @@ class Running:
         return self.complaints.read().decode()
 
 
+@pytest.mark.long
 def test_a_pipeline_is_killed_and_started_again_and_stopped(file: Path, feed: Feed, tmp_path: Path) -> None:
     table = tmp_path / "t"
     feed.land(files=1)

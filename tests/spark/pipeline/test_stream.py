@@ -17,7 +17,6 @@ from weir.spark.pipeline.freshness import arrival_of, observed
 from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.stream import SOURCE_VIEW, MicroBatches, read_source, transformed
 
-
 RATE = FormatSource("rate", {"rowsPerSecond": "10"})
 
 
