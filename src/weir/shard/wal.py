@@ -159,7 +159,7 @@ class Wal:
         if self._store.head(layout.wal_path(self._shard_id, position, ".arrow")) is not None:
             self._spec_suffix = False
             return True
-        if self._spec_suffix is False:
+        if self._is_never_spec_suffix(position):
             return False
         return self._store.head(layout.wal_path(self._shard_id, position, ".lance")) is not None
 

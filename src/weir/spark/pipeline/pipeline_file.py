@@ -97,8 +97,8 @@ class SessionSettings:
     Parameters
     ----------
     master : str, optional
-        Where Spark runs: a master, or the location of a Spark Connect server, ``sc://host``. Default: as
-        Spark itself is set up, which is ``local[*]`` where nothing is.
+        Where Spark runs. Default: as Spark itself is set up, which is ``local[*]`` where nothing is. Through
+        a Spark Connect server, ``sc://host``, rows arrive, and there are no metrics.
     settings : mapping of str to str, default {}
         Further settings.
     """
