@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,24 @@ def test_a_segment_that_is_cut_short_is_named(tmp_path: Path, name: str) -> None
     with pytest.raises((CorruptionError, StorageError), match="key index") as caught:
         key_pages(BaseTable.open(base.store))
     assert "_indices" in str(caught.value.where)
+
+
+def test_many_threads_read_pages_of_one_file(tmp_path: Path) -> None:
+    numbers = np.arange(200_000, dtype=np.int64)
+    base = _made(tmp_path, pa.int64(), numbers)
+    pages = key_pages(base)
+    assert pages is not None
+    (segment,) = pages._segments
+
+    def find(seed: int) -> None:
+        wanted = np.sort(np.random.default_rng(seed).choice(numbers, 20, replace=False))
+        process_cache().clear()
+        which, addresses = pages.find(pa.array(wanted))
+        assert which.tolist() == list(range(20))
+        taken = pages.take(addresses, ["id", "value", "_rowid"])
+        assert taken["id"].to_pylist() == wanted.tolist()
+        assert len(segment.whole().values) == len(numbers)
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(find, seed) for seed in range(200)]:
+            done.result()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 import lance
@@ -65,6 +66,29 @@ class _Page:
         return int(self.values.nbytes) + self.addresses.nbytes
 
 
+class _PageFile:
+    """A file of pages, to be read by many threads.
+
+    The library's reader of a file refuses a second call while the first has not returned. What a call
+    returns can then be read by many at once.
+
+    Parameters
+    ----------
+    reader : LanceFileReader
+        Nobody else's.
+    """
+
+    def __init__(self, reader: LanceFileReader) -> None:
+        self._reader = reader
+        self._turn = Lock()
+
+    def read(self, start: int, rows: int) -> _Page:
+        """Read some rows."""
+        with self._turn:
+            found = self._reader.read_range(start, rows, batch_size=max(rows, 1))
+        return _page(found.to_table().select(_PAGE_COLUMNS))
+
+
 @dataclass(frozen=True, slots=True)
 class _Segment:
     """One segment of the index, without its pages.
@@ -75,7 +99,7 @@ class _Segment:
         Its identity, never used again.
     place : str
         Where its files are.
-    reader : LanceFileReader
+    file : _PageFile
         Of its pages.
     rows, page_rows : int
         Rows in all, and of every page but the last.
@@ -87,7 +111,7 @@ class _Segment:
 
     uuid: str
     place: str
-    reader: LanceFileReader
+    file: _PageFile
     rows: int
     page_rows: int
     low: Values
@@ -118,8 +142,7 @@ class _Segment:
 
     def _load_whole(self) -> _Page:
         with _damage_is_named(self.place):
-            table = self.reader.read_all(batch_size=max(self.rows, 1)).to_table().select(_PAGE_COLUMNS)
-        return _page(table)
+            return self.file.read(0, self.rows)
 
     def _key(self, at: int) -> tuple[str, str, int]:
         return ("key page", self.uuid, at)
@@ -128,8 +151,7 @@ class _Segment:
         start = first * self.page_rows
         count = min(end * self.page_rows, self.rows) - start
         with _damage_is_named(self.place):
-            table = self.reader.read_range(start, count, batch_size=count).to_table().select(_PAGE_COLUMNS)
-        whole = _page(table)
+            whole = self.file.read(start, count)
         pages = {}
         for at in range(first, end):
             cut = slice((at - first) * self.page_rows, (at - first + 1) * self.page_rows)
@@ -259,7 +281,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         _search(low, low[:1], "left")
     except pa.ArrowNotImplementedError:
         return None
-    return _Segment(uuid, place, data, rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64))
+    return _Segment(uuid, place, _PageFile(data), rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64))
 
 
 def _read_lookup(
