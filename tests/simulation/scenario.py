@@ -77,6 +77,7 @@ class _Kind:
     sleep: float = 0.0
     travellers: tuple[int, ...] = (0, 0, 1)
     consumers: tuple[int, ...] = (0, 0, 1)
+    collections: tuple[int, ...] = (2, 4, 6)
     shards: tuple[int, ...] = (1, 1, 2)
     keys: tuple[int, ...] = (3, 6)
     by_the_clock: float = 0.0
@@ -96,11 +97,11 @@ _KINDS: dict[str, _Kind] = {
     # Runs of generations that overlap, and many who merge them.
     "merging": _Kind(
         writers=(1,),
-        calls=(12, 20),
+        calls=(20, 30),
         threads=(1, 2),
-        memtable_rows=(1, 2),
-        mergers=(3, 4),
-        merges=(3, 4),
+        memtable_rows=(1, 1, 2),
+        mergers=(4, 6),
+        merges=(6,),
         readers=(0, 0, 1),
         reads=(3,),
         collects=0.1,
@@ -108,7 +109,7 @@ _KINDS: dict[str, _Kind] = {
         consumers=(0, 0, 0, 1),
         shards=(1,),
         keys=(3,),
-        by_the_clock=0.8,
+        by_the_clock=0.9,
     ),
     # Writers that take a shard away from each other.
     "claiming": _Kind(
@@ -144,17 +145,18 @@ _KINDS: dict[str, _Kind] = {
     ),
     # Readers that remember, while what they remember is collected.
     "collecting": _Kind(
-        writers=(1, 2),
+        writers=(1, 2, 3),
         calls=(16, 24),
         threads=(1,),
         memtable_rows=(1, 2, 4),
-        mergers=(0, 1, 1),
+        mergers=(0, 1, 2),
         merges=(1, 3, 6),
-        readers=(1, 2),
-        reads=(6, 10),
+        readers=(2, 3),
+        reads=(6, 10, 20),
         collects=1.0,
         travellers=(0, 1, 1),
         consumers=(0, 1, 1),
+        collections=(6, 12, 24),
     ),
 }
 

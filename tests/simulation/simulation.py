@@ -181,7 +181,7 @@ class _Run:
             others.append(world.supervised(f"consumer{number}", run))
         if scenario.time is not None:
             for number in range(world.random.choice([1, 1, 2])):
-                run = partial(collector, world, world.random.choice([2, 4, 6]))
+                run = partial(collector, world, scenario.number_of("collections"))
                 others.append(world.supervised(f"collector{number}", run))
             times = partial(passing_time, world, world.random.choice([2, 4, 6]))
             others.append(world.scheduler.spawn(world.control, "time", times))
