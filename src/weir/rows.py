@@ -466,20 +466,27 @@ def _conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...])
             column = columns[number] = _cast(column, wanted.field)
         if wanted.is_required and column.null_count:
             _refuse_null(column, wanted.field.name, primary_key)
-        _refuse_invalid(column, wanted)
-    return pa.Table.from_arrays(columns, schema=schema)
+        if wanted.has_required_parts:
+            _refuse_invalid(column, wanted.field.name)
+            for chunk in column.chunks:
+                _refuse_nested_nulls(chunk, wanted.field, wanted.field.name)
+    conformed = pa.Table.from_arrays(columns, schema=schema)
+    try:
+        # All at once: each call of Arrow's gives other threads the interpreter, and waits to have it back.
+        conformed.validate(full=True)
+    except (pa.ArrowInvalid, UnicodeError):
+        for column, field in zip(columns, schema, strict=True):
+            _refuse_invalid(column, field.name)
+        raise
+    return conformed
 
 
-def _refuse_invalid(column: pa.ChunkedArray, wanted: _Column) -> None:
+def _refuse_invalid(column: pa.ChunkedArray, name: str) -> None:
     """Refuse what Arrow lets pass and Lance does not: once durable, it could never be flushed."""
     try:
         column.validate(full=True)
     except (pa.ArrowInvalid, UnicodeError) as error:
-        name = wanted.field.name
         raise SchemaError(f"column {name!r} holds invalid values: {error}", where=name) from error
-    if wanted.has_required_parts:
-        for chunk in column.chunks:
-            _refuse_nested_nulls(chunk, wanted.field, wanted.field.name)
 
 
 def _has_required_parts(kind: pa.DataType) -> bool:
