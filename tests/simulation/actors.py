@@ -61,6 +61,8 @@ class WritingPlan:
     calls: int
     threads: int
     options: WriterOptions
+    is_released: bool = False
+    """Whether they are of the released library."""
 
 
 class Writer:
@@ -84,6 +86,7 @@ class Writer:
         """Write until nothing is left; return whether to go on in another process."""
         world, plan = self._world, self._plan
         process.may_sleep = True
+        process.is_released = plan.is_released
         shard_writer = open_writer(world, process, plan.shard, plan.options)
         if shard_writer is None:
             return plan.calls > 0

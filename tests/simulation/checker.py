@@ -18,30 +18,21 @@ from uuid import UUID
 
 import pyarrow as pa
 from tests.simulation.library import DatasetVersion, Library, number_of
+from tests.simulation.marks import Marks
 from tests.simulation.primitives import uptime_to_time
 from tests.simulation.scheduler import Process
 from tests.simulation.store import SimulatedStore
+from tests.simulation.violation import Violation
 
 from weir.format import layout, lease, shard_manifest, wal_entry
 from weir.format.lease import Lease
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.format.source import Source
 from weir.format.wal_entry import TOMBSTONE
 
-__all__ = ["Change", "Checker", "Outcome", "ReadWindow", "Violation", "Write"]
+__all__ = ["Change", "Checker", "Outcome", "ReadWindow", "Write"]
 
 State = dict[int, int]
-
-
-class Violation(Exception):  # noqa: N818
-    """An invariant does not hold."""
-
-    def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(invariant, message)
-        self.invariant = invariant
-
-    def __str__(self) -> str:
-        """Say which invariant, and how."""
-        return ": ".join(self.args)
 
 
 class Outcome:
@@ -63,10 +54,13 @@ class Write:
         Where it goes.
     rows : tuple of (int, int, bool)
         Key, value and whether the row deletes the key. No two rows of a simulation have one value.
+    source : Source, optional
+        The mark of a write that may be repeated: all calls that make it are this one write.
     """
 
     shard: UUID
     rows: tuple[tuple[int, int, bool], ...]
+    source: Source | None = None
     outcome: str = Outcome.IN_DOUBT
     landed: list[int] = field(default_factory=list)
     """Positions at which it stands in the log."""
@@ -122,6 +116,7 @@ class _Shard:
     end_of_generation: dict[int, int] = field(default_factory=dict)
     """The last position that a generation, and all before it, cover."""
     merged: int = 0
+    marks: Marks = field(default_factory=Marks)
     lease: Lease | None = None
     claimed: int = 0
     """The newest epoch whose claim has succeeded."""
@@ -210,9 +205,11 @@ class Checker:
 
     # Writes
 
-    def began(self, shard: UUID, rows: Sequence[tuple[int, int, bool]]) -> Write:
-        """Note that a write is about to be made."""
-        write = Write(shard, tuple(rows))
+    def began(
+        self, shard: UUID, rows: Sequence[tuple[int, int, bool]], source: Source | None = None
+    ) -> Write:
+        """Note that a write is about to be made; one with a mark for the first time."""
+        write = Write(shard, tuple(rows), source)
         self.writes.append(write)
         for _, value, _ in rows:
             self._write_of_value[value] = write
@@ -228,6 +225,19 @@ class Checker:
                 f"a write was acknowledged at position {position} of {_short(write.shard)} and is in the "
                 f"log at {write.landed or 'no position'}",
             )
+
+    def repeated(self, write: Write, position: int) -> None:
+        """Note that a write with a mark is reported as done, now or before, with the log up to a position."""
+        write.outcome = Outcome.ACKNOWLEDGED
+        self.count("marked writes acknowledged")
+        if not write.landed:
+            self.fail(
+                "I1", f"{write.source} was reported as done in {_short(write.shard)} and is not in the log"
+            )
+        elif position not in write.landed:
+            self.count("marked writes passed over")
+            if position < write.landed[0]:
+                self.fail("marks", f"{write.source} was passed over at {position}, and is at {write.landed}")
 
     def claimed(self, shard_id: UUID, epoch: int) -> None:
         """Note that a claim has succeeded: whoever has a lower epoch is fenced from now on."""
@@ -248,7 +258,7 @@ class Checker:
                 if parts[2] == "wal":
                     self._log_entry(UUID(parts[1]), parts[3], data, by)
                 elif parts[2] == "manifest" and parts[3].endswith(".binpb"):
-                    self._manifest(UUID(parts[1]), data)
+                    self._manifest(UUID(parts[1]), data, by)
         except Violation as violation:
             self.fail(*violation.args)
 
@@ -311,12 +321,19 @@ class Checker:
                 state[key] = value
         shard.states.append(state)
         self.count("log entries")
-        for write in {
-            id(one): one for _, value, _ in rows if (one := self._write_of_value.get(value))
-        }.values():
+        writes = {id(one): one for _, value, _ in rows if (one := self._write_of_value.get(value))}.values()
+        sources = tuple(write.source for write in writes if write.source is not None)
+        in_order = shard.marks.append(sources)
+        for write in writes:
             write.landed.append(position)
             if len(write.landed) > 1:
                 raise Violation("I4", f"one write is in the log at {write.landed}")
+        if not in_order or sources != (() if entry.header.source is None else (entry.header.source,)):
+            raise Violation(
+                "marks",
+                f"{sources} are in the log at position {position} of {_short(shard_id)}, which is marked "
+                f"{entry.header.source}, after {shard.marks.at(position - 1)}",
+            )
         if epoch < shard.claimed:
             raise Violation(
                 "I2", f"epoch {epoch} wrote position {position} after a claim with {shard.claimed}"
@@ -328,7 +345,7 @@ class Checker:
         if shard.writer_of_epoch.setdefault(epoch, by) is not by:
             raise Violation("I2", f"{by.name} wrote position {position} with an epoch of another process")
 
-    def _manifest(self, shard_id: UUID, data: bytes) -> None:
+    def _manifest(self, shard_id: UUID, data: bytes, by: Process) -> None:
         shard = self.shards[shard_id]
         manifest = shard_manifest.decode(data, where="manifest")
         before = shard.manifests[-1] if shard.manifests else ShardManifest(shard_id, 0)
@@ -345,6 +362,7 @@ class Checker:
         start, end = before.replay_after_wal_entry_position, manifest.replay_after_wal_entry_position
         if not start <= end <= shard.end:
             raise Violation("I1", f"{where} says that the log is covered up to {end} after {start}")
+        self._marks_recorded(shard, before, manifest, by, where)
         known = {one.path for one in before.flushed_generations}
         added = [one for one in manifest.flushed_generations if one.path not in known]
         numbers = [one.generation for one in manifest.flushed_generations]
@@ -360,6 +378,18 @@ class Checker:
             return
         shard.end_of_generation[added[0].generation] = end
         self._generation(shard_id, added[0], before, rows, where)
+
+    def _marks_recorded(
+        self, shard: _Shard, before: ShardManifest, manifest: ShardManifest, by: Process, where: str
+    ) -> None:
+        if manifest.sources is None:
+            if before.sources is not None and not by.is_released:
+                raise Violation("marks", f"{where} has no record of marks, unlike the one before it")
+            self.count("manifests without a record of marks")
+            return
+        expected = shard.marks.at(manifest.replay_after_wal_entry_position)
+        if manifest.sources.sequences != expected:
+            raise Violation("marks", f"{where} records {manifest.sources.sequences}, not {expected}")
 
     def _removed(self, shard: _Shard, before: ShardManifest, manifest: ShardManifest, where: str) -> None:
         kept = {one.path for one in manifest.flushed_generations}

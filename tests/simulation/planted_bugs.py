@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -46,13 +47,15 @@ from weir.format import layout, shard_manifest, wal_entry
 from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.format.source import Source, SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.read.change_range import ChangeRange
 from weir.read.consumers import StoredConsumer
 from weir.read.shard_view import ShardReader, ShardView
 from weir.read.snapshot import ReadSnapshot
 from weir.shard.claim import Claim
-from weir.shard.group_commit import PendingWrite
+from weir.shard.group_commit import GroupCommit, PendingWrite
+from weir.shard.memtable import MemTable
 from weir.shard.wal import PositionedEntry, Wal
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import Bytes, ObjectStore
@@ -382,6 +385,75 @@ def _keys_not_checked() -> Sequence[Patch]:
     return [(weir.rows, "_refuse_null", lambda *_: None)]
 
 
+def _marks_not_looked_at() -> Sequence[Patch]:
+    return [(SourceMarks, "covers", lambda self, source: False)]
+
+
+def _only_the_newest_number_known() -> Sequence[Patch]:
+    def is_newest(self: SourceMarks, source: Source) -> bool:
+        return self.sequences.get(source.name) == source.sequence
+
+    return [(SourceMarks, "covers", is_newest)]
+
+
+def _marks_lost_at_flush() -> Sequence[Patch]:
+    update = weir.shard.flush.update_manifest  # type: ignore[attr-defined]
+
+    def without_new_marks(store: ObjectStore, shard_id: UUID, change: Any, **options: Any) -> Any:
+        def flushed(latest: ShardManifest) -> ShardManifest:
+            return replace(change(latest), sources=latest.sources)
+
+        return update(store, shard_id, flushed, **options)
+
+    return [(weir.shard.flush, "update_manifest", without_new_marks)]
+
+
+def _marks_of_the_tail_not_replayed() -> Sequence[Patch]:
+    replayed = MemTable.replayed
+
+    def without_marks(generation: int, schema: pa.Schema, tail: Any, sources: SourceMarks) -> MemTable:
+        memtable = replayed(generation, schema, tail, sources)
+        memtable.sources = sources
+        return memtable
+
+    return [(MemTable, "replayed", staticmethod(without_marks))]
+
+
+def _marks_of_the_manifest_not_taken_over() -> Sequence[Patch]:
+    replayed = MemTable.replayed
+
+    def of_the_tail_alone(generation: int, schema: pa.Schema, tail: Any, sources: SourceMarks) -> MemTable:
+        return replayed(generation, schema, tail, SourceMarks())
+
+    return [(MemTable, "replayed", staticmethod(of_the_tail_alone))]
+
+
+def _mark_in_doubt_forgotten() -> Sequence[Patch]:
+    apply = ShardWriter._apply
+
+    def without_mark(self: ShardWriter, position: int, entry: WalEntry, queued: int) -> None:
+        if not queued:
+            entry = replace(entry, header=replace(entry.header, source=None))
+        apply(self, position, entry, queued)
+
+    return [(ShardWriter, "_apply", without_mark)]
+
+
+def _marked_writes_share_an_entry() -> Sequence[Patch]:
+    return [(GroupCommit, "_may_join", lambda self, group, size: True)]
+
+
+def _record_of_marks_not_searched() -> Sequence[Patch]:
+    def newest_alone(store: ObjectStore, wal: Wal, latest: ShardManifest) -> SourceMarks:
+        return latest.sources or SourceMarks()
+
+    return [(weir.shard.claim, "recorded_sources", newest_alone)]
+
+
+def _record_of_marks_collected() -> Sequence[Patch]:
+    return [(weir.services.garbage_survey, "_record", lambda *_: None)]
+
+
 PLANTED_BUGS = (
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
@@ -431,4 +503,33 @@ PLANTED_BUGS = (
     PlantedBug("a snapshot token drifts", "I8", _token_drifts, "collecting"),
     PlantedBug("a checksum is not verified", "I11", _checksum_not_verified),
     PlantedBug("keys are not checked", "I10", _keys_not_checked),
+    PlantedBug("marks are not looked at", "I4", _marks_not_looked_at, "repeating"),
+    PlantedBug(
+        "only the newest number of a source is known", "I4", _only_the_newest_number_known, "repeating"
+    ),
+    PlantedBug("marks are lost at a flush", "I4, marks", _marks_lost_at_flush, "repeating"),
+    PlantedBug(
+        "marks in the tail are not replayed", "I4, marks", _marks_of_the_tail_not_replayed, "repeating"
+    ),
+    PlantedBug(
+        "marks in the manifest are not taken over",
+        "I4, marks",
+        _marks_of_the_manifest_not_taken_over,
+        "repeating",
+    ),
+    PlantedBug(
+        "the mark of a write in doubt is forgotten", "I4, marks", _mark_in_doubt_forgotten, "repeating"
+    ),
+    PlantedBug(
+        "a write with a mark shares its entry", "I1, marks", _marked_writes_share_an_entry, "repeating"
+    ),
+    PlantedBug(
+        "the record of marks is not searched for", "I4, marks", _record_of_marks_not_searched, "repeating"
+    ),
+    PlantedBug(
+        "the record of marks is collected",
+        "I4, marks, no unexplained error",
+        _record_of_marks_collected,
+        "repeating",
+    ),
 )

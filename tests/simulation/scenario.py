@@ -77,6 +77,8 @@ class _Kind:
     sleep: float = 0.0
     travellers: tuple[int, ...] = (0, 0, 1)
     consumers: tuple[int, ...] = (0, 0, 1)
+    repeaters: tuple[int, ...] = (0, 0, 0, 1)
+    released: float = 0.0
     collections: tuple[int, ...] = (2, 4, 6)
     shards: tuple[int, ...] = (1, 1, 2)
     keys: tuple[int, ...] = (3, 6)
@@ -106,6 +108,7 @@ _KINDS: dict[str, _Kind] = {
         reads=(3,),
         collects=0.1,
         travellers=(0,),
+        repeaters=(0,),
         consumers=(0, 0, 0, 1),
         shards=(1,),
         keys=(3,),
@@ -157,6 +160,25 @@ _KINDS: dict[str, _Kind] = {
         travellers=(0, 1, 1),
         consumers=(0, 1, 1),
         collections=(6, 12, 24),
+    ),
+    # Jobs that repeat what they do not know to be done, beside writers that know nothing of marks.
+    "repeating": _Kind(
+        writers=(0, 1, 1),
+        calls=(3, 6, 10),
+        threads=(1,),
+        memtable_rows=(1, 2, 4, 100),
+        mergers=(0, 1),
+        merges=(2, 4),
+        readers=(0, 1),
+        reads=(3, 5),
+        takeover=0.9,
+        collects=0.6,
+        sleep=0.005,
+        travellers=(0,),
+        consumers=(0, 0, 1),
+        repeaters=(1, 2, 3),
+        released=0.3,
+        shards=(1, 1, 2),
     ),
 }
 
@@ -233,7 +255,11 @@ class Scenario:
         choices: tuple[int, ...] = getattr(_KINDS[self.kind], what)
         return self._random.choice(choices)
 
-    def draw_options(self) -> WriterOptions:
+    def has_released_writer(self) -> bool:
+        """Choose whether a writer is one of the released library."""
+        return self._random.random() < _KINDS[self.kind].released
+
+    def draw_options(self, *, takes_over: bool = False) -> WriterOptions:
         """Choose the options of a writer."""
         source = self._random
         return WriterOptions(
@@ -242,7 +268,7 @@ class Scenario:
             max_wal_delay=source.choice([0.0, 0.0, 0.005]),
             max_unflushed_bytes=source.choice([10_000, 1_000_000]),
             max_unmerged_generations=source.choice([3, 1000, 1000]),
-            takeover=source.random() < _KINDS[self.kind].takeover,
+            takeover=takes_over or source.random() < _KINDS[self.kind].takeover,
             # Where hours go by, leases with an end are soon over, and the fence is all that is left.
             lease_ttl=source.choice([2.0, 30.0] if self.time is None else [300.0, 86_400.0, 86_400.0]),
             backpressure_timeout=source.choice([0.05, 5.0]),

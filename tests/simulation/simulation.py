@@ -15,18 +15,20 @@ from tests.simulation.actors import (
     WritingPlan,
     collect_once,
     collector,
+    failures_allowed,
     merger,
     open_writer,
     passing_time,
     scan,
     write_once,
 )
-from tests.simulation.checker import Violation
 from tests.simulation.consumers import Consumer
 from tests.simulation.damage import damage_and_look
+from tests.simulation.repeaters import Repeater
 from tests.simulation.scheduler import Process, StuckError, Task
 from tests.simulation.time_limit import SEED_SECONDS, TookTooLongError, time_limit
 from tests.simulation.travellers import Traveller
+from tests.simulation.violation import Violation
 from tests.simulation.world import World
 
 from weir.config import WriterOptions
@@ -45,6 +47,8 @@ _LONG_REST_SECONDS = 1000.0
 _SKIPPED_REST = 0.5
 _REMEMBERED_CHANCE = 0.5
 _SEEDS_BETWEEN_COLLECTIONS = 16
+_AT_ONCE = (1, 1, 2)
+_RELEASED_LAST_CHANCE = 0.3
 _seeds_run = itertools.count()
 
 
@@ -131,6 +135,7 @@ class _Run:
         self._readers: list[Reader] = []
         self._travellers: list[Traveller] = []
         self._consumers: list[Consumer] = []
+        self._repeaters: list[Repeater] = []
 
     def main(self) -> None:
         """Let everybody live, and compare what is left with the model."""
@@ -156,14 +161,29 @@ class _Run:
         world, scenario = self._world, self._world.scenario
         writing, others = [], []
         for number in range(scenario.number_of("writers")):
+            is_released = scenario.has_released_writer()
             plan = WritingPlan(
                 world.random.choice(scenario.shards),
                 calls=scenario.number_of("calls"),
                 threads=scenario.number_of("threads"),
-                options=scenario.draw_options(),
+                options=scenario.draw_options(takes_over=is_released),
+                is_released=is_released,
             )
             self._writers.append(Writer(world, plan))
             writing.append(world.supervised(f"writer{number}", self._writers[-1].run))
+        for number in range(scenario.number_of("repeaters")):
+            repeater = Repeater(
+                world,
+                f"job{number}",
+                world.random.choice(scenario.shards),
+                calls=scenario.number_of("calls"),
+                options=scenario.draw_options(),
+            )
+            self._repeaters.append(repeater)
+            writing += [
+                world.supervised(f"job{number}.{attempt}", repeater.run)
+                for attempt in range(world.random.choice(_AT_ONCE))
+            ]
         for number in range(scenario.number_of("mergers")):
             merges = scenario.number_of("merges")
             others.append(world.supervised(f"merger{number}", partial(merger, world, merges)))
@@ -201,6 +221,9 @@ class _Run:
                 if writer is None:
                     continue
                 write_once(world, writer, shard)
+                for repeater in self._repeaters:
+                    if repeater.shard == shard:
+                        repeater.repeat_all_begun(writer)
                 if world.random.random() < _REMEMBERED_CHANCE:
                     # What they see now is flushed, merged and collected when they look again.
                     for reader in self._readers:
@@ -213,9 +236,22 @@ class _Run:
                 break
             else:
                 world.checker.fail("progress", "a shard cannot be claimed with no faults about")
+        if self._repeaters and world.random.random() < _RELEASED_LAST_CHANCE:
+            self._in_process("released recovery", self._write_as_released)
         snapshot = SnapshotReader(world.store, world.open_base()).take_newest()
         manifests = [view.manifest for view in snapshot.shards]
         merge_generations(snapshot.base, manifests, InlineRunner())
+
+    def _write_as_released(self, process: Process) -> None:
+        """Leave a shard as a writer of the released library does, with no record of marks."""
+        world = self._world
+        process.is_released = True
+        shard = world.random.choice(self._repeaters).shard
+        writer = open_writer(world, process, shard, WriterOptions(takeover=True))
+        if writer is not None:
+            write_once(world, writer, shard)
+            with failures_allowed(world, process):
+                writer.close()
 
     def _let_everything_be_collected(self, process: Process) -> None:
         """Collect until nothing is left to collect, while those who stood still wake up."""
@@ -256,9 +292,24 @@ class _Run:
         for consumer in self._consumers:
             if consumer.process is not None and consumer.process.alive:
                 scheduler.join(scheduler.spawn(consumer.process, "afterwards", consumer.read_rest))
+        if self._repeaters:
+            self._in_process("last repeater", self._repeat_what_is_done)
         self._in_process("last reader", self._compare)
         if self._world.random.random() < _DAMAGE_CHANCE:
             self._in_process("vandal", partial(damage_and_look, self._world))
+
+    def _repeat_what_is_done(self, process: Process) -> None:
+        """Repeat writes with marks after all else has come to rest: nothing may come of it."""
+        world = self._world
+        for shard in sorted({repeater.shard for repeater in self._repeaters}):
+            writer = open_writer(world, process, shard, WriterOptions(takeover=True))
+            if writer is None:
+                world.checker.fail("progress", "a shard cannot be claimed with no faults about")
+                continue
+            for repeater in self._repeaters:
+                if repeater.shard == shard:
+                    repeater.repeat_what_is_done(writer)
+            writer.close()
 
     def _compare(self, process: Process) -> None:
         world, checker = self._world, self._world.checker

@@ -25,7 +25,7 @@ import greenlet
 import lance
 from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileWriter
-from tests.simulation import library, primitives, process_wide, world
+from tests.simulation import library, primitives, process_wide, released, world
 
 import weir.base.key_index
 import weir.base.manifest
@@ -58,6 +58,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (wal_entry.decode, lru_cache(maxsize=1024)(wal_entry.decode)),
         (wal_entry.decode_header, lru_cache(maxsize=1024)(wal_entry.decode_header)),
         (shard_manifest.decode, lru_cache(maxsize=1024)(shard_manifest.decode)),
+        (shard_manifest.encode, released.encode_manifest),
         (threading, primitives.SimulatedThreading),
         (time, primitives.SimulatedTime),
         (secrets, primitives.SimulatedSecrets),
