@@ -50,8 +50,9 @@ from weir.read.shard_view import ShardView
 from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
 from weir.read.sql import SqlQuery
 from weir.read.sql_query import Needed
+from weir.read.text_columns import check_text_columns
 from weir.read.text_query import TextQuery, parse_text_query
-from weir.read.text_search import check_text_columns, plan_text_search
+from weir.read.text_search import plan_text_search
 from weir.read.tokens import as_token, release_token, take_token
 from weir.read.top_rows import top_rows
 from weir.read.vector_query import VectorQuery, check_k, vector_query

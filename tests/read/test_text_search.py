@@ -13,7 +13,7 @@ import pytest
 
 import weir
 from tests.read.search_model import check_ranking, text_scores
-from weir.read import text_search as text_search_module
+from weir.read import text_index_task
 from weir.read.text_query import TextQuery
 from weir.read.text_search import TextSearchPlan
 from weir.read.tokens_of_text import Occurring, TextRows, Tokenizer, occurrences
@@ -108,7 +108,7 @@ def test_candidates_are_fetched_until_no_other_can_be_better(
     lives: Lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With hardly any spare candidates, what Lance ranks first is not always what is best.
-    monkeypatch.setattr(text_search_module, "_SPARE_ROWS", 0)
+    monkeypatch.setattr(text_index_task, "_SPARE_ROWS", 0)
     for word in range(0, 40, 3):
         lives.check(f"w{word} w{word + 7} w2", 2)
 

@@ -13,9 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import QueryError
-from weir.read.text_search import SCORE, TextSearchPlan
+from weir.read.chosen_rows import result_schema
+from weir.read.text_search import TextSearchPlan
+from weir.read.text_task import SCORE
 from weir.read.vector_query import MAX_K, check_k
-from weir.read.vector_search import DISTANCE, VectorSearchPlan, result_schema
+from weir.read.vector_search import VectorSearchPlan
+from weir.read.vector_task import DISTANCE
 
 __all__ = ["RELEVANCE", "Fusion", "HybridSearchPlan", "fusion"]
 

@@ -20,13 +20,16 @@ __all__ = [
     "MultiMatchQuery",
     "PhraseQuery",
     "TextQuery",
+    "fuzziness",
     "leaves",
     "parse_text_query",
+    "searched_column",
 ]
 
 MAX_EXPANSIONS = 1_000
 _MAX_FUZZINESS = 2
 _MAX_DEPTH = 32
+_AUTOMATIC_FUZZINESS = ((2, 0), (5, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,19 @@ def leaves(query: TextQuery) -> Iterator[MatchQuery | PhraseQuery]:
         return
     for child in _children(query):
         yield from leaves(child)
+
+
+def fuzziness(query: MatchQuery, word: str) -> int:
+    """Return how many letters of a word of a match may differ."""
+    if query.fuzziness is not None:
+        return query.fuzziness
+    return next((most for length, most in _AUTOMATIC_FUZZINESS if len(word) <= length), 2)
+
+
+def searched_column(query: MatchQuery | PhraseQuery) -> str:
+    """Return the column of a query that names one."""
+    assert query.column is not None
+    return query.column
 
 
 def _children(query: TextQuery) -> tuple[TextQuery, ...]:

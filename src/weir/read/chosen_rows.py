@@ -1,0 +1,115 @@
+"""The rows that a search has chosen, read from the sources they are in, as its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.errors import QueryError
+
+__all__ = ["fetch_chosen", "result_schema", "take_numbered", "take_row_ids"]
+
+
+def result_schema(schema: pa.Schema, columns: Sequence[str], added: Iterable[pa.Field]) -> pa.Schema:
+    """Return the schema of a result: columns of the table, and those that the search adds.
+
+    Raises
+    ------
+    QueryError
+        If the table has a column of the same name.
+    """
+    added = list(added)
+    for one in added:
+        if one.name in columns:
+            raise QueryError(
+                f"the table has a column {one.name!r}, which is what the result's own is called",
+                where="columns",
+                hint="Leave it out with columns=[...]",
+            )
+    return pa.schema([*(schema.field(name) for name in columns), *added])
+
+
+class _Fetches(Protocol):
+    def fetch(self, found: Any, chosen: npt.NDArray[np.int64]) -> pa.Table: ...
+
+
+def fetch_chosen(
+    schema: pa.Schema,
+    columns: Sequence[str],
+    tasks: Sequence[_Fetches],
+    found: Sequence[Any],
+    task: npt.NDArray[np.int64],
+    chosen: npt.NDArray[np.int64],
+) -> pa.Table:
+    """Return the rows of the chosen candidates in their order, read from the sources that they are in.
+
+    Parameters
+    ----------
+    task : ndarray of int64
+        For every candidate of all tasks, one task after the other, its task.
+    chosen : ndarray of int64
+        Offsets among all candidates.
+    """
+    wanted = pa.schema([schema.field(name) for name in columns])
+    sizes = np.cumsum([0, *(len(one.rows) for one in found)])
+    parts, places = [], []
+    for at in np.unique(task[chosen]).tolist():
+        mine = np.flatnonzero(task[chosen] == at)
+        part = tasks[at].fetch(found[at], chosen[mine] - sizes[at])
+        part = part.select(list(columns))
+        parts.append(part if part.schema.equals(wanted, check_metadata=True) else part.cast(wanted))
+        places.append(mine)
+    if not parts:
+        return wanted.empty_table()
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places))))
+
+
+def take_row_ids(
+    dataset: lance.LanceDataset, row_ids: npt.NDArray[np.int64], columns: Sequence[str]
+) -> pa.Table:
+    """Return some rows of a dataset by their ids, in the order asked for, each as often as asked for."""
+    if (row_ids[1:] > row_ids[:-1]).all():
+        return dataset._take_rows(row_ids.tolist(), columns=list(columns))
+    order = np.argsort(row_ids)
+    ascending = row_ids[order]
+    if (ascending[1:] > ascending[:-1]).all():
+        distinct, place = ascending, np.argsort(order)
+    else:
+        distinct, place = np.unique(row_ids, return_inverse=True)
+    return dataset._take_rows(distinct.tolist(), columns=list(columns)).take(pa.array(place))
+
+
+class _Takes(Protocol):
+    def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table: ...
+
+
+def take_numbered(
+    sources: Sequence[_Takes], starts: Sequence[int], rows: npt.NDArray[np.int64], columns: Sequence[str]
+) -> pa.Table:
+    """Return some rows of sources that are numbered one after the other.
+
+    Parameters
+    ----------
+    starts : sequence of int
+        Number of the first row of each source.
+    rows : ndarray of int64
+        Numbers of the rows; at least one.
+    """
+    if len(rows) == 1:
+        (at,) = (np.searchsorted(starts, rows, side="right") - 1).tolist()
+        return sources[at].take(rows - starts[at], list(columns))
+    distinct, place = np.unique(rows, return_inverse=True)
+    of = np.searchsorted(starts, distinct, side="right") - 1
+    parts = [
+        sources[at].take(distinct[of == at] - starts[at], list(columns)) for at in np.unique(of).tolist()
+    ]
+    schema = parts[0].schema
+    table = pa.concat_tables([part if part.schema.equals(schema) else part.cast(schema) for part in parts])
+    return table.take(pa.array(place))
