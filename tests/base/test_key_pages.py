@@ -154,3 +154,39 @@ def test_many_threads_read_pages_of_one_file(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         for done in [threads.submit(find, seed) for seed in range(200)]:
             done.result()
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+def test_keys_one_by_one_bring_the_whole_segment_into_memory(tmp_path: Path, kind: pa.DataType) -> None:
+    numbers = np.arange(0, 2 * 100_000, 2)
+    base = _made(tmp_path, kind, numbers)
+    process_cache().clear()
+    pages = key_pages(base)
+    assert pages is not None
+    (segment,) = pages._segments
+    assert len(segment.low) > 16
+    reads = []
+    for number in np.random.default_rng(1).choice(2 * len(numbers), 100, replace=False):
+        which, addresses = pages.find(_keys(kind, np.array([number])))
+        assert which.tolist() == ([0] if number % 2 == 0 else [])
+        if which.size:
+            assert pages.take(addresses, ["id"])["id"].combine_chunks() == _keys(kind, np.array([number]))
+        reads.append(segment.file.reads)
+    # A few pages are read for themselves, then all, and nothing from then on.
+    assert max(reads) <= len(segment.low) // 8 + 1
+    assert reads[-1] == 0
+    assert reads.count(0) > 80
+    assert segment.held() is segment.whole()
+
+
+def test_a_large_segment_is_not_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.base.key_pages._GATHERED_UP_TO_ROWS", 99_999)
+    base = _made(tmp_path, pa.int64(), np.arange(100_000))
+    process_cache().clear()
+    pages = key_pages(base)
+    assert pages is not None
+    (segment,) = pages._segments
+    for number in range(0, 100_000, 500):
+        assert len(pages.find(pa.array([number]))[1]) == 1
+    assert segment.file.reads == len(segment.low)
+    assert segment.held() is None

@@ -3,7 +3,8 @@
 For a single key the library spends more time planning a query than reading what the plan reads. Its BTREE is
 two files per segment: ``page_data.lance`` holds every value with its row address, ordered by value, in pages
 of a fixed number of rows; ``page_lookup.lance`` the smallest and largest value of each page. A segment never
-changes, so pages are kept in the process cache, and only those that are asked for.
+changes, so pages are kept in the process cache: those that are asked for, and once these have cost about as
+much as all would have, the whole segment.
 
 An index may still name rows that have been deleted since; whoever reads the rows finds them gone.
 """
@@ -46,6 +47,10 @@ Values: TypeAlias = npt.NDArray[Any] | pa.Array
 
 _READ_TOGETHER_FROM = 8
 _WHOLE_UP_TO_ROWS = 8_000_000
+_GATHERED_UP_TO_ROWS = 2_000_000
+"""Rows of a segment that a lookup of a few keys may have to wait for."""
+_READS_OF_WHOLE = 8
+"""Reading one page takes about so many times its share of reading all."""
 _NOMINAL_BYTES = 4096
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
@@ -81,10 +86,13 @@ class _PageFile:
     def __init__(self, reader: LanceFileReader) -> None:
         self._reader = reader
         self._turn = Lock()
+        self.reads = 0
+        """How many times some of it has been read since all of it was."""
 
     def read(self, start: int, rows: int) -> _Page:
         """Read some rows."""
         with self._turn:
+            self.reads += 1
             found = self._reader.read_range(start, rows, batch_size=max(rows, 1))
         return _page(found.to_table().select(_PAGE_COLUMNS))
 
@@ -136,13 +144,23 @@ class _Segment:
 
     def whole(self) -> _Page:
         """Return all pages as one."""
-        return process_cache().get_or_load(
-            ("key pages of a segment", self.uuid), self._load_whole, lambda loaded: loaded.nbytes
-        )
+        return process_cache().get_or_load(self._whole_key, self._load_whole, lambda loaded: loaded.nbytes)
+
+    def held(self) -> _Page | None:
+        """Return all pages as one where they are in memory, or page by page would not take less by now."""
+        if self.rows <= _GATHERED_UP_TO_ROWS and self.file.reads > max(len(self.low) // _READS_OF_WHOLE, 1):
+            return self.whole()
+        return process_cache().get(self._whole_key)
+
+    @property
+    def _whole_key(self) -> tuple[str, str]:
+        return ("key pages of a segment", self.uuid)
 
     def _load_whole(self) -> _Page:
         with _damage_is_named(self.place):
-            return self.file.read(0, self.rows)
+            page = self.file.read(0, self.rows)
+        self.file.reads = 0
+        return page
 
     def _key(self, at: int) -> tuple[str, str, int]:
         return ("key page", self.uuid, at)
@@ -351,6 +369,9 @@ def _search(values: Values, wanted: Values, side: Literal["left", "right"]) -> O
 
 def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | None:
     """Return which keys, that ascend, are in a segment, and the addresses of their rows."""
+    held = segment.held()
+    if held is not None:
+        return _found_in(segment, held, keys)
     first = _search(segment.high, keys, "left")
     end = _search(segment.low, keys, "right")
     touched = _union(first, end)
@@ -358,9 +379,7 @@ def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | 
         return None
     if _READ_TOGETHER_FROM <= len(touched) >= len(segment.low) // 2 and segment.rows <= _WHOLE_UP_TO_ROWS:
         # One search in all of it takes less than one in every other page.
-        page = segment.whole()
-        which, rows = _rows_with(page.values, keys)
-        return _spoken_for(segment, which, page.addresses[rows])
+        return _found_in(segment, segment.whole(), keys)
     found = []
     for at, page in zip(touched, segment.pages(touched), strict=True):
         # Keys ascend, and so do the pages that they may be in.
@@ -373,6 +392,12 @@ def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | 
     if len(found) == 1:
         return _spoken_for(segment, *found[0])
     return _spoken_for(segment, *(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+def _found_in(segment: _Segment, page: _Page, keys: Values) -> tuple[Offsets, RowAddresses] | None:
+    """Return which keys, that ascend, are in a page of a segment, and the addresses of their rows."""
+    which, rows = _rows_with(page.values, keys)
+    return _spoken_for(segment, which, page.addresses[rows]) if which.size else None
 
 
 def _spoken_for(
