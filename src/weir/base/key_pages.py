@@ -281,7 +281,9 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         _search(low, low[:1], "left")
     except pa.ArrowNotImplementedError:
         return None
-    return _Segment(uuid, place, _PageFile(data), rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64))
+    return _Segment(
+        uuid, place, _PageFile(data), rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64)
+    )
 
 
 def _read_lookup(
