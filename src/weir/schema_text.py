@@ -36,39 +36,24 @@ from typing import NoReturn
 import pyarrow as pa
 
 from weir.errors import SchemaError
+from weir.plain_types import PLAIN_TYPES
 
 __all__ = ["format_schema", "format_type", "parse_schema"]
 
 _PLAIN: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
+    **PLAIN_TYPES,
     "boolean": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
     "int": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float16": pa.float16(),
-    "float32": pa.float32(),
     "float": pa.float32(),
-    "float64": pa.float64(),
     "double": pa.float64(),
-    "string": pa.string(),
     "text": pa.string(),
     "utf8": pa.string(),
-    "large_string": pa.large_string(),
-    "binary": pa.binary(),
-    "large_binary": pa.large_binary(),
     "date": pa.date32(),
-    "date32": pa.date32(),
-    "date64": pa.date64(),
     "time": pa.time64("us"),
     "timestamp": pa.timestamp("us"),
     "duration": pa.duration("us"),
 }
+_NAMES = {kind: name for name, kind in PLAIN_TYPES.items()} | {pa.date32(): "date"}
 _WITH_ARGUMENTS = (
     "binary",
     "decimal",
@@ -275,13 +260,6 @@ class _Parser:
             where=f"schema, character {at + 1}",
             hint=hint or 'Write columns as "id: int64!, name: string, vec: vector(128)"',
         )
-
-
-_NAMES: dict[pa.DataType, str] = {}
-for _name, _type in _PLAIN.items():
-    # The first name of a type is the one it is printed with; "float" and the like are for reading.
-    if _name not in ("float", "double", "text", "utf8", "boolean", "int", "time", "timestamp", "duration"):
-        _NAMES.setdefault(_type, _name)
 
 
 def _column_text(field: pa.Field) -> str:

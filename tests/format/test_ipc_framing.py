@@ -16,7 +16,8 @@ from weir.format.ipc_framing import (
     END_OF_STREAM,
     Frame,
     FrameKind,
-    count_rows,
+    StreamSize,
+    measure,
     read_frames,
     read_key_values,
 )
@@ -144,7 +145,7 @@ def test_damage_is_corruption_or_another_stream(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.integers(0, 9_000), max_size=5))
-def test_rows_are_counted_without_reading_them(sizes: list[int]) -> None:
+def test_a_stream_is_measured_without_reading_its_rows(sizes: list[int]) -> None:
     schema = pa.schema([("a", pa.int64())])
     sink = io.BytesIO()
     with ipc.new_stream(sink, schema) as writer:
@@ -156,12 +157,12 @@ def test_rows_are_counted_without_reading_them(sizes: list[int]) -> None:
         read.append(length)
         return data[start : start + length]
 
-    assert count_rows(some, where=WHERE) == sum(sizes)
+    assert measure(some, where=WHERE) == StreamSize(sum(sizes), len(data))
     assert len(read) <= (1 if len(data) <= 16 * 1024 else 1 + len(sizes))
     assert all(length <= 16 * 1024 for length in read)
     whole = data
     for end in range(0, len(whole) - 1, max(len(whole) // 7, 1)):
         data = whole[:end]
         with pytest.raises(CorruptionError) as caught:
-            count_rows(some, where=WHERE)
+            measure(some, where=WHERE)
         assert caught.value.where == WHERE

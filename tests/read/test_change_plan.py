@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +21,10 @@ from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import InputError, OptionError, SnapshotExpiredError
 from weir.format import layout
-from weir.read.change_plan import admit
+from weir.format.ipc_framing import StreamSize
+from weir.format.snapshot_token import SnapshotToken
+from weir.format.wal_entry import wal_schema
+from weir.read.change_plan import PlanLimits, admit
 from weir.read.change_range import ChangeRange
 from weir.storage.counting import CountingStore
 from weir.storage.open import open_store
@@ -110,21 +115,74 @@ def test_limited_reads_add_up_to_the_whole(
 
 @given(
     sizes=st.lists(st.lists(st.integers(0, 20), max_size=8), max_size=4),
-    max_rows=st.integers(1, 40),
+    max_rows=st.none() | st.integers(1, 40),
+    max_bytes=st.none() | st.integers(1, 40_000),
 )
-def test_admission_stays_within_its_limit_and_goes_on(sizes: list[list[int]], max_rows: int) -> None:
-    entries = {UUID(int=n): list(enumerate(some, start=1)) for n, some in enumerate(sizes)}
-    admitted = admit({shard: iter(some) for shard, some in entries.items()}, max_rows)
+def test_admission_stays_within_its_limits_and_goes_on(
+    sizes: list[list[int]], max_rows: int | None, max_bytes: int | None
+) -> None:
+    # Rows of some entries are long, those of others short.
+    entries = {
+        UUID(int=n): [
+            (at, StreamSize(size, size * (1_500 if at % 2 else 10))) for at, size in enumerate(some, 1)
+        ]
+        for n, some in enumerate(sizes)
+    }
+    admitted = admit({shard: iter(some) for shard, some in entries.items()}, PlanLimits(max_rows, max_bytes))
     for shard, one in admitted.items():
-        assert one.rows == sum(size for at, size in entries[shard] if at <= one.position)
-    total = sum(one.rows for one in admitted.values())
-    nonempty = [size for some in sizes for size in some if size]
-    assert total <= max_rows or sum(one.rows > 0 for one in admitted.values()) == 1
-    assert bool(total) == bool(nonempty)
-    if sum(nonempty) <= max_rows:
+        read = [size for at, size in entries[shard] if at <= one.position]
+        assert (one.rows, one.nbytes) == (sum(size.rows for size in read), sum(size.nbytes for size in read))
+    rows = sum(one.rows for one in admitted.values())
+    nbytes = sum(one.nbytes for one in admitted.values())
+    nonempty = [size for some in entries.values() for _, size in some if size.rows]
+    most_rows, most_bytes = max_rows or math.inf, max_bytes or math.inf
+    within = rows <= most_rows and nbytes <= most_bytes
+    assert within or sum(one.rows > 0 for one in admitted.values()) == 1
+    assert bool(rows) == bool(nonempty)
+    if sum(one.rows for one in nonempty) <= most_rows and sum(one.nbytes for one in nonempty) <= most_bytes:
         assert {shard: one.position for shard, one in admitted.items()} == {
             shard: len(some) for shard, some in entries.items() if some
         }
+
+
+def test_bytes_are_limited_wherever_the_rows_are_stored(tmp_path: Path) -> None:
+    """In the log under either count, the process's or the store's, and in generations beside the log."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer(flush_on_close=False) as writer:
+        for number in range(4):
+            writer.upsert(rows(number, name="x" * 10_000))
+            writer.upsert(rows(number + 10, name="short"))
+    long = pa.table(
+        {
+            "id": range(100, 140),
+            "name": [Random(n).randbytes(1_500).hex() for n in range(40)],
+            "_tombstone": [False] * 40,
+        },
+        schema=wal_schema(SCHEMA),
+    )
+    (values,) = table.router.partition(long).values
+    staged = table.stage(values, long)
+    with table.writer() as writer:
+        writer.publish_routed([(values, [staged])])
+    for forget in (False, True):
+        if forget:
+            process_cache().clear()
+        place: SnapshotToken | str = "earliest"
+        found = []
+        for _ in range(20):
+            plan = table.changes(place).plan(max_bytes=25_000)
+            if not plan.ranges:
+                break
+            place = plan.until
+            assert plan.rows is not None
+            assert plan.nbytes is not None
+            found.append(StreamSize(plan.rows, plan.nbytes))
+        first, second, beside = [one for one in found if one.rows]
+        assert [one.rows for one in (first, second, beside)] == [4, 4, 40]
+        assert all(20_000 < one.nbytes <= 25_000 for one in (first, second))
+        # Alone, since it is larger than the limit by itself; its text has four bits in a byte.
+        assert 40 * 1_500 < beside.nbytes < 40 * 6_000
+        assert all(one.nbytes == 0 for one in found if not one.rows)
 
 
 def test_a_large_write_in_a_quiet_shard_gets_through(tmp_path: Path) -> None:
@@ -186,7 +244,9 @@ def test_a_range_names_what_is_gone(history: weir.Table, tmp_path: Path) -> None
         table.changes().plan(max_rows=100)
 
 
-@pytest.mark.parametrize("options", [{"max_rows": 0}, {"range_entries": 0}, {"max_rows": True}])
+@pytest.mark.parametrize(
+    "options", [{"max_rows": 0}, {"max_bytes": 0}, {"range_entries": 0}, {"max_rows": True}]
+)
 def test_numbers_are_checked(history: weir.Table, options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="whole number of at least 1"):
         history.changes().plan(**options)

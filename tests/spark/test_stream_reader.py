@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from tests.spark.tables import SCHEMA, build
 
 import weir
@@ -209,6 +209,36 @@ def test_a_limit_of_rows(table: weir.Table) -> None:
     assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
+def test_a_limit_of_bytes(table: weir.Table) -> None:
+    for number in range(10):
+        upsert(table, *range(number * 6, number * 6 + 6), note="x" * 5_000)
+    engine = Engine(table, {"startingFrom": "earliest", "maxBytesPerTrigger": "50000"})
+    engine.start()
+    batches = engine.batches()
+    assert 6 < len(batches) < 12
+    assert all(sum(len(row["note"]) for row in batch) <= 50_000 for batch in batches)
+    assert by_shard([row for batch in batches for row in batch]) == written(table)
+    reader = reader_of(table, startingFrom="earliest", maxBytesPerTrigger="50000")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(50_000)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_of_two_limits_the_narrower_counts(table: weir.Table) -> None:
+    for number in range(6):
+        upsert(table, *range(number * 6, number * 6 + 6), note="x" * 3_000)
+    for most_rows, most_bytes in ((4, 1_000_000), (1_000, 15_000)):
+        options = {"maxRowsPerTrigger": str(most_rows), "maxBytesPerTrigger": str(most_bytes)}
+        engine = Engine(table, {"startingFrom": "earliest", **options})
+        engine.start()
+        batches = [batch for batch in engine.batches() if batch]
+        for batch in batches:
+            within = len(batch) <= most_rows and len(batch) * 3_000 <= most_bytes
+            # A log entry is never split.
+            assert within or len({(row["_shard"], row["_position"]) for row in batch}) == 1
+        assert by_shard([row for batch in batches for row in batch]) == written(table)
+
+
 def test_available_now_stops_at_what_was_there(table: weir.Table) -> None:
     for number in range(4):
         upsert(table, *range(number * 6, number * 6 + 6), note="before")
@@ -298,6 +328,7 @@ def test_a_checkpoint_of_another_table_or_source_is_refused(table: weir.Table, t
         ({"startingFrom": "yesterday"}, InputError, "not the text of a snapshot token"),
         ({"filter": "id > 1"}, OptionError, "a streaming read has no option 'filter'"),
         ({"maxRowsPerTrigger": "0"}, OptionError, "at least 1"),
+        ({"maxBytesPerTrigger": "1 MB"}, OptionError, "a whole number"),
         ({"consumer": "a/b"}, OptionError, "not the name of a consumer"),
         ({"startingfrm": "latest"}, OptionError, "Did you mean 'startingFrom'"),
         ({"columns": "nothing"}, SchemaError, "no column 'nothing'"),

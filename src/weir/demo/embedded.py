@@ -13,13 +13,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-import weir
 from weir.demo.crash import CrashCheck, check_after_crash
 from weir.demo.display import Display
 from weir.demo.events import DEPARTED, FlightEvents, load_events
 from weir.demo.expected import ExpectedFlights, expected_flights
-from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS, PRIMARY_KEY
-from weir.demo.options import DemoOptions, location
+from weir.demo.flights import NUM_SHARDS
+from weir.demo.options import DemoOptions, create_table, location
 from weir.demo.process import Heard, ListenedProcess
 from weir.demo.questions import Answer, ask_about_delays, ask_about_flight, instant_text
 from weir.demo.report import DemoReport, Latency, MergeTotals
@@ -61,13 +60,7 @@ def run_embedded_demo(options: DemoOptions, *, to_standard_error: bool = False) 
     flights_archive()
     started = time.monotonic()
     with location(options) as directory, Display(to_standard_error=to_standard_error) as display:
-        table = weir.create(
-            directory / "flights",
-            FLIGHT_SCHEMA,
-            primary_key=PRIMARY_KEY,
-            shard_by=weir.bucket(PRIMARY_KEY, NUM_SHARDS),
-            fsync=options.fsync,
-        )
+        table = create_table(directory, options)
         report = replace(_Demo(table, options, display).run(), seconds=time.monotonic() - started)
         tell_conclusion(report, display)
         if options.directory is not None or options.keep:

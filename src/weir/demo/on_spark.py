@@ -17,15 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import weir
 from weir.demo.crash import CrashCheck, check_after_crash
 from weir.demo.display import Display
 from weir.demo.driver import DriverTask
 from weir.demo.events import DEPARTED, FlightEvents, load_events
 from weir.demo.expected import ExpectedFlights, expected_flights
-from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS, PRIMARY_KEY
+from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS
 from weir.demo.landing import Landing
-from weir.demo.options import DemoOptions, location
+from weir.demo.options import DemoOptions, create_table, location
 from weir.demo.process import Heard, ListenedProcess
 from weir.demo.questions import (
     Answer,
@@ -71,13 +70,7 @@ def run_spark_demo(options: DemoOptions, *, to_standard_error: bool = False) -> 
     """
     started = time.monotonic()
     with location(options) as directory, Display(to_standard_error=to_standard_error) as display:
-        table = weir.create(
-            directory / "flights",
-            FLIGHT_SCHEMA,
-            primary_key=PRIMARY_KEY,
-            shard_by=weir.bucket(PRIMARY_KEY, NUM_SHARDS),
-            fsync=options.fsync,
-        )
+        table = create_table(directory, options)
         demo = _SparkDemo(table, directory, options, display)
         report = replace(demo.run(), seconds=time.monotonic() - started)
         tell_conclusion(report, display)

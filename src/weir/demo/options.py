@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DemoOptions", "location"]
+import weir
+from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS, PRIMARY_KEY
+from weir.table import Table
+
+__all__ = ["DemoOptions", "create_table", "location"]
 
 _ALL_FLIGHTS = 336_776
 _EVENTS_PER_FLIGHT = 3
@@ -57,3 +61,27 @@ def location(options: DemoOptions) -> Iterator[Path]:
     finally:
         if not options.keep:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def create_table(directory: Path, options: DemoOptions) -> Table:
+    """Create the table of the demo.
+
+    Parameters
+    ----------
+    directory : Path
+        The directory of the demo.
+    options : DemoOptions
+        What to do.
+
+    Raises
+    ------
+    TableExistsError
+        If the directory has a table already.
+    """
+    return weir.create(
+        directory / "flights",
+        FLIGHT_SCHEMA,
+        primary_key=PRIMARY_KEY,
+        shard_by=weir.bucket(PRIMARY_KEY, NUM_SHARDS),
+        fsync=options.fsync,
+    )

@@ -24,7 +24,8 @@ __all__ = [
     "Frame",
     "FrameKind",
     "KeyValue",
-    "count_rows",
+    "StreamSize",
+    "measure",
     "read_frames",
     "read_key_values",
 ]
@@ -73,6 +74,22 @@ class Frame:
     end: int
     compressed: bool
     rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSize:
+    """How much a stream holds.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of all record batches.
+    nbytes : int
+        Bytes of the whole stream.
+    """
+
+    rows: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +152,8 @@ def read_frames(data: memoryview, *, where: str, limit: int | None = None) -> tu
 _WINDOW_BYTES = 16 * 1024
 
 
-def count_rows(read: Callable[[int, int], Bytes], *, where: str) -> int:
-    """Return how many rows a stream holds, without reading the bodies of its messages, and so without proof.
+def measure(read: Callable[[int, int], Bytes], *, where: str) -> StreamSize:
+    """Return how much a stream holds, without reading the bodies of its messages, and so without proof.
 
     A stream of up to 16 KiB takes one read. Of a longer one, every body that does not end among the bytes
     read last takes another.
@@ -171,7 +188,7 @@ def count_rows(read: Callable[[int, int], Bytes], *, where: str) -> int:
                 raise ValueError("no message starts here")
             length: int = _INT32.unpack_from(opening, 4)[0]
             if length == 0:
-                return rows
+                return StreamSize(rows, start + 8)
             metadata = take(start + 8, length)
             if len(metadata) != length:
                 raise ValueError("the message is cut short")

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from weir.format.ipc_framing import StreamSize
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.read.change_range import ChangeRange
 
-__all__ = ["Admitted", "ChangePlan", "admit", "arrived", "beginning", "split", "with_cut"]
+__all__ = ["Admitted", "ChangePlan", "PlanLimits", "admit", "arrived", "beginning", "split", "with_cut"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,38 @@ class ChangePlan:
         The place to end at: where the next plan begins.
     ranges : tuple of ChangeRange
         What to read.
-    rows : int, optional
-        How many changes there are, if they were counted: with a limit they are.
+    rows, nbytes : int, optional
+        How many changes there are, and how many bytes they have where they are stored, if that was found
+        out: with a limit it is.
     """
 
     since: SnapshotToken
     until: SnapshotToken
     ranges: tuple[ChangeRange, ...]
-    rows: int | None
+    rows: int | None = None
+    nbytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """How much is read at a time.
+
+    Parameters
+    ----------
+    rows, nbytes : int, optional
+        The most rows, and the most bytes where they are stored. Default: no limit.
+    """
+
+    rows: int | None = None
+    nbytes: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return self.rows is not None or self.nbytes is not None
+
+    def admit(self, rows: int, nbytes: int) -> bool:
+        """Whether so much is within them."""
+        return (self.rows is None or rows <= self.rows) and (self.nbytes is None or nbytes <= self.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +70,57 @@ class Admitted:
     ----------
     position : int
         The last log position.
-    rows : int
-        Rows up to there.
+    rows, nbytes : int
+        Rows up to there, and their bytes.
     """
 
     position: int
     rows: int
+    nbytes: int
 
 
-def admit(counts: Mapping[UUID, Iterator[tuple[int, int]]], max_rows: int) -> dict[UUID, Admitted]:
-    """Return how far to read every log so that there are at most ``max_rows`` rows.
+_NOTHING = Admitted(0, 0, 0)
+
+
+def admit(sizes: Mapping[UUID, Iterator[tuple[int, StreamSize]]], limits: PlanLimits) -> dict[UUID, Admitted]:
+    """Return how far to read every log so that there is no more than the limits allow.
 
     The shards take turns, an entry each. One entry is always admitted, however large, so that reading
     goes on; a shard without entries that fit is left out.
 
     Parameters
     ----------
-    counts : mapping of UUID to iterator of (int, int)
-        Position and number of rows of the entries to be read, per shard and in order; the shard that
-        comes first is the one to get a large entry through.
+    sizes : mapping of UUID to iterator of (int, StreamSize)
+        Position and size of the entries to be read, per shard and in order; the shard that comes first is
+        the one to get a large entry through.
+    limits : PlanLimits
+        The limits.
 
     Examples
     --------
     >>> one, two = UUID(int=1), UUID(int=2)
-    >>> found = admit({one: iter([(1, 5), (2, 5), (3, 5)]), two: iter([(1, 3)])}, 15)
+    >>> small, large = StreamSize(rows=3, nbytes=100), StreamSize(rows=5, nbytes=900)
+    >>> sizes = {one: iter([(1, large), (2, large), (3, large)]), two: iter([(1, small)])}
+    >>> found = admit(sizes, PlanLimits(rows=15))
     >>> found[one], found[two]
-    (Admitted(position=2, rows=10), Admitted(position=1, rows=3))
+    (Admitted(position=2, rows=10, nbytes=1800), Admitted(position=1, rows=3, nbytes=100))
     """
     admitted: dict[UUID, Admitted] = {}
-    total = 0
-    left = dict(counts)
+    rows = nbytes = 0
+    left = dict(sizes)
     while left:
         for shard_id, entries in list(left.items()):
             following = next(entries, None)
-            if following is None or (total and total + following[1] > max_rows):
+            if following is None:
                 del left[shard_id]
                 continue
-            position, rows = following
-            before = admitted.get(shard_id)
-            admitted[shard_id] = Admitted(position, rows + (0 if before is None else before.rows))
-            total += rows
+            position, size = following
+            if rows and not limits.admit(rows + size.rows, nbytes + size.nbytes):
+                del left[shard_id]
+                continue
+            before = admitted.get(shard_id, _NOTHING)
+            admitted[shard_id] = Admitted(position, before.rows + size.rows, before.nbytes + size.nbytes)
+            rows, nbytes = rows + size.rows, nbytes + size.nbytes
     return admitted
 
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 import xxhash
 
 from weir.errors import InputError, OptionError, SnapshotExpiredError
+from weir.format.ipc_framing import StreamSize
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.read.as_of import TokenReader
-from weir.read.change_plan import ChangePlan, admit, arrived, beginning, split, with_cut
+from weir.read.change_plan import Admitted, ChangePlan, PlanLimits, admit, arrived, beginning, split, with_cut
 from weir.read.change_range import ChangeRange, ChangeSource
 from weir.read.change_rows import change_schema, check_names
 from weir.read.consumers import StoredConsumer
@@ -159,7 +160,13 @@ class ChangeFeed:
             if not self._options.follow or not self._has_more(waiting_since):
                 return
 
-    def plan(self, *, max_rows: int | None = None, range_entries: int | None = None) -> ChangePlan:
+    def plan(
+        self,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        range_entries: int | None = None,
+    ) -> ChangePlan:
         """Return what an iteration would yield now, as ranges that any number of machines can read.
 
         Nothing of it counts as yielded. To go on after a plan, open a feed at ``plan.until``; to read a plan
@@ -170,6 +177,9 @@ class ChangeFeed:
         max_rows : int, optional
             The most rows, as for :meth:`weir.Table.changes`, which also says the default. To count them
             costs a small read per log entry.
+        max_bytes : int, optional
+            The most bytes, as the log has them, or as the generations have that were published beside it.
+            As with rows, a single entry may have more. Default: no limit.
         range_entries : int, optional
             Log entries after which a range ends, so that a shard with many is read by several. Default:
             one range for each shard, as always if the rows before the changes are wanted.
@@ -181,25 +191,34 @@ class ChangeFeed:
         SnapshotExpiredError
             If garbage collection has removed what is to be read.
         """
-        if range_entries is not None:
-            check_count(range_entries, "range_entries")
-        if max_rows is None:
-            max_rows = self._options.max_rows
-        else:
-            check_count(max_rows, "max_rows")
+        for value, name in (
+            (range_entries, "range_entries"),
+            (max_rows, "max_rows"),
+            (max_bytes, "max_bytes"),
+        ):
+            if value is not None:
+                check_count(value, name)
+        limits = PlanLimits(self._options.max_rows if max_rows is None else max_rows, max_bytes)
         cut = None if self._until is not None else self._source.cuts.take(across_shards=False)
         end = self._until if cut is None else cut.token()
         assert end is not None
         wholes = self._wholes(end, cut)
         until = arrived(self._token, end)
-        rows = None
-        if max_rows is not None:
-            limited, rows = _limited(wholes, max_rows, self._token)
+        rows = nbytes = None
+        if limits:
+            admitted = _admitted(wholes, limits, self._token)
+            rows = sum(one.rows for one in admitted.values())
+            nbytes = sum(one.nbytes for one in admitted.values())
+            limited = {
+                shard_id: replace(whole, position=admitted[shard_id].position)
+                for shard_id, whole in wholes.items()
+                if shard_id in admitted
+            }
             if limited != wholes:
                 until = self._place_after(limited.values(), cut)
             wholes = limited
         ranges = tuple(one for whole in wholes.values() for one in split(whole, range_entries))
-        return ChangePlan(self._token, until, ranges, rows)
+        return ChangePlan(self._token, until, ranges, rows, nbytes)
 
     def latest(self) -> SnapshotToken:
         """Return the place after everything that is committed now. No row is read.
@@ -353,31 +372,25 @@ def open_feed(
     return ChangeFeed(source, start.token, end, options, start.consumer)
 
 
-def _limited(
-    wholes: Mapping[UUID, ChangeRange], max_rows: int, since: SnapshotToken
-) -> tuple[dict[UUID, ChangeRange], int]:
-    """Return as much of some ranges as has at most so many rows, and how many there are."""
+def _admitted(
+    wholes: Mapping[UUID, ChangeRange], limits: PlanLimits, since: SnapshotToken
+) -> dict[UUID, Admitted]:
+    """Return how much of some ranges is within limits."""
     # Who comes first gets a large entry through. That is another shard for every place, as if by chance,
     # and the same one whenever the place is asked about again.
     by_turn = list(wholes)
     first = xxhash.xxh32_intdigest(str(since).encode()) % max(len(by_turn), 1)
     turns = by_turn[first:] + by_turn[:first]
-    admitted = admit({shard_id: _counts(wholes[shard_id]) for shard_id in turns}, max_rows)
-    limited = {
-        shard_id: replace(whole, position=admitted[shard_id].position)
-        for shard_id, whole in wholes.items()
-        if shard_id in admitted
-    }
-    return limited, sum(one.rows for one in admitted.values())
+    return admit({shard_id: _sizes(wholes[shard_id]) for shard_id in turns}, limits)
 
 
-def _counts(whole: ChangeRange) -> Iterator[tuple[int, int]]:
-    """Yield every position of a range with the number of rows there."""
+def _sizes(whole: ChangeRange) -> Iterator[tuple[int, StreamSize]]:
+    """Yield every position of a range with what is there."""
     source = whole.source
     wal = Wal(source.store, whole.shard_id, namespace=source.namespace)
     last = whole.begin.position
-    for last, rows in wal.count_from(whole.begin.position + 1, whole.position):
-        yield last, rows
+    for last, size in wal.measure_from(whole.begin.position + 1, whole.position):
+        yield last, size
     if last < whole.position:
         raise changes_gone(source.store, whole.shard_id, last + 1)
 

@@ -13,7 +13,7 @@ from weir import failpoint
 from weir.cache import ByteBudgetCache, process_cache
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
-from weir.format.ipc_framing import count_rows
+from weir.format.ipc_framing import StreamSize, measure
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import WalEntry
 from weir.shard.batch_memory import batch_overhead
@@ -24,8 +24,11 @@ __all__ = ["PositionedEntry", "Wal", "first_unflushed_position"]
 T = TypeVar("T")
 
 _MAX_READ_AHEAD = 32
-_COUNT_BYTES = 128
-"""What a number of rows counts for in the cache, its key included."""
+_DATA = "data"
+"""Where a Lance dataset has its rows; beside are indexes and versions."""
+
+_SIZE_BYTES = 128
+"""What the size of an entry counts for in the cache, its key included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,39 +196,52 @@ class Wal:
         for at, entry in self._ahead(position, last, partial(self.read, remember=remember)):
             yield PositionedEntry(at, entry)
 
-    def count_from(self, position: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield positions from ``position`` to ``last``, each with the number of rows of its entry.
+    def measure_from(self, position: int, last: int) -> Iterator[tuple[int, StreamSize]]:
+        """Yield positions from ``position`` to ``last``, each with the rows and bytes that it stands for.
 
-        Ends where an entry does not exist. Of an entry that is not cached only some kilobytes are
-        read, ahead as in :meth:`read_from`.
+        These are the rows of the entry, or those of the generations that it announces; where there are
+        none, there are no bytes. Ends where an entry does not exist. Of an entry that is not cached only
+        some kilobytes are read, ahead as in :meth:`read_from`.
 
         Raises
         ------
         CorruptionError
             If an entry is malformed.
         """
-        yield from self._ahead(position, last, self._count)
+        yield from self._ahead(position, last, self._measure)
 
-    def _count(self, position: int) -> int | None:
-        cached = self._cache.get(self._key(position))
-        if isinstance(cached, WalEntry):
-            return cached.num_rows or cached.header.published_rows
-        key = ("wal rows", *self._key(position)[1:])
+    def _measure(self, position: int) -> StreamSize | None:
+        key = ("wal size", *self._key(position)[1:])
         known = self._cache.get(key)
-        if isinstance(known, int):
+        if isinstance(known, StreamSize):
             return known
+        cached = self._cache.get(self._key(position))
+        entry = cached if isinstance(cached, WalEntry) else None
+        size = self._measure_stored(position) if entry is None else StreamSize(entry.num_rows, entry.nbytes)
+        if size is not None and not size.rows:
+            # It is small, and may stand for rows that were never in the log.
+            entry = entry or self.read(position, remember=False)
+            size = StreamSize(0, 0) if entry is None else self._measure_published(entry)
+        if size is not None:
+            self._cache.put(key, size, _SIZE_BYTES)
+        return size
+
+    def _measure_stored(self, position: int) -> StreamSize | None:
         for suffix in layout.WAL_SUFFIXES:
             path = layout.wal_path(self._shard_id, position, suffix)
             try:
-                rows = count_rows(partial(self._store.get_range, path), where=self.where(position))
+                return measure(partial(self._store.get_range, path), where=self.where(position))
             except ObjectNotFoundError:
                 continue
-            if not rows and (entry := self.read(position, remember=False)) is not None:
-                # It is small, and may stand for rows that were never in the log.
-                rows = entry.header.published_rows
-            self._cache.put(key, rows, _COUNT_BYTES)
-            return rows
         return None
+
+    def _measure_published(self, entry: WalEntry) -> StreamSize:
+        files = (
+            file
+            for name in entry.header.published
+            for file in self._store.list(f"{layout.generation_path(self._shard_id, name)}/{_DATA}")
+        )
+        return StreamSize(entry.header.published_rows, sum(file.size for file in files))
 
     def _ahead(
         self, position: int, last: int | None, ask: Callable[[int], T | None]

@@ -10,38 +10,21 @@ from __future__ import annotations
 import pyarrow as pa
 
 from weir.errors import ShardingError
+from weir.plain_types import PLAIN_TYPES
 
 __all__ = ["parse_type", "type_name"]
 
-_PLAIN: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float16": pa.float16(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "utf8": pa.string(),
-    "large_utf8": pa.large_string(),
-    "binary": pa.binary(),
-    "large_binary": pa.large_binary(),
-    "date32": pa.date32(),
-    "date64": pa.date64(),
-}
+_OF_SPECS = {"bool": "boolean", "string": "utf8", "large_string": "large_utf8"}
+"""How specs spell what is called otherwise elsewhere."""
+
+_PLAIN = {_OF_SPECS.get(name, name): data_type for name, data_type in PLAIN_TYPES.items()}
 _NAMES = {data_type: name for name, data_type in _PLAIN.items()} | {
     # Lance stores the view types as their plain forms, and so reads them back.
     pa.string_view(): "utf8",
     pa.binary_view(): "binary",
 }
 _ALIASES = {
-    "bool": "boolean",
-    "string": "utf8",
-    "large_string": "large_utf8",
+    **_OF_SPECS,
     "halffloat": "float16",
     "float": "float32",
     "double": "float64",

@@ -20,6 +20,7 @@ option                  batch  stream  meaning
                                        (default), ``earliest``, ``latest`` or a snapshot token
 ``consumer``                   yes     name under which the table keeps how far the stream has come
 ``maxRowsPerTrigger``          yes     the most changes of a micro-batch
+``maxBytesPerTrigger``         yes     the most bytes of changes, as they are stored
 ======================  =====  ======  =============================================================
 """
 
@@ -55,6 +56,7 @@ _STREAM = (
     "startingFrom",
     "consumer",
     "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
 )
 _ROWS_PER_PARTITION = 1024 * 1024
 _STREAM_RETAIN = timedelta(days=1)
@@ -142,8 +144,8 @@ class StreamReadOptions:
         Where a stream without a checkpoint begins.
     consumer : str, optional
         Name under which the table keeps how far the stream has come.
-    max_rows : int, optional
-        The most changes of a micro-batch.
+    max_rows, max_bytes : int, optional
+        The most changes of a micro-batch, and the most bytes that these may have where they are stored.
     retain : timedelta
         How long garbage collection keeps the content that a stream begins with.
     rows_per_partition : int
@@ -155,6 +157,7 @@ class StreamReadOptions:
     starting_from: str | SnapshotToken
     consumer: str | None
     max_rows: int | None
+    max_bytes: int | None
     retain: timedelta
     rows_per_partition: int
 
@@ -177,14 +180,14 @@ class StreamReadOptions:
         consumer = given.get("consumer")
         if consumer is not None:
             consumer_path(consumer)  # refuses what is no name
-        limit = given.get("maxRowsPerTrigger")
         seconds = given.get("retainSeconds")
         return cls(
             location=location,
             columns=_columns(given),
             starting_from=starting,
             consumer=consumer,
-            max_rows=None if limit is None else as_whole_number("maxRowsPerTrigger", limit, least=1),
+            max_rows=_limit(given, "maxRowsPerTrigger"),
+            max_bytes=_limit(given, "maxBytesPerTrigger"),
             retain=_STREAM_RETAIN
             if seconds is None
             else timedelta(seconds=as_whole_number("retainSeconds", seconds)),
@@ -229,8 +232,13 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _rows_per_partition(given: Mapping[str, str]) -> int:
-    text = given.get("rowsPerPartition")
-    return _ROWS_PER_PARTITION if text is None else as_whole_number("rowsPerPartition", text, least=1)
+    rows = _limit(given, "rowsPerPartition")
+    return _ROWS_PER_PARTITION if rows is None else rows
+
+
+def _limit(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    return None if text is None else as_whole_number(name, text, least=1)
 
 
 def _refuse_others(

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -106,8 +107,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much a micro-batch reads."""
-        limit = self._options.max_rows
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        options = self._options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the place before the first micro-batch: the same whenever Spark asks."""
@@ -130,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             first = _token(start)
         feed = table.changes(first, until=self._target)
-        plan = feed.plan(max_rows=limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        plan = feed.plan(**self._most(limit))
         if "startingFrom" in start:
             end = plan.until if plan.ranges else first
             return {"token": str(end), "since": str(first)}
@@ -169,6 +172,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._acknowledge(str(token))
         if end.get("content"):
             self._table.release(token)
+
+    def _most(self, limit: ReadLimit) -> dict[str, int | None]:
+        """Return the limits of a micro-batch: none where Spark asks for all, and otherwise our own.
+
+        Spark hands over what it was told, or that everything is to be read. It knows no limit of both rows
+        and bytes, so that the other one does not pass through it.
+        """
+        if isinstance(limit, ReadAllAvailable):
+            return {}
+        return {"max_rows": self._options.max_rows, "max_bytes": self._options.max_bytes}
 
     @property
     def _table(self) -> Table:

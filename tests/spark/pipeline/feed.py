@@ -11,7 +11,7 @@ from typing import Any
 
 import weir
 
-__all__ = ["TRANSFORM", "Feed", "rows_of"]
+__all__ = ["TRANSFORM", "Feed", "rows_of", "rows_of_table"]
 
 TRANSFORM = """
 SELECT id, amount * 2 AS doubled, CASE WHEN amount IS NULL THEN 'delete' ELSE 'upsert' END AS _op
@@ -72,7 +72,12 @@ class Feed:
 
 def rows_of(uri: str | Path) -> dict[int, int]:
     """Return the table as a strong reader sees it."""
-    found = weir.open(uri).scan().to_table()
+    return rows_of_table(weir.open(uri))
+
+
+def rows_of_table(table: weir.Table) -> dict[int, int]:
+    """Return a table that is open as a strong reader sees it."""
+    found = table.scan().to_table()
     rows = dict(zip(found.column("id").to_pylist(), found.column("doubled").to_pylist(), strict=True))
     assert len(rows) == found.num_rows
     return rows

@@ -30,8 +30,8 @@ def reported(**changes: Any) -> dict[str, Any]:
         "numInputRows": 20,
         "durationMs": {"addBatch": 400, "triggerExecution": 500},
         "sources": [
-            {"metrics": {"avgOffsetsBehindLatest": "12.5"}},
-            {"metrics": {"other": "NaN", "text": "x"}},
+            {"numInputRows": 12, "metrics": {"avgOffsetsBehindLatest": "12.5"}},
+            {"numInputRows": 8, "metrics": {"other": "NaN", "text": "x"}},
         ],
         "observedMetrics": {
             OBSERVED: {"rows": 10, "arrivals": [int((BEGAN.timestamp() - n) * 1e6) for n in (2, 1)]}
@@ -48,6 +48,22 @@ def test_a_micro_batch_is_read_from_what_spark_reports() -> None:
     assert batch.seconds == pytest.approx(0.5)
     assert batch.waits == pytest.approx((2.75, 1.75))
     assert batch.behind == {"avgOffsetsBehindLatest": 12.5}
+
+
+def test_spark_connect_reports_the_same_in_another_way() -> None:
+    classic = reported()
+    connect = reported(
+        observedMetrics={
+            OBSERVED: {
+                "values": list(classic["observedMetrics"][OBSERVED].values()),
+                "schema": {"type": "struct", "fields": [{"name": "rows"}, {"name": "arrivals"}]},
+            }
+        }
+    )
+    del connect["numInputRows"]
+    assert MicroBatch.of(connect) == MicroBatch.of(classic)
+    # A stream whose rows nobody has observed.
+    assert MicroBatch.of({**connect, "observedMetrics": {}}).rows == 20
 
 
 def test_without_arrivals_a_row_arrived_when_its_micro_batch_began() -> None:

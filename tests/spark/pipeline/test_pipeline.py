@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import lance
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.pipeline.feed import TRANSFORM, Feed, rows_of
+from tests.spark.pipeline.feed import TRANSFORM, Feed, rows_of, rows_of_table
+from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
 from weir.errors import InputError, OptionError, PipelineError, SchemaError, WeirError
@@ -28,8 +30,10 @@ from weir.spark.pipeline import (
     TargetTable,
 )
 
+__all__ = ["s3_endpoint"]
+
 # A micro-batch takes long where many others compute.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.everywhere, pytest.mark.timeout(1800)]
 
 OFF = Services(merge=None, index=None, compact=None, collect=None)
 OFTEN = timedelta(milliseconds=300)
@@ -91,6 +95,41 @@ def test_what_is_there_is_taken_and_the_services_close_the_run(spark: SparkSessi
     feed.land(files=1)
     assert once.run(spark).rows == 200
     assert rows_of(tmp_path / "t") == feed.rows
+
+
+def test_table_and_services_may_be_on_an_object_store(
+    spark: SparkSession, s3_endpoint: S3Endpoint, tmp_path: Path
+) -> None:
+    feed = Feed(tmp_path / "landing")
+    feed.land(files=2)
+    described = replace(target(tmp_path), uri=s3_endpoint.new_uri(), storage_options=s3_endpoint.options)
+    once = pipeline(
+        feed, tmp_path, table=described, trigger=AVAILABLE_NOW, services=Services(horizon=timedelta(0))
+    )
+    assert not once.check(spark).exists
+    summary = once.run(spark)
+    assert (summary.batches, summary.rows, summary.unfinished) == (2, 400, ())
+    assert all(state.runs == 1 for state in summary.services.values()), summary.services
+    assert once.check(spark).exists
+    table = weir.open(described.uri, storage_options=s3_endpoint.options)
+    assert rows_of_table(table) == feed.rows
+    assert table.status().unmerged_rows == 0
+    assert not table.verify().findings
+
+
+def test_rows_may_be_clustered_by_shard(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = Feed(tmp_path / "landing")
+    feed.land(files=2)
+    for clustered in (False, True):
+        once = pipeline(feed, tmp_path, trigger=AVAILABLE_NOW, cluster_by_shard=clustered)
+        with once.start(spark) as running:
+            assert running.wait(timedelta(minutes=10))
+            running.query.explain()
+        assert ("Exchange hashpartitioning" in capsys.readouterr().out) == clustered
+        assert rows_of(tmp_path / "t") == feed.rows
+        feed.land(files=1)
 
 
 def test_services_run_beside_the_stream_and_a_stop_finishes_the_batch(

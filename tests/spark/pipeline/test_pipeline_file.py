@@ -20,6 +20,7 @@ from weir.spark.pipeline import (
     Services,
     SessionSettings,
     TargetTable,
+    ValueFormat,
     read_pipeline_file,
 )
 
@@ -42,6 +43,10 @@ subscribe = "flights"
 "kafka.bootstrap.servers" = "kafka:9092"
 maxOffsetsPerTrigger = 10_000
 failOnDataLoss = false
+[source.value]
+format = "json"
+schema = "id BIGINT, carrier STRING"
+options = { mode = "PERMISSIVE" }
 
 [transform]
 sql = "SELECT * FROM source"
@@ -58,6 +63,7 @@ region = "eu-west-1"
 [stream]
 checkpoint = "s3://bucket/checkpoints/flights"
 trigger = "10s"
+cluster_by_shard = true
 
 [write]
 some_option = true
@@ -108,6 +114,7 @@ def test_a_file_and_the_same_pipeline_in_python_are_equal(tmp_path: Path) -> Non
                 "maxOffsetsPerTrigger": "10000",
                 "failOnDataLoss": "false",
             },
+            value=ValueFormat("json", "id BIGINT, carrier STRING", {"mode": "PERMISSIVE"}),
         ),
         transform="SELECT * FROM source",
         table=TargetTable(
@@ -120,6 +127,7 @@ def test_a_file_and_the_same_pipeline_in_python_are_equal(tmp_path: Path) -> Non
         ),
         checkpoint="s3://bucket/checkpoints/flights",
         trigger=timedelta(seconds=10),
+        cluster_by_shard=True,
         write={"some_option": "true"},
         services=Services(
             merge=timedelta(seconds=30),
@@ -169,6 +177,13 @@ def test_files_and_composite_keys(tmp_path: Path) -> None:
         ('trigger = "10s"', 'tigger = "10s"', "stream.tigger", "Did you mean 'trigger'?"),
         ('master = "local[2]"', 'mastr = "local[2]"', "spark.mastr", "Did you mean 'master'?"),
         ("[source]", "[source]\nzzz = 1", "source.zzz", "Known here: format, callable"),
+        ("cluster_by_shard = true", "cluster_by_shard = 4", "stream.cluster_by_shard", "true or false"),
+        ('format = "json"', 'format = "avro"', "source.value.format", "from_avro(value, ...)"),
+        ('format = "json"', "", "source.value.format", "is missing"),
+        ('schema = "id BIGINT, carrier STRING"', "", "source.value.schema", "is missing"),
+        ('schema = "id BIGINT, carrier STRING"', 'schema = " "', "source.value.schema", "is empty"),
+        ('"PERMISSIVE"', '"SLOPPY"', "source.value.options", "'FAILFAST' or 'PERMISSIVE', not 'SLOPPY'"),
+        ("options = { mode", "option = { mode", "source.value.option", "Did you mean 'options'?"),
         ("fsync = false", 'fsync = "no"', "table.fsync", "has to be true or false, and is text"),
         ('every = "5s"', "every = 5", "metrics.every", 'such as "90s", and is a whole number'),
         ('every = "5s"', 'every = "5"', "metrics.every", "a number with a unit"),
@@ -212,6 +227,7 @@ def test_a_table_that_is_missing(tmp_path: Path, table: str) -> None:
         ('format = "rate"', 'callable = "no_colon"', "source.callable"),
         ('format = "rate"', 'callable = "package:not a name"', "source.callable"),
         ('format = "rate"', 'callable = "a:b"\npath = "x"', "source.path"),
+        ('format = "rate"', 'callable = "a:b"\nvalue = {}', "source.value"),
     ],
 )
 def test_functions_are_named_in_full(tmp_path: Path, old: str, new: str, where: str) -> None:

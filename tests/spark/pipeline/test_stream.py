@@ -17,6 +17,8 @@ from weir.spark.pipeline.freshness import arrival_of, observed
 from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.stream import SOURCE_VIEW, MicroBatches, read_source, transformed
 
+pytestmark = pytest.mark.everywhere
+
 RATE = FormatSource("rate", {"rowsPerSecond": "10"})
 
 
@@ -64,7 +66,11 @@ def test_sources_are_streams(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "kind", "says"),
     [
-        (FormatSource("kafka", {"subscribe": "t"}), MissingDependencyError, "spark-sql-kafka-0-10_2.13"),
+        (
+            FormatSource("kafka", {"subscribe": "t"}),
+            MissingDependencyError,
+            "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:",
+        ),
         (FormatSource("no-such-format"), MissingDependencyError, "no format 'no-such-format'"),
         (FormatSource("json"), OptionError, "cannot be read"),
         (FormatSource("rate", schema="id BIGNT"), OptionError, "cannot be read"),

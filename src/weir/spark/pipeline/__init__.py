@@ -27,6 +27,7 @@ from weir.spark.pipeline.settings import (
     Metrics,
     Services,
     TargetTable,
+    ValueFormat,
 )
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "Services",
     "SessionSettings",
     "TargetTable",
+    "ValueFormat",
     "read_pipeline_file",
 ]

@@ -1,4 +1,8 @@
-"""A micro-batch as Spark reports it: what came in, when it was over, and when its rows had arrived."""
+"""A micro-batch as Spark reports it: what came in, when it was over, and when its rows had arrived.
+
+A Spark Connect server writes its reports as another library does than a classic session: they have no sum
+of the rows of all sources, and of what was observed they have values and schema apart.
+"""
 
 from __future__ import annotations
 
@@ -55,19 +59,20 @@ class MicroBatch:
 
     @classmethod
     def of(cls, progress: Mapping[str, Any]) -> MicroBatch:
-        """Read what Spark reports, as its JSON has it.
+        """Read what Spark reports, as its JSON has it, of a classic session or of Spark Connect.
 
         Examples
         --------
-        >>> MicroBatch.of({"batchId": 3, "timestamp": "2013-01-01T10:00:00.500Z", "numInputRows": 10,
-        ...     "durationMs": {"triggerExecution": 250}, "sources": [{"metrics": {}}],
-        ...     "observedMetrics": {}}).ended
+        >>> MicroBatch.of({"batchId": 3, "timestamp": "2013-01-01T10:00:00.500Z",
+        ...     "durationMs": {"triggerExecution": 250}, "observedMetrics": {},
+        ...     "sources": [{"numInputRows": 10, "metrics": {}}]}).ended
         1357034400.75
         """
         began = datetime.fromisoformat(progress["timestamp"]).timestamp()
         took = progress.get("durationMs", {}).get("triggerExecution", 0) / 1e3
-        observed = progress.get("observedMetrics", {}).get(OBSERVED) or {}
-        rows = int(observed.get("rows", progress["numInputRows"]))
+        observed = _observed(progress.get("observedMetrics", {}).get(OBSERVED) or {})
+        sources = progress.get("sources", ())
+        rows = int(observed["rows"] if "rows" in observed else sum(one["numInputRows"] for one in sources))
         arrivals = tuple(instant / 1e6 for instant in observed.get("arrivals") or ())
         if rows and not arrivals:
             # Nothing says when rows arrived: Spark saw them when the micro-batch began, at the latest.
@@ -78,8 +83,16 @@ class MicroBatch:
             began=began,
             ended=began + took,
             arrivals=arrivals if rows else (),
-            behind=_behind(progress.get("sources", ())),
+            behind=_behind(sources),
         )
+
+
+def _observed(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row that was observed by the names of its columns."""
+    if "schema" not in row:
+        return row
+    names = [column["name"] for column in row["schema"]["fields"]]
+    return dict(zip(names, row["values"], strict=True))
 
 
 def _behind(sources: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from weir.errors import OptionError
 from weir.services.runner import Runner, ThreadRunner
+from weir.spark.cluster import cluster_by_shard
 from weir.spark.pipeline.freshness import BATCH_ARRIVAL, arrival_of, observed
 from weir.spark.pipeline.metrics import MetricsSample, as_line_of, as_log_event
 from weir.spark.pipeline.running import PipelineSummary, RunningPipeline, use_pool
@@ -83,6 +84,10 @@ class Pipeline:
     trigger : timedelta or "available-now"
         Time from the beginning of one micro-batch to that of the next; or take what is there and end.
         Default: one micro-batch after the other.
+    cluster_by_shard : bool, default False
+        Whether the rows of each micro-batch are shuffled, so that each shard is written by one task; see
+        :func:`weir.spark.cluster_by_shard`. Then rows lose their order: of several with one key in a
+        micro-batch any may count. Spark's setting ``spark.sql.shuffle.partitions`` is the number of tasks.
     write : mapping of str to str, default {}
         Further options of the format ``"weir"``.
     services : Services
@@ -98,6 +103,7 @@ class Pipeline:
     checkpoint: str
     transform: str | None = None
     trigger: Trigger = timedelta(0)
+    cluster_by_shard: bool = False
     write: Mapping[str, str] = field(default_factory=dict, repr=False)
     services: Services = field(default_factory=Services)
     metrics: Metrics = field(default_factory=Metrics)
@@ -165,8 +171,9 @@ class Pipeline:
             self._write_options(self.table.uri)
             table = open_or_create(self.table)
             prepare(table, self._write_options(table.uri), rows.schema, overwrite=False)
+            placed = cluster_by_shard(rows, table) if self.cluster_by_shard else rows
             writer = (
-                rows.writeStream.format("weir")
+                placed.writeStream.format("weir")
                 .queryName(self.name)
                 .options(**self._sink_options())
                 .option("checkpointLocation", self.checkpoint)
@@ -231,7 +238,8 @@ class Pipeline:
         arrival = arrival_of(self.source, source.schema, self.metrics.arrival)
         try:
             stream = observed(source, arrival)
-            stream.schema  # noqa: B018
+            # Spark Connect knows its columns without asking the server, and this it has to ask.
+            stream.isStreaming  # noqa: B018
         except PySparkException as error:
             raise OptionError(
                 f"the instant of arrival cannot be read: {str(error).partition(chr(10))[0]}",

@@ -10,6 +10,10 @@
     path = "landing"                          # for formats of files
     [source.options]
     subscribe = "flights"
+    [source.value]                            # reads the column `value`, which becomes a struct
+    format = "json"                           # or "csv"
+    schema = "id BIGINT, name STRING"
+    options = { mode = "PERMISSIVE" }
 
     [transform]
     sql = "SELECT ... FROM source"
@@ -26,6 +30,7 @@
     [stream]
     checkpoint = "s3://bucket/checkpoints/flights"
     trigger = "10s"                           # or "available-now"; default: one batch after the other
+    cluster_by_shard = true                   # a shuffle, so that each shard is written by one task
 
     [write]                                   # options of the format "weir"
 
@@ -46,7 +51,7 @@
     arrival = "timestamp"
 
     [spark]                                   # of the session that `weir pipeline` starts
-    master = "local[*]"                       # or of a cluster, "spark://host:7077"
+    master = "local[*]"                       # or "spark://host:7077", "sc://host"
     [spark.settings]
     "spark.sql.shuffle.partitions" = 8
 
@@ -75,15 +80,17 @@ from weir.spark.pipeline.settings import (
     Services,
     TargetTable,
     Trigger,
+    ValueFormat,
 )
 from weir.spark.pipeline.toml_table import TomlTable, read_toml
 
 __all__ = ["PipelineFile", "SessionSettings", "read_pipeline_file"]
 
 _TABLES = ("name", "source", "transform", "table", "stream", "write", "services", "metrics", "spark")
-_SOURCE = ("format", "callable", "schema", "path", "options")
+_SOURCE = ("format", "callable", "schema", "path", "options", "value")
+_VALUE = ("format", "schema", "options")
 _TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "storage_options")
-_STREAM = ("checkpoint", "trigger")
+_STREAM = ("checkpoint", "trigger", "cluster_by_shard")
 _INTERVALS = ("merge", "index", "compact", "collect")
 _SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace")
 _METRICS = ("every", "file", "log", "arrival")
@@ -97,8 +104,8 @@ class SessionSettings:
     Parameters
     ----------
     master : str, optional
-        Where Spark runs. Default: as Spark itself is set up, which is ``local[*]`` where nothing is. Through
-        a Spark Connect server, ``sc://host``, rows arrive, and there are no metrics.
+        Where Spark runs, or a Spark Connect server, ``sc://host``. Default: as Spark itself is set up, which
+        is ``local[*]`` where nothing is.
     settings : mapping of str to str, default {}
         Further settings.
     """
@@ -154,6 +161,7 @@ def read_pipeline_file(path: str | Path) -> PipelineFile:
             checkpoint=stream.needed_text("checkpoint"),
             transform=whole.table("transform", ("sql",)).text("sql"),
             trigger=_trigger(stream),
+            cluster_by_shard=stream.switch("cluster_by_shard", False),
             write=whole.options("write"),
             services=_services(whole.table("services", _SERVICES)),
             metrics=_metrics(whole.table("metrics", _METRICS)),
@@ -172,14 +180,23 @@ def _source(table: TomlTable) -> FormatSource | CallableSource:
             hint='Give it one: format = "kafka", or callable = "package.module:function"',
         )
     if table.has("callable"):
-        for key in ("schema", "path", "options"):
+        for key in ("schema", "path", "options", "value"):
             if table.has(key):
                 raise OptionError(f"a callable takes no {key!r}", where=table.place(key))
         with table.placing("callable"):
             return CallableSource(table.needed_text("callable"))
     return FormatSource(
-        table.needed_text("format"), table.options("options"), table.text("path"), table.text("schema")
+        table.needed_text("format"),
+        table.options("options"),
+        table.text("path"),
+        table.text("schema"),
+        _value(table.table("value", _VALUE)) if table.has("value") else None,
     )
+
+
+def _value(table: TomlTable) -> ValueFormat:
+    format: Any = table.needed_text("format")
+    return ValueFormat(format, table.needed_text("schema"), table.options("options"))
 
 
 def _target(table: TomlTable) -> TargetTable:

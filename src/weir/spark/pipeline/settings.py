@@ -26,6 +26,7 @@ __all__ = [
     "Services",
     "TargetTable",
     "Trigger",
+    "ValueFormat",
     "check_trigger",
 ]
 
@@ -36,6 +37,47 @@ Trigger = timedelta | Literal["available-now"]
 """How long after the beginning of one micro-batch the next begins; or :data:`AVAILABLE_NOW`."""
 
 Runners = Literal["spark", "threads"]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFormat:
+    """How the values of messages are written, as those of Kafka: the column ``value`` of a source.
+
+    Parameters
+    ----------
+    format : str
+        ``json`` or ``csv``.
+    schema : str
+        What they hold, as Spark's DDL, ``id BIGINT, name STRING``.
+    options : mapping of str to str, default {}
+        Spark's options for the format, such as ``timestampFormat``. A value that cannot be read fails the
+        stream, but with ``mode`` as ``PERMISSIVE``, which makes nulls of it.
+    """
+
+    format: Literal["json", "csv"]
+    schema: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.format not in ("json", "csv"):
+            raise OptionError(
+                f"values are 'json' or 'csv', not {self.format!r}",
+                where="source.value.format",
+                hint="Read others in the SQL of the transform, as from_avro(value, ...) does",
+            )
+        if not self.schema.strip():
+            raise OptionError("the schema of the values is empty", where="source.value.schema")
+        # Spark takes a mode that it does not know for PERMISSIVE.
+        if self.mode not in ("FAILFAST", "PERMISSIVE"):
+            raise OptionError(
+                f"the mode is 'FAILFAST' or 'PERMISSIVE', not {self.mode!r}", where="source.value.options"
+            )
+
+    @property
+    def mode(self) -> str:
+        """What is done with a value that cannot be read."""
+        given = {name.lower(): mode for name, mode in self.options.items()}
+        return given.get("mode", "FAILFAST").upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +94,15 @@ class FormatSource:
         Where it loads from, for formats of files.
     schema : str, optional
         The columns as Spark's DDL, ``id BIGINT, name STRING``; formats of files need it.
+    value : ValueFormat, optional
+        How to read the column ``value``, which is then a struct. Default: it stays what it is.
     """
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     path: str | None = None
     schema: str | None = None
+    value: ValueFormat | None = None
 
     def __post_init__(self) -> None:
         if not self.format:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from weir.errors import MissingDependencyError, OptionError, SchemaError
+from weir.spark.pipeline.decoding import decoded
 from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.settings import CallableSource, FormatSource
 
@@ -41,6 +42,8 @@ def read_source(spark: SparkSession, source: FormatSource | CallableSource) -> D
         If Spark does not have its format, or there is no such module.
     OptionError
         If an option is wrong, or what a function returns is no stream.
+    SchemaError
+        If its values are to be read, and it has none.
     """
     if isinstance(source, CallableSource):
         stream = resolve(source)(spark)
@@ -88,7 +91,9 @@ def _load(spark: SparkSession, source: FormatSource) -> DataFrame:
     try:
         if source.schema is not None:
             reader = reader.schema(source.schema)
-        return reader.load(source.path)
+        stream = reader.load(source.path)
+        # On Spark Connect nothing is looked up before somebody asks.
+        stream.schema  # noqa: B018
     except Exception as error:
         # Classic sessions let some errors through as those of the gateway to Java.
         text = str(error)
@@ -97,8 +102,8 @@ def _load(spark: SparkSession, source: FormatSource) -> DataFrame:
             raise MissingDependencyError(
                 f"Spark has no format {source.format!r}",
                 where="source.format",
-                hint=f"Start Spark with the package {package}, in the version of Spark {spark.version}: "
-                "setting spark.jars.packages, or --packages of spark-submit"
+                hint=f"Start Spark with the package that brings it: --packages {package}:{spark.version}, or "
+                "the same as the setting spark.jars.packages"
                 if package is not None
                 else "Start Spark with the jar that brings it, or register the data source with the session",
             ) from error
@@ -107,6 +112,7 @@ def _load(spark: SparkSession, source: FormatSource) -> DataFrame:
         raise OptionError(
             f"the source cannot be read: {_first_line(text)}", where="source.options"
         ) from error
+    return stream if source.value is None else decoded(stream, source.value)
 
 
 @contextmanager
