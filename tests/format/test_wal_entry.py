@@ -16,6 +16,7 @@ from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format import layout, shard_manifest, wal_entry
+from weir.format.log_place import LogPlace
 from weir.format.source import Source
 from weir.format.wal_entry import TOMBSTONE, WalEntry, WalEntryHeader, wal_schema
 
@@ -24,6 +25,7 @@ UINT64 = st.integers(0, (1 << 64) - 1)
 WRITE_IDS = st.none() | st.from_regex("[0-9a-f]{32}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SOURCES = st.builds(Source, TEXT.filter(bool), st.integers(0, (1 << 63) - 1))
+PLACES = st.builds(LogPlace, st.uuids(), UINT64)
 HEADERS = st.builds(
     WalEntryHeader,
     UINT64,
@@ -32,7 +34,14 @@ HEADERS = st.builds(
     st.just(False),
     st.none() | SOURCES,
     st.lists(st.from_regex(r"staged_[0-9a-f]{32}", fullmatch=True), max_size=2).map(tuple),
-).map(lambda header: dataclasses.replace(header, published_rows=7 if header.published else 0))
+).flatmap(
+    lambda header: st.builds(
+        dataclasses.replace,
+        st.just(header),
+        published_rows=st.just(7 if header.published else 0),
+        place=st.none() | PLACES,
+    )
+)
 
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
     "number": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
@@ -342,6 +351,39 @@ def test_random_bytes_are_no_entry(data: bytes) -> None:
         wal_entry.decode(data, where=WHERE)
 
 
+def test_an_entry_in_the_place_of_another_is_noticed() -> None:
+    """Whole, of the right epoch, and still not what was written there."""
+    here, elsewhere = LogPlace(uuid.UUID(int=1), 7), LogPlace(uuid.UUID(int=2), 7)
+    header = WalEntryHeader(5, 2, "ab" * 16, place=here)
+    data, _ = sample(header)
+    # Once as the first of its kind to be read, once as one that is known.
+    for _ in range(2):
+        assert wal_entry.decode(data, where=WHERE, place=here).header == header
+        for place in (dataclasses.replace(here, position=8), elsewhere):
+            with pytest.raises(CorruptionError, match=f"stands at position .* appended at {here}") as caught:
+                wal_entry.decode(data, where=WHERE, place=place)
+            assert caught.value.where == WHERE
+    assert wal_entry.decode(data, where=WHERE).header.place == here
+    assert wal_entry.decode_header(data, where=WHERE).place == here
+    # The library's entries, and Weir's of before, name none.
+    assert wal_entry.decode(sample()[0], where=WHERE, place=here).header.place is None
+
+
+@pytest.mark.parametrize("text", [b"x", b"0" * 57, b"%036d/%020d" % (0, 1), str(uuid.UUID(int=1)).encode()])
+def test_what_is_no_place_is_corruption(text: bytes) -> None:
+    with pytest.raises(CorruptionError, match="place") as caught:
+        LogPlace.decode(text, where=WHERE)
+    assert caught.value.where == WHERE
+
+
+def test_a_position_beyond_all_numbers_is_no_place() -> None:
+    place = LogPlace(uuid.UUID(int=1), 1 << 64)
+    with pytest.raises(InputError):
+        place.encode()
+    with pytest.raises(CorruptionError):
+        LogPlace.decode(f"{place.shard_id}/{place.position}".encode(), where=WHERE)
+
+
 def test_an_entry_that_lost_its_checksum_is_not_taken_for_one_of_the_library() -> None:
     data, _ = sample()
     for damaged in (b"weir:xxh65", b"Weir:xxh64"):
@@ -443,7 +485,11 @@ def test_what_was_read_from_one_opening_is_not_taken_for_anothers(data: st.DataO
         batch = pa.record_batch([pa.array([number]), pa.array([False])], schema=schema)
         header = data.draw(HEADERS)
         entries.append(b"".join(wal_entry.encode(header, schema, [batch] * data.draw(st.integers(0, 2)))))
-        again = dataclasses.replace(header, write_id=None if header.write_id is None else "f" * 32)
+        again = dataclasses.replace(
+            header,
+            write_id=None if header.write_id is None else "f" * 32,
+            place=None if header.place is None else data.draw(PLACES),
+        )
         entries.append(b"".join(wal_entry.encode(again, schema, [batch])))
     first = []
     for entry in entries:

@@ -321,6 +321,16 @@ def test_a_manifest_in_the_place_of_another_says_where_it_belongs(stored: Stored
     assert layout.manifest_path(stored.shard, 1) in found.problems[0]
 
 
+def test_an_entry_in_the_place_of_another_says_where_it_was_appended(stored: Stored) -> None:
+    data = stored.store.get(layout.wal_path(stored.shard, 2))
+    stored.store.put(layout.wal_path(stored.shard, 3), data)
+    found = stored.look(f"{stored.shard}/wal/3", rows=True)
+    assert found.facts["place"] == {"shard_id": str(stored.shard), "position": 2}
+    assert f"position 2 of shard {stored.shard}" in found.problems[0]
+    assert found.rows is not None
+    assert stored.look(f"{stored.shard}/wal/2").problems == ()
+
+
 def test_an_entry_whose_checksum_is_wrong_still_shows_its_rows(stored: Stored) -> None:
     found = broken(stored, layout.wal_path(stored.shard, 2), flip)
     assert "checksum" in found.problems[0]

@@ -27,6 +27,7 @@ from weir.base.merge_guard import guard_id
 from weir.base.published import publish_shards
 from weir.base.table import BaseTable
 from weir.cache import process_cache
+from weir.errors import CorruptionError
 from weir.format import (
     feed_consumer,
     garbage_marks,
@@ -541,11 +542,19 @@ def two_entries_at_one_position(patient: Patient) -> str:
     return path
 
 
-@damage("error", "wal.copied")
+@damage("error", "wal.place")
 def entry_in_the_place_of_another(patient: Patient) -> str:
     path = patient.wal_path(patient.tail[-1])
     patient.store.put(path, patient.store.get(patient.wal_path(patient.tail[-2])))
     return path
+
+
+@damage("error", "wal.copied")
+def entry_without_a_place_in_that_of_another(patient: Patient) -> str:
+    entry = patient.entry(patient.newest.writer_epoch, people(3))
+    for position in patient.tail[-2:]:
+        patient.store.put(patient.wal_path(position), entry)
+    return patient.wal_path(patient.tail[-1])
 
 
 @damage("error", "wal.epoch")
@@ -1219,6 +1228,22 @@ def test_every_check_is_shown_by_a_damage() -> None:
     shown = {check for _, check, _ in DAMAGES} | {"wal.shard", "generation.shard", "shard.twin"}
     shown |= {"details.index_catchup"}
     assert named == shown
+
+
+def test_entries_that_have_changed_places(patient: Patient) -> None:
+    """Both whole and of one epoch: the older write would count as the newer one."""
+    paths = [patient.wal_path(position) for position in patient.tail[-2:]]
+    first, second = (patient.store.get(path) for path in paths)
+    patient.store.put(paths[0], second)
+    patient.store.put(paths[1], first)
+    report = verify(patient.store.uri)
+    assert [(one.check, one.where) for one in report.findings] == [
+        ("wal.place", f"{patient.store.uri}/{path}") for path in sorted(paths)
+    ]
+    with pytest.raises(CorruptionError, match="appended at position"):
+        weir.open(patient.store.uri, fsync=False).get([1])
+    with pytest.raises(CorruptionError, match="appended at position"):
+        weir.open(patient.store.uri, fsync=False).writer(takeover=True).upsert(people(1))
 
 
 def test_rows_that_belong_to_another_shard(tmp_path: Path) -> None:

@@ -9,10 +9,16 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from weir.errors import CorruptionError, InputError
 from weir.format.buffers import Bytes
+from weir.format.parsed_size import MalformedError, parsed_size
 
 __all__ = ["ENCODE_ERRORS", "parse", "read_uuid", "serialize", "unknown_fields"]
 
 M = TypeVar("M", bound=Message)
+
+# What is smaller cannot do any harm. What is larger takes a few times its size in memory, about ten at most,
+# if a writer has made it.
+_LARGE_BYTES = 64 * 1024
+_MAX_TIMES = 16
 
 ENCODE_ERRORS = (ValueError, TypeError, DecodeError)
 """What protobuf raises for a value that does not fit its field, or unknown fields that are none."""
@@ -24,13 +30,29 @@ def parse(message: M, data: Bytes, *, what: str, where: str) -> M:
     Raises
     ------
     CorruptionError
-        ``data`` is not a serialised message of this kind.
+        ``data`` is not a serialised message of this kind, or would take many times its size in memory.
     """
+    view = memoryview(data).cast("B")
+    if len(view) > _LARGE_BYTES:
+        _check_size(view, message, what, where)
     try:
         message.ParseFromString(bytes(data))
     except (DecodeError, RuntimeError) as error:
         raise CorruptionError(f"the {what} cannot be decoded: {error}", where=where) from error
     return message
+
+
+def _check_size(data: memoryview, message: Message, what: str, where: str) -> None:
+    try:
+        size = parsed_size(data, message)
+    except MalformedError as error:
+        raise CorruptionError(f"the {what} cannot be decoded: {error}", where=where) from error
+    if size > _MAX_TIMES * len(data):
+        raise CorruptionError(
+            f"the {what} has {len(data)} bytes and would take about {size} in memory, which none does that "
+            "a writer has made",
+            where=where,
+        )
 
 
 def serialize(message: Message) -> bytes:

@@ -14,13 +14,14 @@ key                 value
 ``weir:published``  directories of the generations whose rows stand here in the order of writes, though
                     they were never in the log: separated by commas, of an entry without rows
 ``weir:rows``       how many rows these have, decimal
+``weir:place``      where the entry stands: shard and position (:mod:`weir.format.log_place`)
 ``weir:xxh64``      checksum of the whole entry: 16 hex digits of XXH64 with seed 0 over all its bytes
                     while these digits read ``0``
 ==================  ================================================================================
 
 Columns are those of the table and :data:`TOMBSTONE`. Lance MemWAL spec, section "WAL Entry Format";
 ``generation``, ``fence_sentinel`` and the tombstone column come from the released library, which
-tolerates the ``weir:`` keys. The library's own entries carry no checksum.
+tolerates the ``weir:`` keys. The library's own entries carry no checksum and no place.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format import layout
 from weir.format.buffers import Bytes
 from weir.format.ipc_framing import END_OF_STREAM, FrameKind, KeyValue, read_frames, read_key_values
+from weir.format.log_place import LogPlace
 from weir.format.source import Source
 
 __all__ = [
@@ -63,6 +65,7 @@ _SOURCE = b"weir:source"
 _SEQUENCE = b"weir:sequence"
 _PUBLISHED = b"weir:published"
 _PUBLISHED_ROWS = b"weir:rows"
+_PLACE = b"weir:place"
 _CHECKSUM = b"weir:xxh64"
 _ENTRY_KEYS = frozenset((_EPOCH, _GENERATION, _FENCE))
 _OWN_PREFIX = b"weir:"
@@ -104,6 +107,8 @@ class WalEntryHeader:
         own. An entry that has some is a fence.
     published_rows : int, default 0
         How many rows they have.
+    place : LogPlace, optional
+        Where it was appended; None in the library's entries.
     """
 
     writer_epoch: int
@@ -113,6 +118,7 @@ class WalEntryHeader:
     source: Source | None = None
     published: tuple[str, ...] = ()
     published_rows: int = 0
+    place: LogPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +234,9 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
     if header.source is not None:
         start = template.sequence_at
         opening[start : start + _SEQUENCE_DIGITS] = _sequence_digits(header.source.sequence)
+    if header.place is not None:
+        start = template.place_at
+        opening[start : start + LogPlace.LENGTH] = header.place.encode()
 
     parts: list[Bytes] = [opening]
     if batches and (template.has_dictionary or _are_large(batches)):
@@ -243,7 +252,7 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
     return parts
 
 
-def decode(data: Bytes, *, where: str) -> WalEntry:
+def decode(data: Bytes, *, where: str, place: LogPlace | None = None) -> WalEntry:
     """Return the WAL entry stored as ``data``.
 
     An entry with a checksum is proved whole before anything else is made of it. One without (the
@@ -255,12 +264,28 @@ def decode(data: Bytes, *, where: str) -> WalEntry:
         The whole object. The batches refer to it.
     where : str
         Path of the object, for the error.
+    place : LogPlace, optional
+        Where the object stands, for whoever wants to rely on it. An entry that names no place may stand
+        anywhere.
 
     Raises
     ------
     CorruptionError
-        The bytes are not a whole WAL entry, or not what was written (invariant I11).
+        The bytes are not a whole WAL entry, not what was written, or were not written to that place
+        (invariant I11).
     """
+    entry = _decode(data, where)
+    appended = entry.header.place
+    if place is not None and appended is not None and appended != place:
+        raise CorruptionError(
+            f"the WAL entry stands at {place} and was appended at {appended}",
+            where=where,
+            hint="Objects of the table were renamed or restored to wrong places; restore the right ones",
+        )
+    return entry
+
+
+def _decode(data: Bytes, where: str) -> WalEntry:
     view = memoryview(data).cast("B")
     known = next((one for one in _openings if one.is_of(view)), None)
     if known is not None:
@@ -338,6 +363,7 @@ class _Template:
     checksum_at: int
     write_id_at: int
     sequence_at: int
+    place_at: int
     has_dictionary: bool
 
 
@@ -357,7 +383,7 @@ def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
         header.fence,
         length,
         source,
-        (header.published, header.published_rows),
+        (header.published, header.published_rows, header.place is None),
     )
     template = _templates.get(key)
     if template is None:
@@ -383,6 +409,8 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
     if header.published:
         metadata[_PUBLISHED] = ",".join(header.published).encode()
         metadata[_PUBLISHED_ROWS] = _decimal("number of rows", header.published_rows)
+    if header.place is not None:
+        metadata[_PLACE] = header.place.encode()
     metadata[_CHECKSUM] = _ZEROS
     entry_schema = schema.with_metadata(metadata)
     message = entry_schema.serialize().to_pybytes()
@@ -395,6 +423,7 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
         checksum_at=starts[_CHECKSUM],
         write_id_at=starts.get(_WRITE_ID, 0),
         sequence_at=starts.get(_SEQUENCE, 0),
+        place_at=starts.get(_PLACE, 0),
         has_dictionary=any(_has_dictionary(field.type) for field in schema),
     )
 
@@ -403,14 +432,15 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
 class _Opening:
     """The schema message of an entry, and what was read from it.
 
-    Entries of one writer differ there in checksum, write id and sequence alone. So what one of them says
-    holds for the next, and reading it is most of the work on a small entry.
+    Entries of one writer differ there in checksum, write id, sequence and place alone. So what one of them
+    says holds for the next, and reading it is most of the work on a small entry.
     """
 
     message: bytes
     checksum_at: int
     write_id_at: int
     sequence_at: int
+    place_at: int
     header: WalEntryHeader
     plain_schema: pa.Schema
 
@@ -425,11 +455,12 @@ class _Opening:
     ) -> _Opening:
         starts = {pair.key: pair.value_start for pair in pairs}
         write_id_at, sequence_at = starts.get(_WRITE_ID, 0), starts.get(_SEQUENCE, 0)
-        opening = cls(b"", starts[_CHECKSUM], write_id_at, sequence_at, header, plain_schema)
+        place_at = starts.get(_PLACE, 0)
+        opening = cls(b"", starts[_CHECKSUM], write_id_at, sequence_at, place_at, header, plain_schema)
         return replace(opening, message=opening._without_values(view[:end]))
 
     def is_of(self, view: memoryview) -> bool:
-        """Whether an entry begins with this message, whatever its checksum, write id and sequence."""
+        """Whether an entry begins with this message, whatever its checksum, write id, sequence and place."""
         end = len(self.message)
         return len(view) >= end and self._without_values(view[:end]) == self.message
 
@@ -440,6 +471,8 @@ class _Opening:
         plain[self.write_id_at : self.write_id_at + length] = b"0" * length
         if self.header.source is not None:
             plain[self.sequence_at : self.sequence_at + _SEQUENCE_DIGITS] = b"0" * _SEQUENCE_DIGITS
+        if self.header.place is not None:
+            plain[self.place_at : self.place_at + LogPlace.LENGTH] = b"0" * LogPlace.LENGTH
         return bytes(plain)
 
 
@@ -467,6 +500,10 @@ def _decode_known(opening: _Opening, view: memoryview, data: Bytes, where: str) 
             start = opening.sequence_at
             digits = bytes(view[start : start + _SEQUENCE_DIGITS])
             header = replace(header, source=_read_source(header.source.name.encode(), digits, where))
+        if header.place is not None:
+            start = opening.place_at
+            stated = bytes(view[start : start + LogPlace.LENGTH])
+            header = replace(header, place=LogPlace.decode(stated, where=where))
         messages = ipc.MessageReader.open_stream(pa.py_buffer(data).slice(len(opening.message)))
         batches = tuple(ipc.read_record_batch(message, opening.plain_schema) for message in messages)
     except _ARROW_ERRORS as error:
@@ -620,6 +657,7 @@ def _read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
     name, digits = metadata.get(_SOURCE), metadata.get(_SEQUENCE)
     source = None if name is None and digits is None else _read_source(name, digits, where)
     generation = _read_decimal(metadata, _GENERATION, where)
+    place = metadata.get(_PLACE)
     return WalEntryHeader(
         epoch,
         generation,
@@ -628,6 +666,7 @@ def _read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
         source,
         _read_published(metadata, where),
         _read_decimal(metadata, _PUBLISHED_ROWS, where) or 0,
+        None if place is None else LogPlace.decode(place, where=where),
     )
 
 

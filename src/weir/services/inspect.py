@@ -35,6 +35,7 @@ from weir.format.garbage_marks import MARKS
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS
+from weir.format.wal_entry import WalEntry
 from weir.services.inspection import describe
 from weir.services.inspection.describe import plain
 from weir.services.inspection.description import Description
@@ -330,7 +331,14 @@ class _Reader:
             return self._broken_entry(error, rows=rows)
         facts = {**self._position(), **describe.entry_facts(entry, memoryview(self.data).nbytes)}
         table = pa.Table.from_batches(entry.batches, entry.schema) if rows else None
-        return Description("WAL entry", self.where, facts, (), table)
+        return Description("WAL entry", self.where, facts, self._place_problem(entry), table)
+
+    def _place_problem(self, entry: WalEntry) -> tuple[str, ...]:
+        place = entry.header.place
+        if place is None or self.path.count("/") != 3:
+            return ()  # without a place, or a copy somewhere else
+        own = {layout.wal_path(place.shard_id, place.position, suffix) for suffix in layout.WAL_SUFFIXES}
+        return () if self.path in own else (f"it was appended at {place} [{self.where}]",)
 
     def _broken_entry(self, error: CorruptionError, *, rows: bool) -> Description:
         facts = self._position()

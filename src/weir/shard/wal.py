@@ -14,6 +14,7 @@ from weir.cache import ByteBudgetCache, process_cache
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
 from weir.format.ipc_framing import StreamSize, measure
+from weir.format.log_place import LogPlace
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import WalEntry
 from weir.shard.batch_memory import batch_overhead
@@ -88,6 +89,10 @@ class Wal:
         """Return the location of an entry, for messages."""
         return f"{self._store.uri}/{layout.wal_path(self._shard_id, position)} (position {position})"
 
+    def place(self, position: int) -> LogPlace:
+        """Return the place of an entry, as it is to name it."""
+        return LogPlace(self._shard_id, position)
+
     def append(self, position: int, data: Sequence[Bytes]) -> None:
         """Publish an encoded entry at ``position``: one round trip, durable on return.
 
@@ -125,7 +130,8 @@ class Wal:
         Raises
         ------
         CorruptionError
-            If its checksum or stream is broken; the message names path and position.
+            If its checksum or stream is broken, or it was appended at another place; the message names
+            path and position.
         """
         cached = self._cache.get(self._key(position))
         if isinstance(cached, WalEntry):
@@ -172,7 +178,8 @@ class Wal:
             data = self._store.get(path)
         except ObjectNotFoundError:
             return None
-        return wal_entry.decode(data, where=f"{self._store.uri}/{path} (position {position})")
+        where = f"{self._store.uri}/{path} (position {position})"
+        return wal_entry.decode(data, where=where, place=self.place(position))
 
     def read_tail(self, manifest: ShardManifest) -> Iterator[PositionedEntry]:
         """Yield, in order, the entries that no generation of ``manifest`` covers."""

@@ -367,10 +367,11 @@ class ShardWriter:
             published=tuple(one.path for one in unannounced),
             published_rows=sum(one.physical_rows for one in unannounced),
         )
-        data = wal_entry.encode(header, self._schema, batches)
         while source is None or not self.sources.covers(source):
-            self._refuse_without_lease()
             position = self._next_position
+            header = replace(header, place=self._wal.place(position))
+            data = wal_entry.encode(header, self._schema, batches)
+            self._refuse_without_lease()
             in_doubt = bool(self._in_doubt)
             self._refuse_if_overtaken(position, in_doubt=in_doubt)
             # Until it has been applied: an answer may be lost without the write, and a thread may be

@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.errors import CorruptionError
 from weir.format import layout, wal_entry
 from weir.format.conform import conform_batch
+from weir.format.log_place import LogPlace
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import TOMBSTONE, WalEntry
 from weir.services.verification.facts import TableFacts
@@ -43,7 +44,7 @@ def check_log(table: TableFacts, newest: ShardManifest, objects: ShardObjects, f
     appends: dict[str, int] = {}
     for position, path, entry in _entries(table.store, objects, start, findings):
         read += 1
-        _check_append(position, path, entry, appends, findings)
+        _check_append(LogPlace(shard_id, position), path, entry, appends, findings)
         if entry is None or position < start:
             before = None
             continue
@@ -118,15 +119,20 @@ def _entries(
 
 
 def _check_append(
-    position: int, path: str, entry: WalEntry | None, appends: dict[str, int], findings: Findings
+    place: LogPlace, path: str, entry: WalEntry | None, appends: dict[str, int], findings: Findings
 ) -> None:
-    """Find an entry that lies in the place of another: every append has an id of its own."""
-    write_id = None if entry is None else entry.header.write_id
-    if write_id is None:
+    """Find an entry that lies in the place of another: it names its own, or has the id of another append."""
+    if entry is None:
         return
-    first = appends.setdefault(write_id, position)
-    if first != position:
-        findings.error("wal.copied", path, f"position {position} holds what was appended at {first} or there")
+    appended, write_id = entry.header.place, entry.header.write_id
+    if appended is not None:
+        if appended != place:
+            findings.error("wal.place", path, f"{place} holds what was appended at {appended}")
+    elif write_id is not None:
+        first = appends.setdefault(write_id, place.position)
+        if first != place.position:
+            text = f"position {place.position} holds what was appended at {first} or there"
+            findings.error("wal.copied", path, text)
 
 
 def _check_epoch(
