@@ -334,6 +334,8 @@ class ShardLease:
             try:
                 self._swap(taken)
             except BaseException:
+                # It may have gone through: what is stored has to be looked at before it is replaced.
+                self._version = None
                 given_up_leases.add(self._held)
                 raise
             self._deadline = deadline
