@@ -322,6 +322,11 @@ class Table:
         )
 
     @property
+    def identity(self) -> str:
+        """What tells the table from all others, also from one at the same place before or after it."""
+        return self._base.identity
+
+    @property
     def store(self) -> ObjectStore:
         """The store that holds the table, for parts of Weir that keep something beside it."""
         return self._store

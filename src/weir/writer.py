@@ -345,6 +345,24 @@ class TableWriter:
         self._refuse_if_closed()
         self._for_each_shard(ShardWriter.flush)
 
+    def pause(self) -> None:
+        """Let others have the shards until something is written here again.
+
+        For a writer that writes now and then, and is not to keep others away meanwhile. What is known of
+        a shard is kept: its next write takes the lease back with one round trip, where a new writer would
+        claim the shard with a score of them. If another writer has held a shard meanwhile, a write to it
+        fails with :class:`~weir.errors.FencedError`; a new writer then finds what the other has left.
+
+        Waits until what is queued is written, and for flushes that run.
+
+        Raises
+        ------
+        WriterClosedError
+            If the writer is closed.
+        """
+        self._refuse_if_closed()
+        self._for_each_shard(ShardWriter.pause)
+
     def close(self) -> None:
         """Write what is queued, flush unless the options say otherwise, and let go. Idempotent.
 

@@ -456,6 +456,118 @@ def test_a_renewal_in_doubt_is_not_counted_on(store: LocalStore, take: Take, clo
     first.check()
 
 
+# Pauses
+
+
+def test_a_paused_lease_is_free_and_comes_back_with_one_round_trip(
+    store: LocalStore, take: Take, clock: FakeClock
+) -> None:
+    counting = CountingStore(store)
+    first = take(counting)
+    first.renew()
+    for _ in range(3):
+        counting.reset()
+        first.pause()
+        first.pause()
+        assert stored(store).released
+        clock.pass_time(TTL * 3)
+        # Others would find it free; a heartbeat has nothing to do.
+        first.renew()
+        assert stored(store).released
+        first.check()
+        first.check()
+        assert not stored(store).released
+        assert dict(counting.counts) == {"compare_and_swap": 2}
+        with pytest.raises(LeaseHeldError):
+            take()
+        clock.pass_time(TTL * 0.9)
+        first.check()
+    assert first.epoch == stored(store).epoch == 1
+    first.pause()
+    counting.reset()
+    first.release()
+    assert not counting.counts
+    with pytest.raises(FencedError, match="was released"):
+        first.check()
+    assert take().epoch == 2
+
+
+def test_a_lease_that_others_have_held_does_not_come_back(store: LocalStore, take: Take) -> None:
+    first = take()
+    first.pause()
+    take().release()
+    for _ in range(2):
+        with pytest.raises(FencedError, match=r"taken over by another writer of this process .* with epoch 2"):
+            first.check()
+    first.release()
+    assert stored(store).epoch == 2
+    second = take()
+    second.pause()
+    third = take()
+    with pytest.raises(FencedError, match="with epoch 4"):
+        second.check()
+    third.check()
+
+
+def test_pausing_what_others_have_taken(store: LocalStore, take: Take) -> None:
+    first = take()
+    second = take(takeover=True)
+    first.pause()
+    second.renew()
+    with pytest.raises(FencedError, match="taken over"):
+        first.check()
+
+
+def test_of_many_that_come_back_one_does(store: LocalStore, take: Take) -> None:
+    """The holder comes back while others take the lease: somebody has it in the end, and only one."""
+    for _ in range(20):
+        first = take()
+        first.pause()
+
+        def contend(number: int, first: ShardLease = first) -> ShardLease | None:
+            try:
+                if number:
+                    return take()
+                first.check()
+            except (LeaseHeldError, FencedError):
+                return None
+            return first
+
+        with ThreadPoolExecutor(4) as pool:
+            (held,) = [one for one in pool.map(contend, range(4)) if one is not None]
+        assert not stored(store).released
+        assert stored(store).epoch == held.epoch
+        held.release()
+
+
+def test_a_pause_whose_answers_are_lost(store: LocalStore, take: Take, caplog: pytest.LogCaptureFixture) -> None:
+    flaky = LosesAnswers(store.uri, fsync=False)
+    first = take(flaky)
+    first.renew()
+    for lost in (StorageError, PreconditionError):
+        flaky.lose = lost
+        first.pause()
+        assert stored(store).released
+        first.check()
+        assert not stored(store).released
+        first.pause()
+        flaky.lose = lost
+        if lost is StorageError:
+            with pytest.raises(StorageError, match="lost"):
+                first.check()
+            # Nobody writes with it, as this process knows.
+            assert not stored(store).released
+        first.check()
+        assert first.epoch == stored(store).epoch == 1
+    assert caplog.text.count("shard.lease_not_released") == 1
+    first.pause()
+    flaky.lose = StorageError
+    with pytest.raises(StorageError):
+        first.check()
+    first.release()
+    assert stored(store).released
+
+
 # Damage
 
 

@@ -33,6 +33,11 @@ class GivenUpLeases:
             while len(self._leases) > _MOST:
                 del self._leases[next(iter(self._leases))]
 
+    def remove(self, lease: Lease) -> None:
+        """Forget a lease that was given up, since its writer has taken it back."""
+        with self._lock:
+            self._leases.pop(_identity(lease), None)
+
     def has(self, lease: Lease) -> bool:
         """Whether a lease was given up by this process."""
         with self._lock:

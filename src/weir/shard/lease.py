@@ -137,6 +137,7 @@ class ShardLease:
         self._version = version
         self._deadline = deadline
         self._ended: FencedError | None = None
+        self._is_paused = False
         self._swapping = threading.Lock()
 
     @classmethod
@@ -214,13 +215,17 @@ class ShardLease:
         return self._ended is not None
 
     def check(self) -> None:
-        """Return if the lease is ours still. Asks nothing of the store.
+        """Return if the lease is ours still. Asks nothing of the store, unless it was paused.
 
         Raises
         ------
         FencedError
             If it was lost to somebody else, has expired or was released: from then on, every time.
+        StorageError
+            If it was paused, and the store failed; it is paused still.
         """
+        if self._is_paused:
+            self._resume()
         if self._ended is None and self._terms.clock.uptime() < self._deadline:
             return
         self._end(self._error("has expired and was not renewed"))
@@ -249,7 +254,7 @@ class ShardLease:
             )
 
     def renew(self) -> None:
-        """Put the end off by the TTL. One round trip, if nothing has come in between.
+        """Put the end off by the TTL. One round trip, if nothing has come in between; none while it is paused.
 
         Raises
         ------
@@ -261,6 +266,8 @@ class ShardLease:
         with self._swapping:
             if self._ended is not None:
                 raise self._ended
+            if self._is_paused:
+                return
             renewed, deadline = _written(self.shard_id, self.epoch, self._terms)
             renewed = replace(renewed, acquired_at=self._held.acquired_at)
             self._swap(renewed)
@@ -279,19 +286,60 @@ class ShardLease:
                 return
             # First of all for ourselves, so that no write relies on what others see as free.
             self._end(self._error("was released"))
-            given_up_leases.add(self._held)
-            now = self._terms.clock.now()
-            released = replace(
-                self._held,
-                expires_at=now,
-                expires_at_uptime=self._terms.clock.uptime(),
-                released=True,
-                write_id=secrets.token_hex(16),
-            )
+            self._give_up()
+
+    def pause(self) -> None:
+        """Let go for now: others find the lease released, and the next :meth:`check` takes it back.
+
+        Taking it back is one round trip, and works if nobody has held the lease in between: then
+        nothing that is known of the shard has changed.
+
+        If the store fails, the lease is paused all the same, and for other processes it runs its time.
+        """
+        with self._swapping:
+            if self._ended is not None or self._is_paused:
+                return
+            self._is_paused = True
             try:
-                self._swap(released)
-            except FencedError as error:
-                _log.info("shard.lease_was_taken", shard=str(self.shard_id), by=str(error))
+                self._give_up()
+            except WeirError as error:
+                _not_released(self.shard_id, error)
+
+    def _give_up(self) -> None:
+        """Mark the lease as released, unless it is so marked already, or somebody else has it."""
+        given_up_leases.add(self._held)
+        if self._held.released and self._version is not None:
+            return
+        released = replace(
+            self._held,
+            expires_at=self._terms.clock.now(),
+            expires_at_uptime=self._terms.clock.uptime(),
+            released=True,
+            write_id=secrets.token_hex(16),
+        )
+        try:
+            self._swap(released)
+        except FencedError as error:
+            _log.info("shard.lease_was_taken", shard=str(self.shard_id), by=str(error))
+
+    def _resume(self) -> None:
+        """Take the lease back after a pause, unless somebody else has held it since."""
+        with self._swapping:
+            if self._ended is not None or not self._is_paused:
+                return
+            taken, deadline = _written(self.shard_id, self.epoch, self._terms)
+            # From here on nobody in this process is to take it for given up, whether or not the
+            # answer to the swap arrives.
+            given_up_leases.remove(self._held)
+            try:
+                self._swap(taken)
+            except BaseException:
+                # It may have gone through: what is stored has to be looked at before it is replaced.
+                self._version = None
+                given_up_leases.add(self._held)
+                raise
+            self._deadline = deadline
+            self._is_paused = False
 
     def _swap(self, successor: Lease) -> None:
         """Replace what is stored, which has to be ours, by ``successor``."""
@@ -447,4 +495,8 @@ def release_quietly(held: ShardLease) -> None:
     try:
         held.release()
     except WeirError as error:
-        _log.warning("shard.lease_not_released", shard=str(held.shard_id), error=str(error))
+        _not_released(held.shard_id, error)
+
+
+def _not_released(shard_id: UUID, error: WeirError) -> None:
+    _log.warning("shard.lease_not_released", shard=str(shard_id), error=str(error))

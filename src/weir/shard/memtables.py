@@ -243,11 +243,16 @@ class MemTables:
                 self._drop()
             self._changed.notify_all()
 
-    def let_go(self) -> None:
-        """Wait for a flush that runs, then drop the rows; they are in the WAL."""
+    def wait_for_flush(self) -> None:
+        """Wait for a flush that runs, however it ends."""
         with self._lock:
             while self._flushing is not None:
                 self._changed.wait()
+
+    def let_go(self) -> None:
+        """Wait for a flush that runs, then drop the rows; they are in the WAL."""
+        with self._lock:
+            self.wait_for_flush()
             self._drop()
         self._unflushed.remove(self)
 

@@ -290,6 +290,16 @@ class ShardWriter:
         self._commits.drain()
         self._memtables.flush()
 
+    def pause(self) -> None:
+        """Let others have the shard until something is written here again.
+
+        Waits until what is queued is written, and for a flush that runs. The next write, or flush, takes
+        the lease back, with one round trip, if nobody has held it since. Otherwise it finds this writer
+        fenced, and the shard has to be claimed anew.
+        """
+        self._commits.drain()
+        self._commits.alone(self._pause)
+
     def close(self) -> None:
         """Write what is queued, flush if the options say so, and stop. Idempotent.
 
@@ -429,6 +439,10 @@ class ShardWriter:
         self._unannounced = tuple(one.flushed for one in staged)
         self._memtables.published(published)
         return self._announce()
+
+    def _pause(self) -> None:
+        self._memtables.wait_for_flush()
+        self.lease.pause()
 
     def _announce(self) -> int | None:
         """Append the entry that says what was published, if there is one to be appended."""

@@ -23,10 +23,12 @@ from weir.format.stream_record import StreamRecord
 from weir.logs import get_logger
 from weir.shard.publish import StagedGeneration, discard_staged
 from weir.sharding.shard_values import ShardValues
+from weir.spark.kept_writers import KeptWriters
 from weir.spark.staging import InlineRows, TaskResult, TaskRows, pieces_by_shard
 from weir.spark.write_options import WriteOptions
 from weir.storage.interface import ObjectStore
 from weir.table import Table
+from weir.writer import TableWriter, WriteReceipt
 
 __all__ = ["abort", "commit", "commit_batch_of_stream", "prepare"]
 
@@ -67,6 +69,7 @@ def commit(
     *,
     holder: str | None,
     flush: bool,
+    kept: KeptWriters | None = None,
 ) -> None:
     """Write what the tasks have made of their rows.
 
@@ -84,16 +87,27 @@ def commit(
         Name of who holds the leases meanwhile.
     flush : bool
         Whether to flush, where the options do not say.
+    kept : KeptWriters, optional
+        Where to look for a writer of the holder, and to leave it for its next commit. Default: a writer
+        is opened for this commit, and closed after it.
     """
     changes, staged = _parted(table, results)
     failpoint.reach("sink.before_commit")
+
+    def write(writer: TableWriter) -> tuple[WriteReceipt, WriteReceipt]:
+        receipts = (
+            writer.apply_routed(changes, source=source),
+            writer.publish_routed(staged, source=source),
+        )
+        failpoint.reach("sink.before_close")
+        return receipts
+
     if changes or staged:
-        with table.writer(**options.of_writer(holder=holder, flush=flush)) as writer:
-            receipts = (
-                writer.apply_routed(changes, source=source),
-                writer.publish_routed(staged, source=source),
-            )
-            failpoint.reach("sink.before_close")
+        if kept is None or holder is None or source is None:
+            with table.writer(**options.of_writer(holder=holder, flush=flush)) as writer:
+                receipts = write(writer)
+        else:
+            receipts = kept.run(holder, table, options, write, flush=flush)
         _log.info(
             "sink.committed",
             table=table.uri,
@@ -149,9 +163,21 @@ def _all_staged(
 
 
 def commit_batch_of_stream(
-    table: Table, results: Sequence[TaskResult], batch_id: int, options: WriteOptions
+    table: Table,
+    results: Sequence[TaskResult],
+    batch_id: int,
+    options: WriteOptions,
+    *,
+    kept: KeptWriters | None = None,
 ) -> None:
     """Write a batch of a streaming query, once however often it is committed.
+
+    Parameters
+    ----------
+    table, results, options, kept
+        As for :func:`commit`.
+    batch_id : int
+        The number of the batch.
 
     Raises
     ------
@@ -167,7 +193,7 @@ def commit_batch_of_stream(
     query_id = str(query_ids.pop())
     _refuse_checkpoint_of_another_table(table.store, query_id, batch_id)
     name = f"spark/{query_id}"
-    commit(table, results, Source(name, batch_id), options, holder=name, flush=False)
+    commit(table, results, Source(name, batch_id), options, holder=name, flush=False, kept=kept)
 
 
 def _refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_id: int) -> None:

@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from weir.errors import WeirError
+from weir.spark.kept_writers import process_writers
 from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
@@ -53,7 +54,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Write the rows of all partitions, on the driver."""
         results = [message for message in messages if isinstance(message, TaskResult)]
-        commit_batch_of_stream(self._opened(), results, batchId, self._options)
+        commit_batch_of_stream(self._opened(), results, batchId, self._options, kept=process_writers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Delete what the tasks have staged, on the driver."""
