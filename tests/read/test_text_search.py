@@ -118,7 +118,7 @@ def test_tasks_can_be_run_elsewhere(lives: Lives) -> None:
     assert isinstance(plan, TextSearchPlan)
     indexed, newer = (pickle.loads(pickle.dumps(task)) for task in plan.tasks)
     scored = newer.candidates()
-    best = indexed.best(indexed.ask(indexed.first_limit), indexed.first_limit, scored.score)
+    best = indexed.best(scored.score)
     assert plan.merge([best, scored]).equals(plan.run())
 
 

@@ -49,6 +49,12 @@ class BlockedRows:
         found: npt.NDArray[np.bool_] = self.row_ids[at] == row_ids
         return found
 
+    def count(self, row_ids: npt.NDArray[np.uint64]) -> int:
+        """Return how many of some rows, which ascend, do not count."""
+        if len(self.row_ids) < len(row_ids):
+            return BlockedRows(row_ids).count(self.row_ids)
+        return int(np.count_nonzero(self.contains(row_ids)))
+
     def in_fragments(self, fragments: Sequence[int]) -> BlockedRows:
         """Return those that are in some fragments. Row ids have to be addresses."""
         kept = np.isin(self.row_ids >> _FRAGMENT_BITS, np.array(fragments, dtype=np.uint64))

@@ -73,7 +73,7 @@ class Generation:
         flushed: FlushedGeneration,
         key_columns: tuple[str, ...],
     ) -> None:
-        self._store = store
+        self.store = store
         self._namespace = namespace
         self._key_columns = key_columns
         self.shard_id = shard_id
@@ -107,7 +107,7 @@ class Generation:
     @property
     def uri(self) -> str:
         """Where its Lance dataset is."""
-        return f"{self._store.uri}/{self.path}"
+        return f"{self.store.uri}/{self.path}"
 
     @cached_property
     def dataset(self) -> lance.LanceDataset:
@@ -122,7 +122,7 @@ class Generation:
 
     def _open(self) -> lance.LanceDataset:
         try:
-            return lance.dataset(self.uri, storage_options=dict(self._store.storage_options) or None)
+            return lance.dataset(self.uri, storage_options=dict(self.store.storage_options) or None)
         except BaseException as error:
             if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
                 raise
@@ -145,10 +145,10 @@ class Generation:
 
         def load() -> tuple[BloomFilter | None, int]:
             try:
-                data = self._store.get(path)
+                data = self.store.get(path)
             except ObjectNotFoundError:
                 return None, 0
-            where, written = f"{self._store.uri}/{path}", self._written_filter()
+            where, written = f"{self.store.uri}/{path}", self._written_filter()
             try:
                 return self._whole_filter(data, written, where), len(data)
             except CorruptionError as error:
@@ -190,10 +190,10 @@ class Generation:
 
         def load() -> tuple[GenerationCatalog | None, int]:
             try:
-                data = self._store.get(path)
+                data = self.store.get(path)
             except ObjectNotFoundError:
                 return None, 0
-            where = f"{self._store.uri}/{path}"
+            where = f"{self.store.uri}/{path}"
             catalog = generation_catalog.decode(data, where=where)
             if not catalog.is_of(self.path):
                 raise CorruptionError(

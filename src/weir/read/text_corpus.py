@@ -14,13 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.cache import process_cache
+from weir.read.blocked import BlockedRows
 from weir.read.bm25 import Statistics, weight
 from weir.read.layers import FreshLayer
 from weir.read.text_for_lance import fuzzy_for_lance
 from weir.read.text_index import TextIndex
-from weir.read.text_parts import TextPart, replaced_texts, totals
+from weir.read.text_parts import TextPart, totals
 from weir.read.text_query import MatchQuery
-from weir.read.tokens_of_text import TextRows
+from weir.read.tokens_of_text import HeldTexts, TextRows
 from weir.read.word_distance import words_within
 
 __all__ = ["Corpus"]
@@ -31,22 +32,23 @@ _ROW_ID = "_rowid"
 class Corpus:
     """All texts of one column that count, as the parts they are in."""
 
-    def __init__(self, index: TextIndex, layers: Sequence[FreshLayer], parts: Sequence[TextPart]) -> None:
+    def __init__(
+        self,
+        index: TextIndex,
+        blocked: BlockedRows,
+        layers: Sequence[FreshLayer],
+        parts: Sequence[TextPart],
+    ) -> None:
         self.index = index
+        self._blocked = blocked
         self._key: Hashable = (*index.key, tuple(layer.source.identity for layer in layers))
-        self._layers = layers
         self._given_parts = parts
         self._frequencies: dict[str, int] = {}
         self._in_index: dict[str, int] = {}
 
-    # Both are looked at only for what is not known yet.
-
+    # Looked at only for what is not known yet.
     @cached_property
-    def _replaced(self) -> list[tuple[TextRows, npt.NDArray[np.bool_], Hashable]]:
-        return replaced_texts(self.index, self._layers)
-
-    @cached_property
-    def _parts(self) -> list[tuple[TextRows, npt.NDArray[np.bool_], Hashable]]:
+    def _parts(self) -> list[tuple[HeldTexts, npt.NDArray[np.bool_], Hashable]]:
         index = self.index
         return [
             (part.texts(index.column, index.tokenizer), part.live, (part.decided_by, index.column))
@@ -63,14 +65,18 @@ class Corpus:
         return self._frequencies[word]
 
     def _count(self, word: str, source: str) -> tuple[int, int]:
-        in_index = self.index.frequency(word, source)
+        having = self.index.rows_having(word, source)
 
-        def occurring(texts: TextRows, counted: npt.NDArray[np.bool_]) -> int:
+        def occurring(texts: HeldTexts, counted: npt.NDArray[np.bool_]) -> int:
             return int(np.count_nonzero(counted[texts.occurrences(word)[0]]))
 
-        replaced = sum(occurring(texts, counted) for texts, counted, _ in self._replaced)
         newer = sum(occurring(texts, counted) for texts, counted, _ in self._parts)
-        return in_index - replaced + newer, in_index
+        return len(having) - self._blocked.count(having) + newer, len(having)
+
+    @property
+    def postings(self) -> int | None:
+        """How many rows of the index have the words that were taken in, added up; None if not to be read."""
+        return sum(self._in_index.values()) if self.index.is_readable else None
 
     def statistics(self) -> Statistics:
         """Return what is common, with the words that were taken in."""
@@ -82,9 +88,8 @@ class Corpus:
     def _total(self) -> tuple[int, int]:
         lengths = self.index.lengths
         documents, words = len(lengths), int(lengths.sum())
-        for texts, counted, decided_by in self._replaced:
-            less = totals(texts, counted, decided_by)
-            documents, words = documents - less.documents, words - less.words
+        replaced = self.index.lengths_of(self._blocked.row_ids)
+        documents, words = documents - len(replaced), words - int(replaced.sum())
         for texts, counted, decided_by in self._parts:
             more = totals(texts, counted, decided_by)
             documents, words = documents + more.documents, words + more.words
@@ -120,7 +125,10 @@ class Corpus:
         found = self.index.find(asked, [self.index.column])
         known = self.index.knows(found.column(_ROW_ID).to_numpy())
         texts = found.column(self.index.column).combine_chunks().filter(pa.array(known))
-        sources = [TextRows(texts, self.index.tokenizer), *(one for one, _, _ in self._parts)]
+        sources: list[HeldTexts] = [
+            TextRows(texts, self.index.tokenizer),
+            *(one for one, _, _ in self._parts),
+        ]
         for source in sources:
             near.update(words_within(source.vocabulary, word, distance, query.prefix_length))
         chosen: list[str] = []

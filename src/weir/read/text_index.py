@@ -6,8 +6,7 @@ have been deleted since it was made.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,21 +17,43 @@ from lance.file import LanceFileReader
 from lance.query import FullTextQuery
 from lance.query import MatchQuery as LanceMatchQuery
 
-from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.base.table import BaseTable, library_options
 from weir.cache import process_cache
-from weir.errors import CorruptionError, QueryError
-from weir.format.fst import Fst
-from weir.read.bm25 import inverse_document_frequency, weights
+from weir.errors import QueryError
+from weir.read.bm25 import inverse_document_frequency
 from weir.read.damage import reading
+from weir.read.text_segment import TextSegment, text_segment
 from weir.read.tokens_of_text import TextRows, Tokenizer
 
-__all__ = ["TextIndex", "text_index"]
+__all__ = ["Occurrences", "TextIndex", "text_index"]
 
 RowIds = npt.NDArray[np.uint64]
 
 _KIND = "Inverted"
-_STORED_WORDS = "_token_fst_bytes"
+_NO_ROWS: RowIds = np.zeros(0, dtype=np.uint64)
+_NO_COUNTS: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrences:
+    """Where a word occurs.
+
+    Parameters
+    ----------
+    row_ids : ndarray of uint64
+        The rows, ascending.
+    counts, lengths : ndarray of int32
+        How often each has the word, and how many words it has.
+    """
+
+    row_ids: RowIds
+    counts: npt.NDArray[np.int32]
+    lengths: npt.NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in memory."""
+        return self.row_ids.nbytes + self.counts.nbytes + self.lengths.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +111,11 @@ class TextIndex:
         """Whether every row that it knows counts still."""
         return len(self.row_ids) == self.indexed_documents
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether its files are as expected, so that :meth:`occurrences` can tell what is in them."""
+        return all(_segment(self.base, uuid) is not None for uuid in self.identity)
+
     def find(self, query: FullTextQuery, columns: list[str], limit: int | None = None) -> pa.Table:
         """Return what Lance finds in the index, best first, with ``_score`` and ``_rowid``."""
         with reading(f"base table version {self.base.version}", self.base.uri):
@@ -110,8 +136,39 @@ class TextIndex:
         found: npt.NDArray[np.bool_] = self.row_ids[at] == row_ids
         return found
 
-    def frequency(self, word: str, source: str) -> int:
-        """Return how many of the rows that count have a word.
+    def occurrences(self, word: str) -> Occurrences | None:
+        """Return where a word occurs among the rows that count, or None if only the library can tell.
+
+        Parameters
+        ----------
+        word : str
+            As the tokenizer makes it.
+        """
+        segments = [_segment(self.base, uuid) for uuid in self.identity]
+        if len(segments) == 1 and segments[0] is not None and self.is_current:
+            return _ascending(Occurrences(*segments[0].occurrences(word)))
+        return process_cache().get_or_load(
+            ("occurrences", *self.key, word),
+            lambda: (self._occurrences(segments, word),),
+            lambda loaded: loaded[0].nbytes if loaded[0] else 0,
+        )[0]
+
+    def _occurrences(self, segments: Sequence[TextSegment | None], word: str) -> Occurrences | None:
+        found = [one.occurrences(word) for one in segments if one is not None]
+        if len(found) < len(segments):
+            return None
+        every = _ascending(
+            Occurrences(
+                np.concatenate([_NO_ROWS, *(one[0] for one in found)]),
+                np.concatenate([_NO_COUNTS, *(one[1] for one in found)]),
+                np.concatenate([_NO_COUNTS, *(one[2] for one in found)]),
+            )
+        )
+        known = self.knows(every.row_ids)
+        return Occurrences(every.row_ids[known], every.counts[known], every.lengths[known])
+
+    def rows_having(self, word: str, source: str) -> RowIds:
+        """Return the rows that count and have a word.
 
         Parameters
         ----------
@@ -120,46 +177,28 @@ class TextIndex:
         source : str
             A text that it makes the word of, possibly with others.
         """
-        key = ("word", self.base.namespace, self.identity, self.is_current or self.base.version, word)
-        return process_cache().get_or_load(key, lambda: self._frequency(word, source), lambda _: len(word))
-
-    def _frequency(self, word: str, source: str) -> int:
-        if self.is_current:
-            segments = [_words(self.base, uuid) for uuid in self.identity]
-            if None not in segments:
-                return sum(one.frequency(word) for one in segments if one is not None)
-        asked = next((text for text in (word, *source.split()) if self.tokenizer.words(text) == [word]), None)
-        if asked is not None and self.is_current:
-            return self._by_score(word, LanceMatchQuery(asked, self.column))
-        found = self.find(
-            LanceMatchQuery(asked or source, self.column), [] if asked is not None else [self.column]
+        read = self.occurrences(word)
+        if read is not None:
+            return read.row_ids
+        key = ("having", *self.key, word)
+        return process_cache().get_or_load(
+            key, lambda: self._found_having(word, source), lambda loaded: loaded.nbytes
         )
-        known = self.knows(found.column("_rowid").to_numpy())
-        if asked is not None:
-            return int(np.count_nonzero(known))
-        texts = found.column(self.column).combine_chunks().filter(pa.array(known))
-        return len(TextRows(texts, self.tokenizer).occurrences(word)[0])
 
-    def _by_score(self, word: str, query: FullTextQuery) -> int:
-        """Return it as it follows from a score, which is the quickest way to ask Lance for it.
+    def _found_having(self, word: str, source: str) -> RowIds:
+        asked = next((text for text in (word, *source.split()) if self.tokenizer.words(text) == [word]), None)
+        columns = [] if asked is not None else [self.column]
+        found = self.find(LanceMatchQuery(asked or source, self.column), columns)
+        if asked is None:
+            texts = TextRows(found.column(self.column).combine_chunks(), self.tokenizer)
+            found = found.take(pa.array(texts.occurrences(word)[0]))
+        row_ids: RowIds = np.sort(found.column("_rowid").to_numpy())
+        return row_ids[self.knows(row_ids)]
 
-        The score of a text is the word's inverse document frequency times a weight that the text decides.
-        """
-        best = self.find(query, [self.column], limit=1)
-        if not best.num_rows:
-            return 0
-        rows = TextRows(best.column(self.column).combine_chunks(), self.tokenizer)
-        _, counts = rows.occurrences(word)
-        if not len(counts):
-            raise CorruptionError(
-                f"the full-text index of {self.column!r} says a row has the word {word!r}, which it lacks",
-                where=self.base.uri,
-                hint="Create the index anew",
-            )
-        mean = self.indexed_words / self.indexed_documents
-        rarity = best.column("_score")[0].as_py() / float(weights(counts, rows.lengths, mean)[0])
-        frequency = round((self.indexed_documents + 1) / math.exp(rarity) - 0.5)
-        return min(max(frequency, 1), self.indexed_documents)
+    def lengths_of(self, row_ids: RowIds) -> npt.NDArray[np.int32]:
+        """Return how many words each of some rows has, of those that it speaks for."""
+        known = row_ids[self.knows(row_ids)]
+        return self.lengths[self.row_ids.searchsorted(known)]
 
     def least_rarity(self, frequency: int) -> float:
         """Return the least that Lance can take for the rarity of a word that so many rows have."""
@@ -171,61 +210,15 @@ class TextIndex:
         return inverse_document_frequency(self.indexed_documents, frequency)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """The words of a segment of an index.
-
-    Parameters
-    ----------
-    partitions : tuple of (Fst, ndarray of uint32)
-        The numbers of the words, and by number how many rows have each.
-    """
-
-    partitions: tuple[tuple[Fst, npt.NDArray[np.uint32]], ...]
-
-    def frequency(self, word: str) -> int:
-        """Return how many rows have a word."""
-        encoded = word.encode()
-        numbers = ((fst.get(encoded), rows) for fst, rows in self.partitions)
-        return sum(int(rows[number]) for number, rows in numbers if number is not None)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(fst.nbytes + rows.nbytes for fst, rows in self.partitions)
+def _ascending(found: Occurrences) -> Occurrences:
+    if (found.row_ids[1:] > found.row_ids[:-1]).all():
+        return found
+    order = np.argsort(found.row_ids, kind="stable")
+    return Occurrences(found.row_ids[order], found.counts[order], found.lengths[order])
 
 
-def _words(base: BaseTable, uuid: str) -> _Words | None:
-    """Return the words of a segment, or None if its files are not as expected. It never changes."""
-    # Wrapped, because the cache takes None for a miss.
-    return process_cache().get_or_load(
-        ("text words", base.namespace, uuid),
-        lambda: (_load_words(base, uuid),),
-        lambda loaded: loaded[0].nbytes if loaded[0] else 0,
-    )[0]
-
-
-def _load_words(base: BaseTable, uuid: str) -> _Words | None:
-    options = library_options(base.store)
-    partitions = []
-    try:
-        for meta in base.store.list(f"_indices/{uuid}"):
-            if meta.path.endswith("_tokens.lance"):
-                place = f"{base.store.uri}/{meta.path}"
-                words = LanceFileReader(place, storage_options=options).read_all().to_table()
-                if _STORED_WORDS not in words.column_names:
-                    return None
-                lists = LanceFileReader(
-                    place.replace("_tokens.lance", "_invert.lance"),
-                    storage_options=options,
-                    columns=["_length"],
-                )
-                rows = lists.read_all(batch_size=1 << 20).to_table().column("_length").to_numpy()
-                partitions.append((Fst(words.column(_STORED_WORDS)[0].as_py(), where=place), rows))
-    except BaseException as error:
-        if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
-            raise
-        return None  # asked for a score, the library says what is wrong
-    return _Words(tuple(partitions))
+def _segment(base: BaseTable, uuid: str) -> TextSegment | None:
+    return text_segment(base.store, base.namespace, f"_indices/{uuid}")
 
 
 def text_index(base: BaseTable, column: str, within: frozenset[int] | None = None) -> TextIndex:
@@ -241,6 +234,10 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
     QueryError
         If there is none, or it is of a kind that cannot be used, saying what helps.
     """
+    if within is not None:
+        every = text_index(base, column)
+        if every.fragments == within:
+            return every
     key = ("text index", base.namespace, base.version, column, within)
     return process_cache().get_or_load(key, lambda: _find(base, column, within), lambda found: found.nbytes)
 
@@ -319,19 +316,27 @@ def _documents(base: BaseTable, uuid: str) -> tuple[RowIds, npt.NDArray[np.int32
     """Return the rows that a segment of an index knows, and how many words each has. It never changes."""
 
     def load() -> tuple[RowIds, npt.NDArray[np.int32]]:
-        listed = base.store.list(f"_indices/{uuid}")
-        row_ids, lengths = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int32)]
-        for meta in listed:
-            if meta.path.endswith("_docs.lance"):
-                reader = LanceFileReader(
-                    f"{base.store.uri}/{meta.path}", storage_options=library_options(base.store)
-                )
-                documents = reader.read_all(batch_size=1 << 20).to_table()
-                words = documents.column("_num_tokens").to_numpy().astype(np.int32)
-                row_ids.append(documents.column("_rowid").to_numpy()[words > 0])
-                lengths.append(words[words > 0])
+        row_ids, lengths = [_NO_ROWS], [_NO_COUNTS]
+        for own, words in _rows_of_each_partition(base, uuid):
+            row_ids.append(own[words > 0])
+            lengths.append(words[words > 0])
         return np.concatenate(row_ids), np.concatenate(lengths)
 
     return process_cache().get_or_load(
         ("text documents", base.namespace, uuid), load, lambda loaded: loaded[0].nbytes + loaded[1].nbytes
     )
+
+
+def _rows_of_each_partition(base: BaseTable, uuid: str) -> Iterator[tuple[RowIds, npt.NDArray[np.int32]]]:
+    segment = _segment(base, uuid)
+    if segment is not None:
+        yield from ((part.row_ids, part.lengths) for part in segment.partitions)
+        return
+    for meta in base.store.list(f"_indices/{uuid}"):
+        if meta.path.endswith("_docs.lance"):
+            reader = LanceFileReader(
+                f"{base.store.uri}/{meta.path}", storage_options=library_options(base.store)
+            )
+            documents = reader.read_all(batch_size=1 << 20).to_table()
+            words = documents.column("_num_tokens").to_numpy().astype(np.int32)
+            yield documents.column("_rowid").to_numpy(), words

@@ -65,7 +65,7 @@ class IndexTextTask:
     shortfall: float
 
     @property
-    def first_limit(self) -> int:
+    def _first_limit(self) -> int:
         """How many rows to ask Lance for first."""
         share = 0.0 if self._passes_over else len(self.blocked) / max(self.rows, 1)
         return int((self.question.k + _SPARE_ROWS) / (1 - share)) + 1
@@ -81,7 +81,7 @@ class IndexTextTask:
         schema = self.base.schema
         return not any(is_vector(schema.field(name).type) for name in self.question.columns)
 
-    def ask(self, limit: int) -> pa.Table:
+    def _ask(self, limit: int) -> pa.Table:
         """Return the ids of the rows that are best by Lance's scores, and these."""
         base, question = self.base, self.question
         with reading(f"base table version {base.version}", base.uri, question.filter):
@@ -97,21 +97,18 @@ class IndexTextTask:
                 disable_scoring_autoprojection=True,
             ).to_table()
 
-    def best(self, asked: pa.Table, limit: int, others: Scores) -> TextCandidates:
+    def best(self, others: Scores) -> TextCandidates:
         """Return the best rows that count.
 
         Parameters
         ----------
-        asked : Table
-            What :meth:`ask` returned.
-        limit : int
-            For how many rows it was asked.
         others : ndarray of float32
             Scores of the best rows elsewhere. Rows here that are no better than ``k`` of them are of no
             use.
         """
-        k = self.question.k
+        k, limit = self.question.k, self._first_limit
         while True:
+            asked = self._ask(limit)
             row_ids = self._possible(asked, others)
             table = self._read(row_ids)
             scores, rows = self._scored(table)
@@ -121,7 +118,6 @@ class IndexTextTask:
             if self.excess * asked.column(SCORE).to_numpy().min() <= least:
                 break
             limit *= _MORE
-            asked = self.ask(limit)
         best = np.lexsort((row_ids[rows], -scores))[:k]
         chosen = pa.array(rows[best])
         columns = table.select(list(self.question.columns)).take(chosen) if self._at_once else None

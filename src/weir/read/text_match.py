@@ -9,13 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.read.bm25 import Statistics, weights
-from weir.read.tokens_of_text import AskedTexts, Occurring, TextRows
+from weir.read.tokens_of_text import Texts
 
-__all__ = ["AnyOf", "Boosted", "Combined", "Node", "Phrase", "Words", "score", "words_of"]
+__all__ = [
+    "AnyOf",
+    "Boosted",
+    "Combined",
+    "Node",
+    "Phrase",
+    "Texts",
+    "Words",
+    "has_phrases",
+    "score",
+    "words_of",
+]
 
 Scores = npt.NDArray[np.float64]
 Found = npt.NDArray[np.bool_]
-Texts = TextRows | AskedTexts | Occurring
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +104,27 @@ def words_of(node: Node) -> dict[str, set[str]]:
         return {node.column: {word for group in node.groups for word in group}}
     if isinstance(node, Phrase):
         return {node.column: {word for word, _ in node.words}}
-    if isinstance(node, AnyOf):
-        children = node.nodes
-    elif isinstance(node, Boosted):
-        children = (node.positive, node.negative)
-    else:
-        children = (*node.must, *node.should, *node.must_not)
-    for child in children:
+    for child in _children(node):
         for column, words in words_of(child).items():
             found.setdefault(column, set()).update(words)
     return found
+
+
+def has_phrases(node: Node) -> bool:
+    """Whether a query looks for words that stand together, which posting lists do not tell."""
+    if isinstance(node, Phrase):
+        return len(node.words) > 1
+    return any(has_phrases(child) for child in _children(node))
+
+
+def _children(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, AnyOf):
+        return node.nodes
+    if isinstance(node, Boosted):
+        return (node.positive, node.negative)
+    if isinstance(node, Combined):
+        return (*node.must, *node.should, *node.must_not)
+    return ()
 
 
 def score(
@@ -115,7 +136,7 @@ def score(
     ----------
     node : Words, Phrase, AnyOf, Combined or Boosted
         The query.
-    texts : mapping of str to TextRows, AskedTexts or Occurring
+    texts : mapping of str to Texts
         By column: the texts of the rows.
     statistics : mapping of str to Statistics
         By column: what is common in the table.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 import lance
@@ -20,12 +19,13 @@ from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.read.blocked import BlockedRows
 from weir.read.damage import reading
+from weir.read.generation import Generation
+from weir.read.generation_texts import indexed_texts
 from weir.read.layers import FreshLayer
-from weir.read.superseded import superseded_rows
 from weir.read.text_index import TextIndex
-from weir.read.tokens_of_text import TextRows, Tokenizer
+from weir.read.tokens_of_text import HeldTexts, TextRows, Tokenizer
 
-__all__ = ["FragmentPart", "LayerPart", "TextPart", "Totals", "fragment_parts", "replaced_texts", "totals"]
+__all__ = ["FragmentPart", "LayerPart", "TextPart", "Totals", "fragment_parts", "totals"]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -52,7 +52,7 @@ class TextPart(Protocol):
         """Per row: whether it counts."""
         ...
 
-    def texts(self, column: str, tokenizer: Tokenizer) -> TextRows:
+    def texts(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
         """Return the words of a column."""
         ...
 
@@ -97,14 +97,20 @@ class LayerPart:
         """What the rows and ``live`` follow from, for caches."""
         return (self.layer.namespace, self.layer.decided_by)
 
-    def texts(self, column: str, tokenizer: Tokenizer) -> TextRows:
+    def texts(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
         """Return the words of a column."""
         layer = self.layer
         return process_cache().get_or_load(
             ("texts", layer.namespace, layer.source.identity, column, tokenizer),
-            lambda: TextRows(layer.source.column(column), tokenizer),
+            lambda: self._load(column, tokenizer),
             lambda loaded: loaded.nbytes,
         )
+
+    def _load(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
+        source, found = self.layer.source, None
+        if isinstance(source, Generation):
+            found = indexed_texts(self.layer.namespace, source, column, tokenizer)
+        return found or TextRows(source.column(column), tokenizer)
 
     def matching(self, filter: str | None) -> Mask:
         """Return, per row, whether it counts and a filter lets it pass."""
@@ -176,7 +182,7 @@ class FragmentPart:
             lambda loaded: loaded.nbytes,
         )
 
-    def texts(self, column: str, tokenizer: Tokenizer) -> TextRows:
+    def texts(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
         """Return the words of a column."""
         return process_cache().get_or_load(
             ("texts", self.base.namespace, self._content, column, tokenizer),
@@ -208,70 +214,7 @@ class FragmentPart:
             ).to_table()
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """Rows of an index that a source has replaced or deleted, and no older one of its shard has."""
-
-    texts: TextRows
-    first: Mask
-    row_ids: npt.NDArray[np.uint64]
-
-    @property
-    def nbytes(self) -> int:
-        return self.texts.nbytes + self.first.nbytes + self.row_ids.nbytes
-
-
-def replaced_texts(index: TextIndex, layers: Sequence[FreshLayer]) -> list[tuple[TextRows, Mask, Hashable]]:
-    """Return the texts of an index's rows that layers have replaced, each to be counted once.
-
-    Returns
-    -------
-    list
-        Texts, which of them count, and what they follow from, for caches.
-    """
-    found: list[tuple[TextRows, Mask, Hashable]] = []
-    before: dict[object, list[_Replaced]] = {}
-    identities: dict[object, tuple[Hashable, ...]] = {}
-    key = ("replaced", *index.key)
-    for layer in layers:
-        own = identities[layer.shard_id] = (*identities.get(layer.shard_id, ()), layer.source.identity)
-        older = before.setdefault(layer.shard_id, [])
-        replaced = process_cache().get_or_load(
-            (key, own),
-            partial(_replaced, index, layer, older),
-            lambda one: one.nbytes,
-        )
-        older.append(replaced)
-        if len(replaced.row_ids):
-            found.append((replaced.texts, replaced.first, (key, own)))
-    return found
-
-
-def _replaced(index: TextIndex, layer: FreshLayer, older: Sequence[_Replaced]) -> _Replaced:
-    base = index.base
-    row_ids = superseded_rows(base.namespace, base, [layer.source])
-    row_ids = row_ids[index.knows(row_ids)]
-
-    def load() -> TextRows:
-        with reading(f"base table version {base.version}", base.uri):
-            texts = base.dataset._take_rows(row_ids.tolist(), columns=[index.column])
-        return TextRows(texts.column(0).combine_chunks(), index.tokenizer)
-
-    if len(row_ids):
-        texts = process_cache().get_or_load(
-            ("replaced texts", *index.key, layer.source.identity),
-            load,
-            lambda loaded: loaded.nbytes,
-        )
-    else:
-        texts = TextRows(pa.array([], pa.string()), index.tokenizer)
-    first = np.ones(len(row_ids), dtype=bool)
-    for one in older:
-        first &= ~np.isin(row_ids, one.row_ids)
-    return _Replaced(texts, first, row_ids)
-
-
-def totals(texts: TextRows, counted: Mask, decided_by: Hashable) -> Totals:
+def totals(texts: HeldTexts, counted: Mask, decided_by: Hashable) -> Totals:
     """Return how many of some texts have words, and how many words those have."""
 
     def add() -> Totals:

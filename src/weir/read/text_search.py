@@ -13,15 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.base.table import BaseTable
+from weir.read.blocked import BlockedRows
 from weir.read.chosen_rows import fetch_chosen, result_schema
 from weir.read.layers import base_blocked, fresh_layers
 from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.text_corpus import Corpus
 from weir.read.text_index import TextIndex, text_index
 from weir.read.text_index_task import IndexTextTask
-from weir.read.text_match import Node, Words
+from weir.read.text_match import Node, Words, has_phrases
 from weir.read.text_parts import LayerPart, TextPart, fragment_parts
 from weir.read.text_parts_task import PartsTextTask
+from weir.read.text_postings_task import MOST_POSTINGS, PostingsTextTask
 from weir.read.text_query import TextQuery, leaves
 from weir.read.text_task import SCORE, Question, Scores, TextCandidates, TextTask
 from weir.read.text_words import with_words
@@ -44,7 +47,7 @@ class TextSearchPlan:
         Columns of the table in it.
     k : int
         Rows to find.
-    indexed : IndexTextTask
+    indexed : IndexTextTask or PostingsTextTask
         The part of the rows that the base table's index covers.
     newer : PartsTextTask or None
         The part of all others; None if there are none.
@@ -55,7 +58,7 @@ class TextSearchPlan:
     schema: pa.Schema
     columns: tuple[str, ...]
     k: int
-    indexed: IndexTextTask
+    indexed: IndexTextTask | PostingsTextTask
     newer: PartsTextTask | None
     header: str
 
@@ -71,8 +74,7 @@ class TextSearchPlan:
         # makes rows of the index needless to read.
         newer = [] if self.newer is None else [self.newer.candidates()]
         others = np.concatenate([_NO_SCORES, *(one.score for one in newer)])
-        limit = self.indexed.first_limit
-        return self.merge([self.indexed.best(self.indexed.ask(limit), limit, others), *newer])
+        return self.merge([self.indexed.best(others), *newer])
 
     def merge(self, found: Sequence[TextCandidates]) -> pa.Table:
         """Return the best rows of all; equally good ones by task, and then by place."""
@@ -126,17 +128,11 @@ def plan_text_search(
         *fragment_parts(base, indexes, blocked, layers),
         *(LayerPart(one) for one in layers),
     ]
-    corpora = {column: Corpus(index, layers, parts) for column, index in indexes.items()}
+    corpora = {column: Corpus(index, blocked, layers, parts) for column, index in indexes.items()}
     node = with_words(query, corpora)
     statistics = {column: corpus.statistics() for column, corpus in corpora.items()}
     question = Question(node, statistics, tokenizers, k, names, filter)
-    bounds = [corpus.bounds(statistics[column]) for column, corpus in corpora.items()]
-    # By more than words that are to occur Lance may have added up more than counts.
-    shortfall = min(low for low, _ in bounds) if _is_plain(node) else 0.0
-    excess = max(high for _, high in bounds)
-    indexed = IndexTextTask(
-        base, _common(indexes), question, query, blocked, base.dataset.count_rows(), excess, shortfall
-    )
+    indexed = _indexed_task(base, _common(indexes), question, query, blocked, corpora)
     newer = PartsTextTask(tuple(parts), question) if parts else None
     counted = ", ".join(
         f"{one.documents} texts of {one.mean_length:.1f} words in {column}"
@@ -144,6 +140,29 @@ def plan_text_search(
     )
     header = f"{k} best of {store.uri}, {consistency}: base version {base.version}, {counted}"
     return TextSearchPlan(schema, names, k, indexed, newer, header)
+
+
+def _indexed_task(
+    base: BaseTable,
+    fragments: frozenset[int],
+    question: Question,
+    query: TextQuery,
+    blocked: BlockedRows,
+    corpora: Mapping[str, Corpus],
+) -> IndexTextTask | PostingsTextTask:
+    """Return how the rows that the index covers are searched: by its posting lists where that is quicker."""
+    node = question.node
+    if len(corpora) == 1 and question.filter is None and not has_phrases(node):
+        ((column, corpus),) = corpora.items()
+        if corpus.postings is not None and corpus.postings <= MOST_POSTINGS:
+            return PostingsTextTask(base, fragments, column, question, blocked)
+    bounds = [corpus.bounds(question.statistics[column]) for column, corpus in corpora.items()]
+    # By more than words that are to occur Lance may have added up more than counts.
+    shortfall = min(low for low, _ in bounds) if _is_plain(node) else 0.0
+    excess = max(high for _, high in bounds)
+    return IndexTextTask(
+        base, fragments, question, query, blocked, base.dataset.count_rows(), excess, shortfall
+    )
 
 
 def _indexes(snapshot: ReadSnapshot, columns: Sequence[str]) -> dict[str, TextIndex]:

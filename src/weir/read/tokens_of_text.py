@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["AskedTexts", "Occurring", "TextRows", "Tokenizer", "occurrences"]
+__all__ = ["AskedTexts", "HeldTexts", "Occurring", "TextRows", "Texts", "Tokenizer", "occurrences"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -104,6 +104,46 @@ class Tokenizer:
         return [*found, words[start:]]
 
 
+class Texts(Protocol):
+    """Texts of which it is known where words occur."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Words of each text."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Makes the words."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many texts there are."""
+        ...
+
+    def occurrences(self, word: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+        """Return the texts that a word occurs in, ascending, and how often it does."""
+        ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> pa.Array:
+        """Return some of the texts."""
+        ...
+
+
+class HeldTexts(Texts, Protocol):
+    """All texts of a source, with all of their words."""
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """All words, in no order."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in memory, roughly."""
+        ...
+
+
 class TextRows:
     """Which words occur in some texts, and how often.
 
@@ -193,11 +233,11 @@ class AskedTexts:
 
 
 class Occurring:
-    """The rows of several :class:`TextRows` that have some of a query's words, as if they were one.
+    """The rows of several sources that have some of a query's words, as if they were one.
 
     Parameters
     ----------
-    parts : sequence of TextRows
+    parts : sequence of Texts
         Texts of the same tokenizer; their rows are numbered one after the other.
     rows : ndarray of int64
         Numbers of the rows, ascending.
@@ -207,7 +247,7 @@ class Occurring:
 
     def __init__(
         self,
-        parts: Sequence[TextRows],
+        parts: Sequence[Texts],
         rows: Rows,
         known: Mapping[str, tuple[Rows, npt.NDArray[np.int32]]],
     ) -> None:
@@ -246,7 +286,7 @@ class Occurring:
         return pa.concat_arrays(parts) if parts else pa.array([], pa.large_string())
 
 
-def occurrences(parts: Sequence[TextRows], word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
+def occurrences(parts: Sequence[Texts], word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
     """Return the numbers of the rows that a word occurs in, ascending, and how often it does."""
     start = 0
     rows, counts = [], []

@@ -1,0 +1,148 @@
+"""Scoring the rows of the base table by the posting lists of its full-text index.
+
+Posting lists say how often a row has a word and how many words it has, which is all that a score is made of.
+So every row that has a word of the query is scored, and no text is read. Where words are so common that this
+takes longer than Lance, which passes over most of their rows, :class:`IndexTextTask` is used instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.read.blocked import BlockedRows
+from weir.read.chosen_rows import take_row_ids
+from weir.read.damage import reading
+from weir.read.text_index import Occurrences, TextIndex, text_index
+from weir.read.text_match import score, words_of
+from weir.read.text_task import Question, Scores, TextCandidates, least_of_best
+from weir.read.tokens_of_text import Tokenizer
+
+__all__ = ["MOST_POSTINGS", "PostingsTextTask"]
+
+MOST_POSTINGS = 100_000
+"""Of how many rows, those that have several words as often as they do, it takes no longer than Lance."""
+
+_MORE = 4
+
+
+class _PostedTexts:
+    """Rows of an index that have words of a query.
+
+    Parameters
+    ----------
+    index : TextIndex
+        The index.
+    known : mapping
+        By word of interest: where it occurs.
+    """
+
+    def __init__(self, index: TextIndex, known: Mapping[str, Occurrences]) -> None:
+        self._index = index
+        self._known = known
+        every = np.concatenate([one.row_ids for one in known.values()])
+        lengths = np.concatenate([one.lengths for one in known.values()])
+        if len(known) > 1:
+            # The lists ascend, which this sort makes use of.
+            order = np.argsort(every, kind="stable")
+            every, lengths = every[order], lengths[order]
+            first = np.ones(len(every), dtype=bool)
+            np.not_equal(every[1:], every[:-1], out=first[1:])
+            every, lengths = every[first], lengths[first]
+        self.row_ids = every
+        self.lengths = lengths
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.row_ids)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the index."""
+        return self._index.tokenizer
+
+    def occurrences(self, word: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Return the rows that a word occurs in, as offsets, and how often it does."""
+        found = self._known[word]
+        return self.row_ids.searchsorted(found.row_ids), found.counts
+
+    def take(self, rows: npt.NDArray[np.int64]) -> pa.Array:
+        """Return some of the texts."""
+        base, column = self._index.base, self._index.column
+        with reading(f"base table version {base.version}", base.uri):
+            texts = take_row_ids(base.dataset, self.row_ids[rows].astype(np.int64), [column])
+        return texts.column(0).combine_chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class PostingsTextTask:
+    """Search the rows of the base table that its full-text index covers.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    fragments : frozenset of int
+        Its fragments that are covered.
+    column : str
+        The column that is searched.
+    question : Question
+        What is asked for; it has no filter.
+    blocked : BlockedRows
+        Rows that do not count.
+    """
+
+    base: BaseTable = field(repr=False)
+    fragments: frozenset[int] = field(repr=False)
+    column: str
+    question: Question = field(repr=False)
+    blocked: BlockedRows = field(repr=False)
+
+    def best(self, others: Scores) -> TextCandidates:
+        """Return the best rows that count.
+
+        Parameters
+        ----------
+        others : ndarray of float32
+            Scores of the best rows elsewhere. Rows here that are no better than ``k`` of them are of no
+            use.
+        """
+        question, k = self.question, self.question.k
+        index = text_index(self.base, self.column, self.fragments)
+        known = {}
+        for word in words_of(question.node)[self.column]:
+            occurs = index.occurrences(word)
+            assert occurs is not None, "planned for an index that can be read"
+            known[word] = occurs
+        texts = _PostedTexts(index, known)
+        every, found = score(question.node, {self.column: texts}, question.statistics)
+        scores = every.astype(np.float32)
+        rows = np.flatnonzero(found & (scores >= least_of_best(others, k)))
+        want = k
+        while True:
+            best = rows[scores[rows] >= least_of_best(scores[rows], want)]
+            # Few of the best are replaced or deleted, most often.
+            counted = best[~self.blocked.contains(texts.row_ids[best])]
+            if len(counted) >= k or len(best) == len(rows):
+                break
+            want *= _MORE
+        row_ids, own = texts.row_ids[counted].astype(np.int64), scores[counted]
+        order = np.lexsort((row_ids, -own))[:k]
+        return TextCandidates(own[order], row_ids[order])
+
+    def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the columns of the result of some candidates."""
+        with reading(f"base table version {self.base.version}", self.base.uri):
+            return take_row_ids(self.base.dataset, found.rows[chosen], self.question.columns)
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return (
+            f"base table version {self.base.version}: posting lists of the full-text index of {self.column}, "
+            f"{len(self.blocked)} rows superseded or deleted"
+        )
