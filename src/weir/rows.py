@@ -143,8 +143,9 @@ def as_key_table(
     elif isinstance(keys, Sequence) and not (keys and isinstance(keys[0], Mapping)):
         keys = _keys_from_values(keys, key_schema, primary_key)
         if not also:
-            # Already what the rest would make of it, but for nulls.
-            return _conformed(keys, key_schema, primary_key)
+            # Of integers nothing else can be wrong.
+            sound = all(pa.types.is_integer(column.type) and not column.null_count for column in keys.columns)
+            return keys if sound else _conformed(keys, key_schema, primary_key)
     needed = [name for name in schema.names if name in primary_key or name in also]
     if isinstance(keys, Sequence) and keys and all(isinstance(row, Mapping) for row in keys):
         keys = [{name: row[name] for name in needed if name in row} for row in keys]
@@ -296,7 +297,7 @@ def _keys_from_values(keys: Sequence[Any], schema: pa.Schema, primary_key: tuple
                 )
         columns = list(zip(*keys, strict=True)) if keys else [[] for _ in primary_key]
     arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, names=schema.names)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _array(values: Any, field: pa.Field) -> pa.Array:

@@ -220,6 +220,8 @@ class KeyPages:
         if len(addresses) == 1:
             fragment = self._whole_fragment(int(addresses[0] >> _FRAGMENT_SHIFT))
             if fragment is not None and columns[-1] == "_rowid":
+                if len(columns) == 1:
+                    return pa.table({"_rowid": addresses})
                 rows = fragment.take([int(addresses[0]) & _OFFSET_MASK], columns=columns[:-1])
                 return rows.append_column("_rowid", pa.array(addresses))
         return self._dataset._take_rows(addresses.tolist(), columns=columns)

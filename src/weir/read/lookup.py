@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.table import BaseTable
 from weir.read.key_groups import KeyGroup, key_groups
 from weir.read.keys import KeySet
+from weir.read.overlay import FreshSource
 from weir.read.planner import fresh_sources
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
 from weir.read.superseded import base_rows_with_keys
+from weir.read.threads import reading_threads
 from weir.storage.interface import ObjectStore
 
 __all__ = ["KeyRouter", "get_rows"]
 
 Offsets = npt.NDArray[np.int64]
+
+_NO_COLUMNS = pa.table({})
 
 KeyRouter = Callable[[ReadSnapshot, KeySet], Sequence[tuple[ShardView, Offsets]]]
 """Says which of the keys may be in which shard of a snapshot, as offsets into the keys."""
@@ -43,9 +50,9 @@ def get_rows(
         Narrows down the shards a key may be in.
     """
     base = snapshot.base
-    names = list(columns)
+    asked = _projection(snapshot, tuple(columns))
     settled = np.zeros(len(keys), dtype=bool)
-    parts: list[tuple[Offsets, pa.Table]] = []
+    reads: list[Callable[[], _Part]] = []
     for view, offsets in route(snapshot, keys):
         left = offsets
         for group in _key_groups(store, snapshot, view):
@@ -56,37 +63,117 @@ def get_rows(
                 settled[left[found]] = True
                 alive = ~source.tombstones[rows]
                 if alive.any():
-                    parts.append((left[found[alive]], source.take(rows[alive], names)))
+                    reads.append(partial(_read_source, source, rows[alive], left[found[alive]], asked))
             if settled.any():
                 left = left[~settled[left]]
     left = np.flatnonzero(~settled)
     if left.size:
         wanted = keys if len(left) == len(keys) else keys.take(left)
-        which, rows_found = base_rows_with_keys(base, wanted, names)
-        if rows_found is not None:
-            parts.append((left[which], rows_found.select(names)))
-    if not parts:
-        return _no_rows(snapshot, tuple(names))
-    schema = _no_rows(snapshot, tuple(names)).schema
-    if len(parts) == 1 and len(parts[0][0]) == 1:
-        return _as_schema(parts[0][1], schema)
-    order = np.argsort(np.concatenate([offsets for offsets, _ in parts]), kind="stable")
-    table = pa.concat_tables([_as_schema(part, schema) for _, part in parts])
-    return table.take(pa.array(order))
+        reads.append(partial(_read_base, base, wanted, left, asked))
+    parts = [part for part in _parts(reads) if part.offsets.size]
+    return _together(parts, keys, asked) if parts else asked.nothing
 
 
-def _no_rows(snapshot: ReadSnapshot, columns: tuple[str, ...]) -> pa.Table:
-    key = ("no rows", columns)
-    known = snapshot.derived.get(key)
+@dataclass(frozen=True, slots=True)
+class _Projection:
+    """What is asked of every row; worked out once per snapshot.
+
+    Parameters
+    ----------
+    nothing : Table
+        The result without rows.
+    key : dict of str to DataType
+        The columns of the key, in their order. They are not read: whoever asks knows them.
+    names : list of str
+        The columns of the result, in their order.
+    read : list of str
+        Those outside the key.
+    read_schema : Schema
+        Of ``read``.
+    """
+
+    nothing: pa.Table
+    key: dict[str, pa.DataType]
+    names: list[str]
+    read: list[str]
+    read_schema: pa.Schema
+
+
+def _projection(snapshot: ReadSnapshot, columns: tuple[str, ...]) -> _Projection:
+    key = ("projection", columns)
+    known: _Projection | None = snapshot.derived.get(key)
     if known is None:
-        schema = snapshot.base.schema
-        known = pa.schema([schema.field(name) for name in columns], schema.metadata).empty_table()
-        snapshot.derived[key] = known
+        table, primary_key = snapshot.base.schema, snapshot.base.primary_key
+        fields = [table.field(name) for name in columns]
+        read = [name for name in columns if name not in primary_key]
+        known = snapshot.derived[key] = _Projection(
+            pa.schema(fields, table.metadata).empty_table(),
+            {name: table.field(name).type for name in primary_key},
+            list(columns),
+            read,
+            pa.schema([table.field(name) for name in read]),
+        )
     return known
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows that one source has of some keys.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+        The key of each row, as an offset.
+    rows : Table
+        Their columns outside the key.
+    """
+
+    offsets: Offsets
+    rows: pa.Table
+
+
+def _read_source(source: FreshSource, rows: Offsets, offsets: Offsets, asked: _Projection) -> _Part:
+    if not asked.read:
+        return _Part(offsets, _NO_COLUMNS)
+    return _Part(offsets, _as_schema(source.take(rows, asked.read), asked.read_schema))
+
+
+def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projection) -> _Part:
+    which, rows = base_rows_with_keys(base, keys, asked.read)
+    if rows is None or not asked.read:
+        return _Part(offsets[which], _NO_COLUMNS)
+    return _Part(offsets[which], _as_schema(rows.select(asked.read), asked.read_schema))
+
+
+def _parts(reads: Sequence[Callable[[], _Part]]) -> list[_Part]:
+    """Read every source: several side by side, because each waits for the disk or the network."""
+    if len(reads) == 1:
+        return [reads[0]()]
+    return list(reading_threads().map(lambda read: read(), reads))
+
+
+def _together(parts: Sequence[_Part], keys: KeySet, asked: _Projection) -> pa.Table:
+    """Return the rows of all parts in the order of their keys."""
+    offsets, rows = parts[0].offsets, parts[0].rows
+    if len(parts) > 1:
+        offsets = np.concatenate([part.offsets for part in parts])
+        rows = pa.concat_tables([part.rows for part in parts])
+    if len(offsets) > 1:
+        order = np.argsort(offsets, kind="stable")
+        offsets = offsets[order]
+        rows = rows.take(pa.array(order)) if rows.num_columns else rows
+    if len(offsets) < len(keys):
+        keys = keys.take(offsets)
+    known = {
+        name: column if column.type == kind else column.cast(kind)
+        for (name, kind), column in zip(asked.key.items(), keys.columns, strict=True)
+    }
+    columns = [known[name] if name in known else rows.column(name) for name in asked.names]
+    return pa.Table.from_arrays(columns, schema=asked.nothing.schema)
+
+
 def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return table if table.schema.equals(schema, check_metadata=True) else table.cast(schema)
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def _key_groups(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> Sequence[KeyGroup]:

@@ -89,12 +89,15 @@ def _take(
     """Read the rows at some addresses, without those that have been deleted."""
     if not addresses.size:
         return which, None
+    if addresses.size > 1:
+        # The library would put them in order itself, and the rows back after it.
+        order = np.argsort(addresses)
+        which, addresses = which[order], addresses[order]
     rows = pages.take(addresses, [*columns, "_rowid"])
     if rows.num_rows == len(addresses):
         return which, rows
-    order = np.argsort(addresses)
     left = rows.column("_rowid").to_numpy()
-    return which[order[np.searchsorted(addresses, left, sorter=order)]], rows
+    return which[np.searchsorted(addresses, left)], rows
 
 
 def _rows_of_each(base: BaseTable, key_sets: Sequence[KeySet]) -> Iterator[RowIds]:

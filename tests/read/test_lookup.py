@@ -1,0 +1,109 @@
+"""Lookups of keys whose rows are in many sources, compared with a dict, and what is read for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.base.key_pages import KeyPages
+from weir.read.generation import Generation
+
+KEYS = 400
+
+Model = dict[tuple[Any, ...], dict[str, Any]]
+
+_KEYS: dict[str, dict[str, pa.DataType]] = {
+    "one integer": {"id": pa.int32()},
+    "one text": {"id": pa.string()},
+    "two columns": {"part": pa.string(), "id": pa.int64()},
+}
+
+
+def _row(kinds: dict[str, pa.DataType], number: int, value: int) -> dict[str, Any]:
+    parts = {"id": number, "part": f"part {number % 3}"}
+    key = {
+        name: f"key {parts[name]}" if name == "id" and pa.types.is_string(kind) else parts[name]
+        for name, kind in kinds.items()
+    }
+    return {"value": value, **key, "text": None if value % 7 == 0 else f"text {value}"}
+
+
+@pytest.fixture(params=list(_KEYS))
+def written(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[weir.Table, Model, list[tuple[Any, ...]]]:
+    """A table with a base of two merges, three generations and rows in the log; what is in it; all keys."""
+    kinds = _KEYS[request.param]
+    # The key is neither first nor last, nor are its columns in their order.
+    fields = [
+        pa.field("value", pa.int64()),
+        *(pa.field(name, kind, nullable=False) for name, kind in reversed(kinds.items())),
+        pa.field("text", pa.string()),
+    ]
+    table = weir.create(str(tmp_path / "t"), pa.schema(fields), primary_key=list(kinds), fsync=False)
+    generator = np.random.default_rng(3)
+    model: Model = {}
+    with table.writer(flush_on_close=False) as writer:
+        for round_, step in enumerate(["merge", "merge", "flush", "flush", "flush", "log", "log"]):
+            numbers = generator.choice(KEYS, KEYS // 3, replace=False).tolist()
+            rows = [_row(kinds, number, 1_000 * round_ + number) for number in numbers]
+            writer.upsert(rows)
+            model.update((tuple(row[name] for name in kinds), row) for row in rows)
+            dead = [tuple(row[name] for name in kinds) for row in rows[:20]]
+            writer.delete(dead)
+            for key in dead:
+                del model[key]
+            if step != "log":
+                writer.flush()
+            if step == "merge":
+                table.merge()
+    every = [tuple(_row(kinds, number, 0)[name] for name in kinds) for number in range(KEYS)]
+    # Opened anew, because who has followed the log goes on seeing it in place of the generations.
+    return weir.open(table.uri), model, every
+
+
+def test_finds_the_newest_row_of_every_key_in_the_order_asked(
+    written: tuple[weir.Table, Model, list[tuple[Any, ...]]],
+) -> None:
+    table, model, every = written
+    names = table.schema.names
+    key = list(table.primary_key)
+    generator = np.random.default_rng(4)
+    for columns in (None, names[::-1], key, [key[0], "text"], ["value"], ["text", *key]):
+        for count in (KEYS, 30, 2, 1, 1, 1):
+            wanted = [every[at] for at in generator.choice(KEYS, count, replace=False)]
+            found = table.get(wanted, columns=columns)
+            shown = columns or names
+            expected = [{name: model[one][name] for name in shown} for one in wanted if one in model]
+            assert found.to_pylist() == expected
+            assert found.schema.equals(pa.schema([table.schema.field(name) for name in shown]))
+    assert len(model) < KEYS
+
+
+def test_the_key_is_not_read(
+    written: tuple[weir.Table, Model, list[tuple[Any, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model, every = written
+    read: set[str] = set()
+    of_generation, of_base = Generation.take, KeyPages.take
+
+    def generation_take(self: Generation, rows: Any, columns: list[str]) -> pa.Table:
+        read.update(columns)
+        return of_generation(self, rows, columns)
+
+    def base_take(self: KeyPages, addresses: Any, columns: list[str]) -> pa.Table:
+        read.update(columns)
+        return of_base(self, addresses, columns)
+
+    monkeypatch.setattr(Generation, "take", generation_take)
+    monkeypatch.setattr(KeyPages, "take", base_take)
+    assert table.get(every).num_rows == len(model)
+    assert read - {"_rowid"} == {"value", "text"}
+    read.clear()
+    assert table.get(every, columns=list(table.primary_key)).num_rows == len(model)
+    assert read <= {"_rowid"}
