@@ -1,7 +1,7 @@
 """Messages as a source: what Spark's source for Kafka is told, and how the values of messages are read.
 
-There is no broker here. What stands in for Kafka has the name and the columns of Spark's own source, and is
-looked up by Spark like any other.
+There is no broker here. What stands in for Kafka has the columns of Spark's own source and a name of its own,
+since Spark lets nothing else be called kafka.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 import weir
 from weir.errors import InputError, OptionError, PipelineError, SchemaError
@@ -27,16 +28,18 @@ from weir.spark.pipeline import (
     TargetTable,
     ValueFormat,
 )
+from weir.spark.pipeline.freshness import arrival_of
 from weir.spark.pipeline.stream import read_source
 from weir.spark.pipeline.target import open_or_create
 
 pytestmark = pytest.mark.timeout(1800)
 
 OFF = Services(merge=None, index=None, compact=None, collect=None)
+FORMAT = "topic"
 ARRIVED = datetime(2013, 1, 1, 10, tzinfo=UTC)
 
 
-def kafka(messages: list[bytes | None]) -> type[DataSource]:
+def topic(messages: list[bytes | None]) -> type[DataSource]:
     """Return a source of some messages. A class of its own: Spark sends it to workers by value."""
 
     class Reader(SimpleDataSourceStreamReader):
@@ -54,10 +57,10 @@ def kafka(messages: list[bytes | None]) -> type[DataSource]:
                 ]
             )
 
-    class Kafka(DataSource):
+    class Topic(DataSource):
         @classmethod
         def name(cls) -> str:
-            return "kafka"
+            return FORMAT
 
         def schema(self) -> str:
             told = {name.lower(): value for name, value in self.options.items()}
@@ -76,12 +79,12 @@ def kafka(messages: list[bytes | None]) -> type[DataSource]:
         def simpleStreamReader(self, schema: object) -> Reader:  # noqa: N802
             return Reader()
 
-    return Kafka
+    return Topic
 
 
 def source(**changes: Any) -> FormatSource:
     values: dict[str, Any] = {
-        "format": "kafka",
+        "format": FORMAT,
         "options": {
             "subscribe": "arrivals",
             "kafka.bootstrap.servers": "kafka:9092",
@@ -114,7 +117,7 @@ def pipeline(tmp_path: Path, **changes: Any) -> Pipeline:
         "checkpoint": str(tmp_path / "checkpoint"),
         "trigger": AVAILABLE_NOW,
         "services": OFF,
-        "metrics": Metrics(every=timedelta(seconds=1), log=False),
+        "metrics": Metrics(every=timedelta(seconds=1), log=False, arrival="timestamp"),
     }
     return Pipeline(**{**values, **changes})
 
@@ -124,21 +127,14 @@ def message(number: int, **changes: Any) -> bytes:
     return json.dumps({"id": number, "carrier": "ÜA", "at": at, "legs": [{"to": "JFK"}], **changes}).encode()
 
 
-@pytest.fixture
-def session(spark: SparkSession, spark_mode: str) -> SparkSession:
-    """A session in which there may be a source that elsewhere there is not."""
-    if spark_mode == "connect":
-        pytest.skip("the sessions of a server share what is registered")
-    return spark.newSession()
-
-
-def test_messages_of_kafka_become_rows(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.everywhere
+def test_messages_become_rows(spark: SparkSession, tmp_path: Path) -> None:
     messages = [message(0), message(1, carrier=None, more="that the schema does not have"), None, message(3)]
-    session.dataSource.register(kafka(messages))
+    spark.dataSource.register(topic(messages))
     samples: list[Any] = []
     with open_or_create(pipeline(tmp_path).table).writer() as writer:
         writer.upsert([{"id": 2, "carrier": "deleted", "at": None, "dest": None}])
-    summary = pipeline(tmp_path).run(session, on_sample=samples.append)
+    summary = pipeline(tmp_path).run(spark, on_sample=samples.append)
     assert summary.rows == 4
     found = weir.open(tmp_path / "t").scan().to_table().sort_by("id").to_pylist()
     assert found == [
@@ -150,16 +146,15 @@ def test_messages_of_kafka_become_rows(session: SparkSession, tmp_path: Path) ->
         }
         for n in (0, 1, 3)
     ]
-    # Freshness begins with the time of the message.
     assert {sample.arrival for sample in samples} == {"timestamp"}
     waited = max(sample.freshness_p50 or 0.0 for sample in samples)
     assert waited > (datetime(2026, 1, 1, tzinfo=UTC) - ARRIVED).total_seconds()
 
 
-def test_a_message_that_cannot_be_read_fails_the_stream(session: SparkSession, tmp_path: Path) -> None:
-    session.dataSource.register(kafka([message(0), b'{"id": "no number"', message(2)]))
+def test_a_message_that_cannot_be_read_fails_the_stream(spark: SparkSession, tmp_path: Path) -> None:
+    spark.dataSource.register(topic([message(0), b'{"id": "no number"', message(2)]))
     with pytest.raises(PipelineError, match="MALFORMED_RECORD_IN_PARSING"):
-        pipeline(tmp_path).run(session)
+        pipeline(tmp_path).run(spark)
     assert weir.open(tmp_path / "t").scan().count() == 0
     lenient = ValueFormat("json", "id BIGINT, carrier STRING", {"mode": "PERMISSIVE"})
     transform = "SELECT value.id, value.carrier FROM source WHERE value.id IS NOT NULL"
@@ -170,8 +165,14 @@ def test_a_message_that_cannot_be_read_fails_the_stream(session: SparkSession, t
         transform=transform,
         table=two,
         checkpoint=str(tmp_path / "other"),
-    ).run(session)
+    ).run(spark)
     assert sorted(weir.open(tmp_path / "two").scan().to_table()["id"].to_pylist()) == [0, 2]
+
+
+def test_freshness_of_kafka_begins_with_the_time_of_the_message() -> None:
+    columns = StructType([StructField("value", BinaryType()), StructField("timestamp", TimestampType())])
+    assert arrival_of(FormatSource("kafka"), columns, None) == "timestamp"
+    assert arrival_of(FormatSource(FORMAT), columns, None) is None
 
 
 @pytest.mark.everywhere
@@ -184,7 +185,10 @@ def test_values_are_read_of_text_too(spark: SparkSession, tmp_path: Path) -> Non
         value=ValueFormat("csv", "id BIGINT, carrier STRING", {"sep": ";"}),
     )
     table = TargetTable(str(tmp_path / "t"), {}, parse_schema("id: int64!, carrier: string"), ("id",))
-    pipeline(tmp_path, source=lines, transform="SELECT value.* FROM source", table=table).run(spark)
+    metrics = Metrics(log=False)
+    pipeline(
+        tmp_path, source=lines, transform="SELECT value.* FROM source", table=table, metrics=metrics
+    ).run(spark)
     found = weir.open(tmp_path / "t").scan().to_table().sort_by("id").to_pylist()
     assert found == [{"id": 1, "carrier": "one"}, {"id": 2, "carrier": "two"}]
 

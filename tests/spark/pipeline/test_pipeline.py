@@ -36,6 +36,10 @@ __all__ = ["s3_endpoint"]
 pytestmark = [pytest.mark.everywhere, pytest.mark.timeout(1800)]
 
 OFF = Services(merge=None, index=None, compact=None, collect=None)
+AT_THE_END = Services(
+    merge=timedelta(days=1), index=timedelta(days=1), compact=timedelta(days=1), collect=timedelta(days=1)
+)
+"""Services that run once, when the stream has ended, however long that takes."""
 OFTEN = timedelta(milliseconds=300)
 EVERY_SECOND = timedelta(seconds=1)
 
@@ -74,7 +78,9 @@ def test_what_is_there_is_taken_and_the_services_close_the_run(spark: SparkSessi
     feed = Feed(tmp_path / "landing")
     feed.land(files=2)
     metrics = Metrics(every=EVERY_SECOND, file=str(tmp_path / "metrics.jsonl"))
-    once = pipeline(feed, tmp_path, trigger=AVAILABLE_NOW, services=Services(index=None), metrics=metrics)
+    once = pipeline(
+        feed, tmp_path, trigger=AVAILABLE_NOW, services=replace(AT_THE_END, index=None), metrics=metrics
+    )
     samples: list[MetricsSample] = []
     summary = once.run(spark, on_sample=samples.append)
     assert rows_of(tmp_path / "t") == feed.rows
@@ -104,7 +110,11 @@ def test_table_and_services_may_be_on_an_object_store(
     feed.land(files=2)
     described = replace(target(tmp_path), uri=s3_endpoint.new_uri(), storage_options=s3_endpoint.options)
     once = pipeline(
-        feed, tmp_path, table=described, trigger=AVAILABLE_NOW, services=Services(horizon=timedelta(0))
+        feed,
+        tmp_path,
+        table=described,
+        trigger=AVAILABLE_NOW,
+        services=replace(AT_THE_END, horizon=timedelta(0)),
     )
     assert not once.check(spark).exists
     summary = once.run(spark)
