@@ -23,9 +23,7 @@ from weir.storage.counting import CountingStore
 OTHER_QUERY = "00000000-93a0-4c3b-9b56-0f1f6a3f2a11"
 
 
-def commit(
-    kept: KeptWriters, table: weir.Table, batch_id: int, *results: TaskResult, **options: str
-) -> None:
+def commit(kept: KeptWriters, table: weir.Table, batch_id: int, *results: TaskResult, **options: str) -> None:
     parsed = WriteOptions.parse({"path": table.uri, **options})
     commit_batch_of_stream(table, results, batch_id, parsed, kept=kept)
 
@@ -100,7 +98,9 @@ def test_a_query_that_goes_on_in_another_process(tmp_path: Path) -> None:
     table = create(tmp_path)
     here, there = KeptWriters(), KeptWriters()
     for number in range(6):
-        commit(there if number in (2, 3) else here, table, number, task(table, batch(1, 2, 3, value=str(number))))
+        commit(
+            there if number in (2, 3) else here, table, number, task(table, batch(1, 2, 3, value=str(number)))
+        )
         # As after a crash that Spark's checkpoint does not know of the commit before.
         commit(here, table, number, task(table, batch(1, 2, 3, value="repeated")))
     assert contents(table) == dict.fromkeys((1, 2, 3), "5")
@@ -116,7 +116,9 @@ def test_an_error_lets_go_of_the_writer(tmp_path: Path) -> None:
         commit(kept, table, 1, task(table, batch(*range(20), value="1")))
     assert leases(table) == {"released"}
     commit(kept, table, 1, task(table, batch(*range(20), value="1 again")))
-    assert {shard: epoch - before[shard] for shard, epoch in epochs(table).items()} == dict.fromkeys(before, 1)
+    assert {shard: epoch - before[shard] for shard, epoch in epochs(table).items()} == dict.fromkeys(
+        before, 1
+    )
     found = contents(table)
     assert set(found.values()) == {"1", "1 again"}
     assert set(marks(table).values()) == {1}
@@ -161,7 +163,9 @@ def test_the_tail_of_the_log_stays_bounded(tmp_path: Path) -> None:
     table = create(tmp_path, shards=1)
     kept = KeptWriters()
     for number in range(30):
-        commit(kept, table, number, task(table, batch(number % 7, value=str(number))), max_memtable_entries="9")
+        commit(
+            kept, table, number, task(table, batch(number % 7, value=str(number))), max_memtable_entries="9"
+        )
         (shard,) = table.status().shards
         assert shard.unflushed_entries <= 9
     assert contents(table) == {n % 7: str(n) for n in range(23, 30)}
