@@ -497,7 +497,9 @@ def test_a_lease_that_others_have_held_does_not_come_back(store: LocalStore, tak
     first.pause()
     take().release()
     for _ in range(2):
-        with pytest.raises(FencedError, match=r"taken over by another writer of this process .* with epoch 2"):
+        with pytest.raises(
+            FencedError, match=r"taken over by another writer of this process .* with epoch 2"
+        ):
             first.check()
     first.release()
     assert stored(store).epoch == 2
@@ -540,7 +542,9 @@ def test_of_many_that_come_back_one_does(store: LocalStore, take: Take) -> None:
         held.release()
 
 
-def test_a_pause_whose_answers_are_lost(store: LocalStore, take: Take, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pause_whose_answers_are_lost(
+    store: LocalStore, take: Take, caplog: pytest.LogCaptureFixture
+) -> None:
     flaky = LosesAnswers(store.uri, fsync=False)
     first = take(flaky)
     first.renew()

@@ -254,7 +254,7 @@ class ShardLease:
             )
 
     def renew(self) -> None:
-        """Put the end off by the TTL. One round trip, if nothing has come in between; none while it is paused.
+        """Put the end off by the TTL. One round trip, if nothing came in between; none while it is paused.
 
         Raises
         ------

@@ -105,7 +105,9 @@ class KeptWriters:
         writer = table.writer(**options.of_writer(holder=holder, flush=flush))
         return self._run(holder, _Kept(writer, table, options), action, flush=flush)
 
-    def _run(self, holder: str, kept: _Kept, action: Callable[[TableWriter], Result], *, flush: bool) -> Result:
+    def _run(
+        self, holder: str, kept: _Kept, action: Callable[[TableWriter], Result], *, flush: bool
+    ) -> Result:
         with ExitStack() as until_kept:
             writer = until_kept.enter_context(kept.writer)
             result = action(writer)
