@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.index_list import list_indexes
 from weir.base.key_index import key_index_names
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -244,7 +245,7 @@ def _open(base: BaseTable) -> KeyPages | None:
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
     left = set(existing)
     segments = []
-    indexes = {index.name: index for index in dataset.describe_indices()}
+    indexes = {index.name: index for index in list_indexes(dataset)}
     if name not in indexes or _REUSE_INDEX in indexes:
         return None
     for described in indexes[name].segments:
@@ -281,7 +282,9 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         _search(low, low[:1], "left")
     except pa.ArrowNotImplementedError:
         return None
-    return _Segment(uuid, place, _PageFile(data), rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64))
+    return _Segment(
+        uuid, place, _PageFile(data), rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64)
+    )
 
 
 def _read_lookup(
