@@ -18,7 +18,7 @@ from tests.conformance import library
 from tests.services.garbage_kit import Clock, collect, collect_fully, rows, stored
 from weir import failpoint
 from weir.cache import process_cache
-from weir.errors import FencedError, StorageError
+from weir.errors import CorruptionError, FencedError, StorageError
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import wal_schema
@@ -193,6 +193,20 @@ def test_a_publication_whose_end_failed_is_finished_before_anything_else(table: 
         assert rows(reader) == {1: "a", 2: "later"}
     seen = [row["value"] for batch in table.changes(since="earliest") for row in batch.rows.to_pylist()]
     assert seen == ["log", "a", "later"]
+
+
+def test_damage_to_what_was_published_is_named_by_the_change_feed(table: weir.Table) -> None:
+    published(table, staged(table, (1, "a")))
+    (file,) = Path(table.uri).glob("_mem_wal/*/staged_*/data/*.lance")
+    whole = file.read_bytes()
+    for damaged in (whole[:-20], bytes(len(whole)), b""):
+        file.write_bytes(damaged)
+        with pytest.raises(CorruptionError, match="staged_") as caught:
+            list(table.changes(since="earliest"))
+        assert str(caught.value.where).startswith(f"{table.uri}/_mem_wal/")
+    file.unlink()
+    with pytest.raises(CorruptionError, match="staged_"):
+        list(table.changes(since="earliest"))
 
 
 def test_staged_rows_are_collected_when_nobody_can_publish_them_any_more(table: weir.Table) -> None:

@@ -126,6 +126,17 @@ def test_a_broken_manifest_is_loud(tmp_path: Path) -> None:
         BaseTable.open(base.store)
 
 
+def test_a_manifest_with_a_type_that_there_is_not(tmp_path: Path) -> None:
+    """The library opens it, and panics when it is asked for the schema."""
+    base = new_table(tmp_path)
+    path = manifest_path(base.version, counts_down=True)
+    data = bytes(base.store.get(path))
+    assert b"int64" in data
+    base.store.put(path, data.replace(b"int64", b"imt64"))
+    with pytest.raises(CorruptionError, match="manifest"):
+        BaseTable.open(base.store)
+
+
 def test_the_manifest_of_both_naming_schemes_is_found(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     lance.write_dataset(table_of(SCHEMA, [(1, "a")]), store.uri, enable_v2_manifest_paths=False)

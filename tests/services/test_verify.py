@@ -23,6 +23,7 @@ import weir.base.published
 import weir.services.verify
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.base.details_commit import update_details
+from weir.base.index_list import list_indexes
 from weir.base.merge_guard import guard_id
 from weir.base.published import publish_shards
 from weir.base.table import BaseTable
@@ -1163,6 +1164,32 @@ def zeroed_index(patient: Patient) -> str:
     return _segment(patient)
 
 
+def _abort(patient: Patient, path: str) -> str:
+    """Damage a file so that the library does not fail over it, but ends the process."""
+    data = bytes(patient.store.get(path))
+    assert b"null_count" in data
+    patient.store.put(path, data.replace(b"null_count", b"null\0count"))
+    return path
+
+
+@damage("error", "base_index.unreadable")
+def index_over_which_the_library_aborts(patient: Patient) -> str:
+    _abort(patient, f"{_segment(patient)}/page_lookup.lance")
+    return _segment(patient)
+
+
+@damage("error", "generation.checksum")
+def key_index_over_which_the_library_aborts(patient: Patient) -> str:
+    return _abort(patient, layout.page_lookup_path(patient.shard, patient.generation(3).path))
+
+
+@damage("error", "generation.unreadable")
+def key_index_without_a_catalog_over_which_the_library_aborts(patient: Patient) -> str:
+    key_index_over_which_the_library_aborts(patient)
+    patient.store.delete([f"{patient.generation_path(3)}/{layout.CATALOG}"])
+    return patient.generation_path(3)
+
+
 def _change_index(patient: Patient, name: str, change: Callable[[bytearray], None]) -> str:
     path = f"{_segment(patient)}/{name}"
     data = bytearray(patient.store.get(path))
@@ -1228,6 +1255,17 @@ def test_every_check_is_shown_by_a_damage() -> None:
     shown = {check for _, check, _ in DAMAGES} | {"wal.shard", "generation.shard", "shard.twin"}
     shown |= {"details.index_catchup"}
     assert named == shown
+
+
+def test_a_list_of_indexes_that_the_library_cannot_read(patient: Patient) -> None:
+    path = patient.details_path
+    data = bytes(patient.store.get(path))
+    patient.store.put(path, data.replace(b"page_data.lance", b"\xffage_data.lance"))
+    report = verify(patient.store.uri)
+    assert ("error", "base.unreadable") in found(report)
+    assert f"{patient.store.uri}/{path}" in {one.where for one in report.findings}
+    with pytest.raises(CorruptionError, match="indexes"):
+        list_indexes(patient.base.dataset)
 
 
 def test_entries_that_have_changed_places(patient: Patient) -> None:

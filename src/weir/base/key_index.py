@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import lance
 
+from weir.base.index_list import list_indexes
 from weir.base.library_commit import commit_with_library
 from weir.base.table import BaseTable
 
@@ -35,7 +36,7 @@ def key_index_name(column: str) -> str:
 def key_index_names(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> dict[str, str]:
     """Return the BTREE index of every key column that has one, whatever its name."""
     names: dict[str, str] = {}
-    for index in dataset.describe_indices():
+    for index in list_indexes(dataset):
         if (
             index.index_type == "BTree"
             and len(index.field_names) == 1
@@ -76,7 +77,7 @@ def _extend(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> None:
             dataset.create_scalar_index(column, "BTREE", name=_free_name(dataset, column))
     if not names:
         return
-    segments = {index.name: len(index.segments) for index in dataset.describe_indices()}
+    segments = {index.name: len(index.segments) for index in list_indexes(dataset)}
     few = [name for name in names.values() if segments[name] <= _MAX_SEGMENTS]
     many = [name for name in names.values() if segments[name] > _MAX_SEGMENTS]
     if few:
@@ -86,7 +87,7 @@ def _extend(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> None:
 
 
 def _free_name(dataset: lance.LanceDataset, column: str) -> str:
-    taken = {index.name for index in dataset.describe_indices()}
+    taken = {index.name for index in list_indexes(dataset)}
     name = key_index_name(column)
     while name in taken:
         name = f"key_{name}"

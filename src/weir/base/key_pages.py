@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.index_list import list_indexes
 from weir.base.key_index import key_index_names
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -264,7 +265,7 @@ def _open(base: BaseTable) -> KeyPages | None:
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
     left = set(existing)
     segments = []
-    indexes = {index.name: index for index in dataset.describe_indices()}
+    indexes = {index.name: index for index in list_indexes(dataset)}
     if name not in indexes or _REUSE_INDEX in indexes:
         return None
     for described in indexes[name].segments:

@@ -122,7 +122,14 @@ class BaseTable:
                 where=store.uri,
                 hint="Adopt it with the columns of its primary key: weir.adopt",
             )
-        return cls(store, dataset, manifest.decode_details(entry), primary_key, entry.uuid)
+        details = manifest.decode_details(entry)
+        try:
+            return cls(store, dataset, details, primary_key, entry.uuid)
+        except BaseException as error:
+            # The library makes the schema only when it is asked for it.
+            if not is_panic(error):
+                raise
+            raise _damaged(store, error) from error
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as where the table is and its version; it is opened anew on the other side."""
@@ -207,6 +214,8 @@ class BaseTable:
         except LIBRARY_ERRORS as error:
             if classify(error) is LibraryFailure.ABSENT:
                 raise _no_dataset(self._store) from error
+            if classify(error) is LibraryFailure.DAMAGED:
+                raise _damaged(self._store, error) from error
             raise storage_failure(error, "looking for a newer version", where=self.uri) from error
         return self if dataset.version == self.version else BaseTable._pinned(self._store, dataset)
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import xxhash
 
+from weir.base.index_list import list_indexes
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, read_manifest
 from weir.base.published import read_published
@@ -135,7 +136,7 @@ def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
     if not details.maintain_all_indexes and not details.maintained_indexes:
         return ()
     # An index over no columns is one of the library's own tables, such as the MemWAL index itself.
-    existing = {index.name for index in base.dataset.describe_indices() if index.field_names}
+    existing = {index.name for index in list_indexes(base.dataset) if index.field_names}
     wanted = existing if details.maintain_all_indexes else existing & set(details.maintained_indexes)
     return tuple(sorted(wanted))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from uuid import UUID
 
 from weir.errors import CorruptionError, InputError
@@ -70,4 +71,10 @@ class LogPlace:
         position = 0 if match is None else int(match[2])
         if match is None or position >= 1 << 64:
             raise CorruptionError(f"the WAL entry has the place {text[:60]!r}", where=where)
-        return LogPlace(UUID(match[1].decode()), position)
+        return LogPlace(_shard_id(match[1]), position)
+
+
+# Most entries that a process reads are of few shards.
+@lru_cache(maxsize=1024)
+def _shard_id(text: bytes) -> UUID:
+    return UUID(text.decode())

@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.base.table import library_options
 from weir.format import layout
 from weir.format.conform import conform_batch
+from weir.read.damage import reading
 from weir.read.expiry import changes_gone
 from weir.shard.wal import PositionedEntry
 from weir.storage.interface import ObjectStore
@@ -38,16 +39,20 @@ def with_published_rows(
     ------
     SnapshotExpiredError
         If garbage collection has removed a generation.
+    CorruptionError
+        If one is damaged.
     """
     batches: list[pa.RecordBatch] = []
     for name in item.entry.header.published:
         path = layout.generation_path(shard_id, name)
         if not store.list_directories(path):
             raise changes_gone(store, shard_id, item.position)
-        dataset = lance.dataset(f"{store.uri}/{path}", storage_options=library_options(store))
-        known = [field.name for field in schema if field.name in dataset.schema.names]
-        batches += [
-            conform_batch(batch, schema, where=f"{store.uri}/{path}")
-            for batch in dataset.scanner(columns=known, scan_in_order=True).to_batches()
-        ]
+        uri = f"{store.uri}/{path}"
+        with reading(f"generation {name!r}", uri):
+            dataset = lance.dataset(uri, storage_options=library_options(store))
+            known = [field.name for field in schema if field.name in dataset.schema.names]
+            batches += [
+                conform_batch(batch, schema, where=uri)
+                for batch in dataset.scanner(columns=known, scan_in_order=True).to_batches()
+            ]
     return PositionedEntry(item.position, replace(item.entry, batches=tuple(batches))) if batches else item

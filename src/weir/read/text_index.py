@@ -17,6 +17,7 @@ from lance.file import LanceFileReader
 from lance.query import FullTextQuery
 from lance.query import MatchQuery as LanceMatchQuery
 
+from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable, library_options
 from weir.cache import process_cache
 from weir.errors import QueryError
@@ -245,7 +246,7 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
 def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIndex:
     with reading(f"base table version {base.version}", base.uri):
         dataset = base.dataset
-        for described in dataset.describe_indices():
+        for described in list_indexes(dataset):
             if described.field_names == [column] and described.index_type == _KIND:
                 return _open(base, column, described.details, described.segments, within)
     raise QueryError(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.read.damage import reading
@@ -79,7 +80,7 @@ def generation_vector_index(namespace: str, generation: Generation, column: str)
 
 
 def _find(dataset: lance.LanceDataset, column: str) -> VectorIndex | None:
-    for described in dataset.describe_indices():
+    for described in list_indexes(dataset):
         if described.field_names != [column] or not isinstance(described.details, dict):
             continue
         metric = described.details.get("metric_type")

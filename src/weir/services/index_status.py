@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from weir.base.index_list import list_indexes
 from weir.base.merge_guard import without_guards
 from weir.base.table import BaseTable
 from weir.format.index_details import IndexDetails
@@ -74,7 +75,7 @@ def index_reports(base: BaseTable) -> tuple[IndexReport, ...]:
     details = base.details
     reports = []
     # An index over no columns is one of the library's own tables, such as the MemWAL index itself.
-    for index in base.dataset.describe_indices():
+    for index in list_indexes(base.dataset):
         if not index.field_names:
             continue
         covered = frozenset().union(*(segment.fragment_ids for segment in index.segments))

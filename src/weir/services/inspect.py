@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.base.index_list import list_indexes
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.published import decode_snapshot, published_shards
 from weir.base.table import BaseTable
@@ -112,7 +113,7 @@ def _table(store: ObjectStore) -> Description:
         "base_rows": base.dataset.count_rows(),
         "primary_key": list(base.primary_key),
         "columns": {field.name: str(field.type) for field in base.schema},
-        "indexes": [index.name for index in base.dataset.describe_indices() if index.field_names],
+        "indexes": [index.name for index in list_indexes(base.dataset) if index.field_names],
         "shards": shards,
         "snapshots": _names(store, SNAPSHOTS),
         "consumers": _names(store, CONSUMERS),

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from lance.file import LanceFileReader
 
+from weir.base.index_list import list_indexes
 from weir.base.table import library_options
 from weir.errors import CorruptionError, StorageError
 from weir.format import generation_catalog, layout
@@ -56,7 +57,7 @@ def inspect_generation(store: ObjectStore, path: str, *, rows: bool) -> Descript
             "superseded_rows": physical - table.num_rows,
             "tombstones": int(np.count_nonzero(tombstones)),
             "columns": {field.name: str(field.type) for field in found.schema},
-            "indexes": [index.name for index in found.describe_indices()],
+            "indexes": [index.name for index in list_indexes(found)],
         }
 
     facts: dict[str, Any] = {"dataset": part(dataset)}

@@ -7,7 +7,7 @@ and nothing else notices.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import lance
 import numpy as np
@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable, library_options
 from weir.errors import CorruptionError, StorageError
 from weir.format.index_details import INDEX_NAME
 from weir.read.damage import reading
 from weir.services.verification.finding import Finding, Findings
+from weir.services.verification.isolation import isolated
 
 __all__ = ["BaseIndexCheck", "base_index_checks", "check_base_index"]
 
@@ -75,7 +77,10 @@ def base_index_checks(base: BaseTable, *, rows: bool) -> list[BaseIndexCheck]:
         Whether BTREE indexes are to be compared with the rows of the base table.
     """
     present = {fragment.fragment_id for fragment in base.dataset.get_fragments()}
-    indexes = base.dataset.describe_indices()
+    try:
+        indexes = list_indexes(base.dataset)
+    except CorruptionError:
+        return []  # reported where the table as a whole is checked
     rows = rows and _REUSE_INDEX not in {index.name for index in indexes}
     return [
         BaseIndexCheck(
@@ -107,8 +112,31 @@ def check_base_index(check: BaseIndexCheck) -> tuple[Finding, ...]:
             f"index {check.name!r} has files of {found} bytes, and {check.nbytes or 'some'} were written",
         )
         return tuple(findings.found)
+    # Without the rows it fails over the index alone; those are checked for themselves.
+    for attempt in (check, replace(check, rows=False)) if check.rows else (check,):
+        try:
+            what, where = f"index {check.name!r}", f"{check.base.store.uri}/{check.path}"
+            return isolated(_check_content, _Content(attempt, tuple(sorted(sizes))), what=what, where=where)
+        except (CorruptionError, StorageError) as error:
+            message = error.message
+    findings.error("base_index.unreadable", check.path, message)
+    return tuple(findings.found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A segment, and the names of its files."""
+
+    check: BaseIndexCheck
+    names: tuple[str, ...]
+
+
+def _check_content(content: _Content) -> tuple[Finding, ...]:
+    """Read the files of a segment, of which nothing says that they are what was written."""
+    check = content.check
+    findings = Findings(check.base.store.uri)
     try:
-        files = {name: _read(check, name, keep=name in (_PAGES, _PAGE_TABLE)) for name in sorted(sizes)}
+        files = {name: _read(check, name, keep=name in (_PAGES, _PAGE_TABLE)) for name in content.names}
         if check.rows and files.get(_PAGES) is not None:
             _check_pages(check, files[_PAGES], files.get(_PAGE_TABLE), findings)
             if not findings.found:

@@ -27,8 +27,9 @@ from weir.read.damage import reading
 from weir.services.verification.catalog import CatalogCheck
 from weir.services.verification.facts import TableFacts
 from weir.services.verification.finding import Finding, Findings
+from weir.services.verification.isolation import isolated
 from weir.services.verification.objects import get_or_none
-from weir.shard.generation_files import check_generation_files
+from weir.shard.generation_files import FileDamage, check_generation_files
 
 __all__ = ["GenerationCheck", "check_generation"]
 
@@ -70,11 +71,49 @@ class _Rows:
         return encode_keys(self.keys)
 
 
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A generation, and what its catalog says of it."""
+
+    check: GenerationCheck
+    catalog: CatalogCheck | None
+
+
 def check_generation(check: GenerationCheck) -> tuple[Finding, ...]:
-    """Read all of a generation and return what is wrong with it."""
+    """Read all of a generation and return what is wrong with it.
+
+    The library reads here what is proved to be what was written, and anything else in another process.
+    """
+    findings = Findings(check.table.store.uri, check.manifest.shard_id)
+    store = check.table.store
+    damaged: tuple[FileDamage, ...] = ()
+    try:
+        catalog = CatalogCheck.open(store, f"{check.path}/{layout.CATALOG}", findings)
+        content = _Content(check, catalog)
+        if catalog is not None:
+            damaged = check_generation_files(store, check.path, catalog.catalog)
+        if catalog is not None and catalog.catalog.checksums and not damaged:
+            findings.found += _check_content(content)
+        else:
+            what, where = f"generation {check.flushed.generation}", f"{store.uri}/{check.path}"
+            findings.found += isolated(_check_content, content, what=what, where=where)
+    except (CorruptionError, StorageError) as error:
+        if not damaged:
+            findings.error("generation.unreadable", check.path, error.message)
+    if not findings.found:
+        # What agrees with everything and still is not what was written: a value with a flipped bit.
+        for one in damaged:
+            findings.error("generation.checksum", one.path, one.problem)
+        if catalog is None:
+            _check_no_catalog(check, findings)
+    return tuple(findings.found)
+
+
+def _check_content(content: _Content) -> tuple[Finding, ...]:
+    """Compare the parts of a generation with each other."""
+    check, catalog = content.check, content.catalog
     findings = Findings(check.table.store.uri, check.manifest.shard_id)
     try:
-        catalog = CatalogCheck.open(check.table.store, f"{check.path}/{layout.CATALOG}", findings)
         rows = _read_rows(check, catalog)
     except (CorruptionError, StorageError) as error:
         findings.error("generation.unreadable", check.path, error.message)
@@ -85,11 +124,6 @@ def check_generation(check: GenerationCheck) -> tuple[Finding, ...]:
     if _check_rows(check, rows, findings):
         _check_key_index(check, rows, findings)
         _check_bloom_filter(check, rows, findings)
-    if not findings.found:
-        if catalog is None:
-            _check_no_catalog(check, findings)
-        else:
-            _check_files(check, catalog.catalog, findings)
     return tuple(findings.found)
 
 
@@ -112,17 +146,6 @@ def _check_place(check: GenerationCheck, catalog: GenerationCatalog, findings: F
             check.path,
             f"the generation is that of {catalog.directory!r}, so that its rows count as newer or older",
         )
-
-
-def _check_files(check: GenerationCheck, catalog: GenerationCatalog, findings: Findings) -> None:
-    """Find what agrees with everything and still is not what was written: a value with a flipped bit."""
-    try:
-        damaged = check_generation_files(check.table.store, check.path, catalog)
-    except StorageError as error:
-        findings.error("generation.unreadable", check.path, error.message)
-        return
-    for one in damaged:
-        findings.error("generation.checksum", one.path, one.problem)
 
 
 def _read_rows(check: GenerationCheck, catalog: CatalogCheck | None) -> _Rows:

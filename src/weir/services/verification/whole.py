@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.base.index_list import list_indexes
 from weir.base.manifest import VERSIONS, read_manifest
 from weir.base.merge_guard import guard_id, without_guards
 from weir.base.published import published_shards
@@ -29,6 +30,7 @@ from weir.read.damage import reading
 from weir.read.roots import Root, snapshot_root
 from weir.services.verification.facts import Need, ShardFacts
 from weir.services.verification.finding import Finding, Findings
+from weir.services.verification.isolation import isolated
 from weir.services.verification.objects import get_or_none, read_many
 from weir.shard.manifest_store import list_shards
 
@@ -144,7 +146,11 @@ def _check_details(base: BaseTable, shard_ids: Collection[UUID], where: str, fin
     except OptionError as error:
         findings.error("details.writer_defaults", where, error.message)
     _check_progress(base, shard_ids, where, findings)
-    indexes = {index.name for index in base.dataset.describe_indices()}
+    try:
+        indexes = {index.name for index in list_indexes(base.dataset)}
+    except CorruptionError as error:
+        findings.error("base.unreadable", where, error.message)
+        return
     for name in sorted(set(details.maintained_indexes) - indexes):
         findings.warning("details.maintained_indexes", where, f"there is no index {name!r}")
     for catchup in details.index_catchup:
@@ -283,6 +289,17 @@ class BaseRowsCheck:
 
 def check_base_rows(check: BaseRowsCheck) -> tuple[Finding, ...]:
     """Read every value of the base table; every key must be there once."""
+    base = check.base
+    what = f"version {base.version} of the base table"
+    try:
+        return isolated(_check_rows, check, what=what, where=base.uri)
+    except (CorruptionError, StorageError) as error:
+        findings = Findings(base.uri)
+        findings.error("base.unreadable", "", error.message)
+        return tuple(findings.found)
+
+
+def _check_rows(check: BaseRowsCheck) -> tuple[Finding, ...]:
     base = check.base
     findings = Findings(base.uri)
     names = list(base.primary_key)

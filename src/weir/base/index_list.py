@@ -1,0 +1,40 @@
+"""Asking the library which indexes a dataset has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
+from weir.errors import CorruptionError
+from weir.indexing.library_message import library_message
+
+if TYPE_CHECKING:
+    from lance.lance import IndexDescription
+
+__all__ = ["list_indexes"]
+
+
+def list_indexes(dataset: lance.LanceDataset) -> list[IndexDescription]:
+    """Return the indexes of a dataset, with their segments.
+
+    Raises
+    ------
+    CorruptionError
+        The part of the manifest that lists them cannot be decoded.
+    StorageError
+        The store failed.
+    """
+    try:
+        return dataset.describe_indices()
+    except BaseException as error:
+        if is_panic(error) or classify(error) is LibraryFailure.DAMAGED:
+            raise CorruptionError(
+                f"the indexes of version {dataset.version} cannot be read: {library_message(error)}",
+                where=dataset.uri,
+                hint="The version's manifest is damaged: restore it from a backup",
+            ) from error
+        if isinstance(error, LIBRARY_ERRORS):
+            raise storage_failure(error, "reading the list of indexes", where=dataset.uri) from error
+        raise
