@@ -93,6 +93,11 @@ def test_lance_finds_the_same_rows(lives: Lives, query: str, monkeypatch: pytest
     assert by_postings.run().equals(by_lance.run())
 
 
+def test_a_fuzzy_word_that_matches_none_finds_none(lives: Lives) -> None:
+    assert planned(lives, weir.MatchQuery("quite-other", fuzziness=1)).run().num_rows == 0
+    lives.check(weir.BooleanQuery(should=[weir.MatchQuery("zzzzzz", fuzziness=1), "w4"]), 5)
+
+
 def test_an_index_of_several_segments_that_knows_deleted_rows(tmp_path: Path) -> None:
     lives = Lives(tmp_path / "t")
     generator = np.random.default_rng(9)

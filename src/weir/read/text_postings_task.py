@@ -29,6 +29,8 @@ MOST_POSTINGS = 100_000
 """Of how many rows, those that have several words as often as they do, it takes no longer than Lance."""
 
 _MORE = 4
+_NO_ROWS = np.zeros(0, dtype=np.uint64)
+_NO_LENGTHS = np.zeros(0, dtype=np.int32)
 
 
 class _PostedTexts:
@@ -45,8 +47,9 @@ class _PostedTexts:
     def __init__(self, index: TextIndex, known: Mapping[str, Occurrences]) -> None:
         self._index = index
         self._known = known
-        every = np.concatenate([one.row_ids for one in known.values()])
-        lengths = np.concatenate([one.lengths for one in known.values()])
+        # A fuzzy word may match none.
+        every = np.concatenate([_NO_ROWS, *(one.row_ids for one in known.values())])
+        lengths = np.concatenate([_NO_LENGTHS, *(one.lengths for one in known.values())])
         if len(known) > 1:
             # The lists ascend, which this sort makes use of.
             order = np.argsort(every, kind="stable")
@@ -115,7 +118,7 @@ class PostingsTextTask:
         question, k = self.question, self.question.k
         index = text_index(self.base, self.column, self.fragments)
         known = {}
-        for word in words_of(question.node)[self.column]:
+        for word in words_of(question.node).get(self.column, ()):
             occurs = index.occurrences(word)
             assert occurs is not None, "planned for an index that can be read"
             known[word] = occurs
