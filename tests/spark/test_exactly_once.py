@@ -25,7 +25,7 @@ from weir import failpoint
 from weir.services.verification.finding import Severity
 from weir.spark import stream_writer
 from weir.spark.data_source import WeirDataSource
-from weir.spark.kept_writers import KeptWriters
+from weir.spark.kept_writers import process_writers
 
 POINTS = [
     "sink.after_task",
@@ -78,7 +78,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._point.startswith("new "):
-            stream_writer.process_writers = KeptWriters()
+            process_writers._kept.clear()
         self._arm()
         self._writer.commit(messages, batchId)
 
