@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.index_list import list_indexes
 from weir.errors import CorruptionError
 from weir.format.posting_list import PostingLists
 from weir.read.generation import Generation
@@ -115,7 +116,7 @@ def indexed_texts(
 def _segment_of(generation: Generation, column: str, tokenizer: Tokenizer) -> str | None:
     """Return the only segment of the index, if that covers the whole generation."""
     dataset = generation.dataset
-    for described in dataset.describe_indices():
+    for described in list_indexes(dataset):
         if described.field_names != [column] or described.index_type != _KIND:
             continue
         details, segments = described.details, described.segments
