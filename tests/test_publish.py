@@ -8,6 +8,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -20,10 +21,10 @@ from weir import failpoint
 from weir.cache import process_cache
 from weir.errors import CorruptionError, FencedError, StorageError
 from weir.format import layout
-from weir.format.shard_manifest import ShardManifest
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import wal_schema
 from weir.services.verification.finding import Severity
-from weir.shard import manifest_store, publish
+from weir.shard import generation_writer, manifest_store, publish
 from weir.shard.publish import StagedGeneration
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
@@ -241,6 +242,88 @@ def test_what_was_staged_too_long_ago_is_refused(table: weir.Table) -> None:
     assert rows(table) == {}
     assert not published(table, young)
     assert rows(table) == {2: "b"}
+
+
+def test_staging_that_sleeps_until_collection_has_come_is_refused(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SleepingClock()
+    write_generation = generation_writer.write_generation
+
+    def sleep_in_the_middle(*arguments: Any, **options: Any) -> FlushedGeneration:
+        clock.seconds += 26 * 3600
+        return write_generation(*arguments, **options)
+
+    monkeypatch.setattr(publish, "write_generation", sleep_in_the_middle)
+    with pytest.raises(StorageError, match="in staging, and might be collected"):
+        publish.stage_generation(
+            table.store, staged(table, (1, "a")).shard_id, changes((2, "b")), ("id",), clock=clock
+        )
+    assert rows(table) == {}
+
+
+class SleepingClock:
+    """An uptime that is set."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def uptime(self) -> float:
+        return self.seconds
+
+
+def test_what_no_log_entry_names_yet_is_shown_to_nobody(table: weir.Table) -> None:
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "log"}])
+        piece = staged(table, (1, "a"))
+        with failpoint.armed("publish.after_manifest", "raise"), pytest.raises(failpoint.FailpointError):
+            writer.publish_routed([(the_values(table), [piece])])
+    token = table.snapshot()
+    table.merge()
+    for reader in (table, weir.open(table.uri)):
+        assert rows(reader) == {1: "log"}
+    with table.writer() as writer:
+        writer.upsert([{"id": 2, "value": "later"}])
+        assert rows(weir.open(table.uri)) == {1: "a", 2: "later"}
+    table.merge()
+    assert rows(table) == {1: "a", 2: "later"}
+    assert table.scan(at=token).to_table().to_pylist() == [{"id": 1, "value": "log"}]
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["answer lost", "request lost"])
+def test_rows_come_after_a_publication_of_which_only_the_failure_is_known(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    commit = manifest_store.commit_manifest
+    fails = [True]
+
+    def lose_once(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
+        publishes = any(layout.is_staged_name(one.path) for one in manifest.flushed_generations)
+        if not publishes or not fails.pop():
+            return commit(store, manifest)
+        if arrives:
+            commit(store, manifest)
+        raise StorageError("the answer was lost")
+
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "log"}])
+        piece = staged(table, (1, "a"))
+        work = [(the_values(table), [piece])]
+        with monkeypatch.context() as patch:
+            patch.setattr(manifest_store, "commit_manifest", lose_once)
+            with pytest.raises(StorageError, match="answer was lost"):
+                writer.publish_routed(work, source=weir.Source("load", 1))
+        writer.upsert([{"id": 2, "value": "later"}])
+        writer.flush()
+        again = writer.publish_routed(work, source=weir.Source("load", 1))
+        assert len(again.passed_over) == arrives
+    assert rows(table) == {1: "a", 2: "later"}
+    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
+    seen = [row["value"] for batch in table.changes(since="earliest") for row in batch.rows.to_pylist()]
+    assert seen == (["log", "a", "later"] if arrives else ["log", "later", "a"])
 
 
 def test_a_commit_that_sleeps_until_collection_has_come_is_refused(

@@ -23,20 +23,21 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes to run them in")
     parser.add_argument("--seed", type=int, help="run this seed alone, and show what happens")
     parser.add_argument("--bug", help="plant a bug whose name begins like this")
+    parser.add_argument("--kind", help="run this kind of scenario, and not the one a seed chooses")
     options = parser.parse_args()
     if options.seed is not None:
-        return _show(options.seed, options.bug)
-    return _run(options.first, options.seeds, options.workers)
+        return _show(options.seed, options.bug, options.kind)
+    return _run(options.first, options.seeds, options.workers, options.kind)
 
 
-def _show(seed: int, bug: str | None) -> int:
+def _show(seed: int, bug: str | None, kind: str | None) -> int:
     with substituted():
         if bug is None:
-            report = simulate(seed)
+            report = simulate(seed, kind=kind)
         else:
             planted = next(one for one in PLANTED_BUGS if one.name.startswith(bug))
             with planted.planted():
-                report = simulate(seed)
+                report = simulate(seed, kind=kind)
     print("\n".join(report.trace))
     for violation in report.violations:
         print(violation)
@@ -44,12 +45,12 @@ def _show(seed: int, bug: str | None) -> int:
     return 1 if report.violations else 0
 
 
-def _run(first: int, seeds: int, workers: int) -> int:
+def _run(first: int, seeds: int, workers: int, kind: str | None) -> int:
     began = told = time.monotonic()
     counts: Counter[str] = Counter()
     failed: list[int] = []
     done = 0
-    for reports in run_seeds(range(first, first + seeds), workers):
+    for reports in run_seeds(range(first, first + seeds), workers, kind):
         for report in reports:
             done += 1
             counts.update(report.counts)

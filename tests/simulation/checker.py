@@ -14,12 +14,14 @@ import traceback
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from uuid import UUID
 
 import pyarrow as pa
 from tests.simulation.library import DatasetVersion, Library, number_of
 from tests.simulation.marks import Marks
 from tests.simulation.primitives import uptime_to_time
+from tests.simulation.publications import Publication, Publications, newest_rows_of
 from tests.simulation.scheduler import Process
 from tests.simulation.store import SimulatedStore
 from tests.simulation.violation import Violation
@@ -33,6 +35,8 @@ from weir.format.wal_entry import TOMBSTONE
 __all__ = ["Change", "Checker", "Outcome", "ReadWindow", "Write"]
 
 State = dict[int, int]
+Row = tuple[int, int, bool]
+"""Key, value, and whether it is a delete."""
 
 
 class Outcome:
@@ -56,11 +60,14 @@ class Write:
         Key, value and whether the row deletes the key. No two rows of a simulation have one value.
     source : Source, optional
         The mark of a write that may be repeated: all calls that make it are this one write.
+    parts : tuple of int
+        Of rows that are staged: how many of them are in each generation.
     """
 
     shard: UUID
     rows: tuple[tuple[int, int, bool], ...]
     source: Source | None = None
+    parts: tuple[int, ...] = ()
     outcome: str = Outcome.IN_DOUBT
     landed: list[int] = field(default_factory=list)
     """Positions at which it stands in the log."""
@@ -99,7 +106,9 @@ class Change:
 class _Entry:
     epoch: int
     fence: bool
-    rows: list[tuple[int, int, bool]]
+    rows: list[Row]
+    published: Sequence[Row] = ()
+    """Rows of generations that the entry names."""
 
 
 @dataclass(slots=True)
@@ -115,6 +124,9 @@ class _Shard:
     manifests: list[ShardManifest] = field(default_factory=list)
     end_of_generation: dict[int, int] = field(default_factory=dict)
     """The last position that a generation, and all before it, cover."""
+    publications: Publications = field(default_factory=Publications)
+    has_staged: bool = False
+    """Whether anything was staged in it."""
     merged: int = 0
     marks: Marks = field(default_factory=Marks)
     lease: Lease | None = None
@@ -206,10 +218,15 @@ class Checker:
     # Writes
 
     def began(
-        self, shard: UUID, rows: Sequence[tuple[int, int, bool]], source: Source | None = None
+        self,
+        shard: UUID,
+        rows: Sequence[Row],
+        source: Source | None = None,
+        parts: Sequence[int] = (),
     ) -> Write:
         """Note that a write is about to be made; one with a mark for the first time."""
-        write = Write(shard, tuple(rows), source)
+        self.shards[shard].has_staged |= bool(parts)
+        write = Write(shard, tuple(rows), source, tuple(parts))
         self.writes.append(write)
         for _, value, _ in rows:
             self._write_of_value[value] = write
@@ -226,8 +243,11 @@ class Checker:
                 f"log at {write.landed or 'no position'}",
             )
 
-    def repeated(self, write: Write, position: int) -> None:
-        """Note that a write with a mark is reported as done, now or before, with the log up to a position."""
+    def repeated(self, write: Write, position: int | None) -> None:
+        """Note that a write with a mark is reported as done, now or before, with the log up to a position.
+
+        None stands for a publication that was passed over.
+        """
         write.outcome = Outcome.ACKNOWLEDGED
         self.count("marked writes acknowledged")
         if not write.landed:
@@ -236,7 +256,7 @@ class Checker:
             )
         elif position not in write.landed:
             self.count("marked writes passed over")
-            if position < write.landed[0]:
+            if position is not None and position < write.landed[0]:
                 self.fail("marks", f"{write.source} was passed over at {position}, and is at {write.landed}")
 
     def claimed(self, shard_id: UUID, epoch: int) -> None:
@@ -312,15 +332,17 @@ class Checker:
         ]
         last = shard.entries[-1].epoch if shard.entries else 0
         shard.landed_at.append(self._store.scheduler.now)
-        shard.entries.append(_Entry(epoch, entry.header.fence, rows))
-        state = dict(shard.states[-1])
-        for key, value, dead in rows:
-            if dead:
-                state.pop(key, None)
-            else:
-                state[key] = value
-        shard.states.append(state)
+        pending, shard.publications.pending = shard.publications.pending, None
+        published = () if pending is None else pending.rows
+        shard.entries.append(_Entry(epoch, entry.header.fence, rows, published))
+        shard.states.append(_after(shard.states[-1], [*published, *rows]))
         self.count("log entries")
+        if entry.header.published != (() if pending is None else pending.paths):
+            raise Violation(
+                "staged",
+                f"position {position} of {_short(shard_id)} names {entry.header.published}, and what is to "
+                f"be named is {pending}",
+            )
         writes = {id(one): one for _, value, _ in rows if (one := self._write_of_value.get(value))}.values()
         sources = tuple(write.source for write in writes if write.source is not None)
         in_order = shard.marks.append(sources)
@@ -362,12 +384,17 @@ class Checker:
         start, end = before.replay_after_wal_entry_position, manifest.replay_after_wal_entry_position
         if not start <= end <= shard.end:
             raise Violation("I1", f"{where} says that the log is covered up to {end} after {start}")
-        self._marks_recorded(shard, before, manifest, by, where)
         known = {one.path for one in before.flushed_generations}
         added = [one for one in manifest.flushed_generations if one.path not in known]
         numbers = [one.generation for one in manifest.flushed_generations]
         if len(set(numbers)) != len(numbers):
             raise Violation("I5", f"{where} lists generations {numbers}")
+        is_publication = any(layout.is_staged_name(one.path) for one in added)
+        if is_publication:
+            self._published(shard_id, added, before, manifest, where)
+        self._marks_recorded(shard, before, manifest, by, where)
+        if is_publication:
+            return
         if len(added) > 1:
             raise Violation("I5", f"{where} adds {len(added)} generations")
         self._removed(shard, before, manifest, where)
@@ -410,16 +437,68 @@ class Checker:
                 "I5", f"{where} adds generation {flushed.generation} for {before.current_generation}"
             )
         newest = {key: (value, dead) for key, value, dead in rows}
-        path = layout.generation_path(shard_id, flushed.path)
-        for needed in ("_versions/", layout.BLOOM_FILTER, layout.PK_INDEX):
-            if not any(name.startswith(f"{path}/{needed}") for name in self._store.names_below(path)):
-                raise Violation("I1", f"{where} lists generation {flushed.generation} without {needed}")
-        written = self._rows_below(path)
+        written = self._written(shard_id, flushed, where)
         if written != newest:
             raise Violation(
                 "I1", f"generation {flushed.generation} of {_short(shard_id)} is {written} for {newest}"
             )
         self.count("generations")
+
+    def _published(
+        self,
+        shard_id: UUID,
+        added: Sequence[FlushedGeneration],
+        before: ShardManifest,
+        manifest: ShardManifest,
+        where: str,
+    ) -> None:
+        """Check a manifest that publishes staged generations, and take them into the model."""
+        shard = self.shards[shard_id]
+        start, end = before.replay_after_wal_entry_position, manifest.replay_after_wal_entry_position
+        numbers = [one.generation for one in added]
+        following = range(before.current_generation, before.current_generation + len(added))
+        if numbers != list(following) or manifest.current_generation != following.stop:
+            raise Violation("I5", f"{where} publishes generations {numbers} for {list(following)}")
+        if any(entry.rows for entry in shard.entries[start:end]):
+            raise Violation("I1", f"{where} covers rows of the log by generations that were staged")
+        if {one.published_after for one in added} != {shard.end} or end != shard.end:
+            raise Violation(
+                "staged", f"{where} publishes {added} and covers the log up to {end}; it ends at {shard.end}"
+            )
+        if shard.publications.pending is not None:
+            raise Violation("staged", f"{where} publishes before the log names {shard.publications.pending}")
+        write = self._staged_write(shard_id, added, where)
+        write.landed.append(end + 1)
+        if len(write.landed) > 1:
+            raise Violation("I4", f"{write.source} was published at {write.landed}")
+        rows: list[Row] = []
+        states: dict[int, State] = {}
+        for number, part in zip(numbers, _parts(write), strict=True):
+            rows += newest_rows_of(part)
+            states[number] = _after(shard.states[-1], rows)
+            shard.end_of_generation[number] = end
+        shard.publications.add(Publication(end, tuple(one.path for one in added), tuple(rows), states))
+        if write.source is not None and not shard.marks.add([write.source]):
+            raise Violation("marks", f"{where} publishes {write.source} out of order")
+        self.count("publications")
+        self.count("staged generations published", len(added))
+
+    def _staged_write(self, shard_id: UUID, added: Sequence[FlushedGeneration], where: str) -> Write:
+        """Return the write that some staged generations are."""
+        contents = [self._written(shard_id, one, where) for one in added]
+        write = self._write_of_value[next(value for value, _ in contents[0].values())]
+        expected = [{key: (value, dead) for key, value, dead in part} for part in _parts(write)]
+        if contents != expected:
+            raise Violation("I1", f"{where} publishes {contents} for {expected}")
+        return write
+
+    def _written(self, shard_id: UUID, one: FlushedGeneration, where: str) -> dict[int, tuple[int, bool]]:
+        """Return the rows of a generation, of which every file has to be there."""
+        path = layout.generation_path(shard_id, one.path)
+        for needed in ("_versions/", "data/", layout.BLOOM_FILTER, layout.PK_INDEX):
+            if not any(name.startswith(f"{path}/{needed}") for name in self._store.names_below(path)):
+                raise Violation("I1", f"{where} lists generation {one.generation} without {needed}")
+        return self._rows_below(path)
 
     def _rows_below(self, path: str) -> dict[int, tuple[int, bool]]:
         name = next(iter(self._store.names_below(f"{path}/_versions")), None)
@@ -478,12 +557,12 @@ class Checker:
         self._base_state = state
         for shard_id, shard in self.shards.items():
             covered = shard.end_of_generation.get(shard.merged, 0)
-            expected = shard.states[covered]
+            expected = shard.publications.state_of(shard.merged) or shard.states[covered]
             flushed_to = shard.manifests[-1].replay_after_wal_entry_position if shard.manifests else 0
             # A merge deletes before it inserts: what a later generation deletes may be gone already.
             doomed = {
                 key for entry in shard.entries[covered:flushed_to] for key, _, dead in entry.rows if dead
-            }
+            } | {key for one in shard.publications.since(covered) for key, _, dead in one.rows if dead}
             found = {key: value for key, value in state.items() if self.shard_of(key) == shard_id}
             for key in {*found, *expected}:
                 if found.get(key) != expected.get(key) and not (key in doomed and key not in found):
@@ -523,7 +602,11 @@ class Checker:
             found = {key: value for key, value in shown.items() if self.shard_of(key) == shard_id}
             begin = window.begins[shard_id]
             states = [
-                state if keys is None else _only(state, keys) for state in shard.states[begin : shard.end + 1]
+                state if keys is None else _only(state, keys)
+                for state in (
+                    *shard.states[begin : shard.end + 1],
+                    *shard.publications.states_at(begin, shard.end),
+                )
             ]
             if found not in states:
                 self.fail(
@@ -543,7 +626,9 @@ class Checker:
             shard_id = self.shard_of(key)
             shard = self.shards[shard_id]
             merged = window.merged[shard_id]
-            possible = {state.get(key) for state in shard.states[merged:]}
+            possible = {state.get(key) for state in shard.states[merged:]} | {
+                state.get(key) for one in shard.publications.since(merged) for state in one.states.values()
+            }
             if shown.get(key) not in possible:
                 self.fail(
                     "I6" if key in shown and possible == {None} else "I5",
@@ -559,13 +644,13 @@ class Checker:
         shown = self._as_state(rows, who)
         for shard_id, shard in self.shards.items():
             found = {key: value for key, value in shown.items() if self.shard_of(key) == shard_id}
-            state = shard.states[positions.get(shard_id, 0)]
-            expected = state if keys is None else _only(state, keys)
-            if found != expected:
+            position = positions.get(shard_id, 0)
+            states = [shard.states[position], *shard.publications.states_at(position, position)]
+            expected = [state if keys is None else _only(state, keys) for state in states]
+            if found not in expected:
                 self.fail(
                     "I8",
-                    f"{who} at position {positions.get(shard_id, 0)} of {_short(shard_id)} showed {found}, "
-                    f"not {expected}",
+                    f"{who} at position {position} of {_short(shard_id)} showed {found}, not {expected}",
                 )
 
     def delivered(self, shard_id: UUID, after: int, to: int, changes: Sequence[Change]) -> None:
@@ -576,7 +661,7 @@ class Checker:
         state, expected = dict(shard.states[after]), []
         for position in range(after + 1, to + 1):
             entry = shard.entries[position - 1]
-            for key, value, dead in entry.rows:
+            for key, value, dead in (*entry.published, *entry.rows):
                 before = state.get(key) if has_before else None
                 expected.append(Change(position, entry.epoch, key, value, dead, before, has_before))
                 if dead:
@@ -642,7 +727,9 @@ class Checker:
                 and (position := layout.parse_wal_name(name.rsplit("/", 1)[-1])) <= covered
             ]
             generations = {kind for kind in kinds if kind not in ("wal", "manifest", "lease.json")}
-            if generations or len(log) > 2 or kinds.count("manifest") > 6:
+            # A collection that deletes what was staged publishes a manifest of its own before.
+            manifests = 6 + 2 * shard.has_staged
+            if generations or len(log) > 2 or kinds.count("manifest") > manifests:
                 self.fail(
                     "I9",
                     f"left of {_short(shard_id)} after collections: generations {sorted(generations)}, "
@@ -671,7 +758,7 @@ class Checker:
                 self.count("writes in doubt")
 
 
-def _what_is_broken(found: State, states: Sequence[State]) -> str:
+def _what_is_broken(found: State, states: Sequence[Mapping[int, int]]) -> str:
     """Return the invariant that a wrong read breaks."""
     for key in found:
         if not any(key in state for state in states):
@@ -680,6 +767,23 @@ def _what_is_broken(found: State, states: Sequence[State]) -> str:
         if key not in found and all(key in state for state in states):
             return "I12"
     return "I5"
+
+
+def _after(state: Mapping[int, int], rows: Sequence[Row]) -> State:
+    """Return a state after some rows."""
+    changed = dict(state)
+    for key, value, dead in rows:
+        if dead:
+            changed.pop(key, None)
+        else:
+            changed[key] = value
+    return changed
+
+
+def _parts(write: Write) -> list[Sequence[Row]]:
+    """Return the rows of every generation that a write stages."""
+    ends = list(accumulate(write.parts))
+    return [write.rows[end - count : end] for end, count in zip(ends, write.parts, strict=True)]
 
 
 def _only(state: Mapping[int, int], keys: Sequence[int]) -> State:

@@ -21,12 +21,17 @@ class Marks:
 
     def append(self, sources: Iterable[Source]) -> bool:
         """Take in what the next position holds; return whether that is what each source sends next."""
+        self._after.append(self._after[-1])
+        return self.add(sources)
+
+    def add(self, sources: Iterable[Source]) -> bool:
+        """Take in what is published at the last position, without a log entry; return the same."""
         before = self._after[-1]
         after, in_order = dict(before), True
         for source in sources:
             in_order = in_order and source.sequence == after.get(source.name, -1) + 1
             after[source.name] = source.sequence
-        self._after.append(before if after == before else after)
+        self._after[-1] = before if after == before else after
         return in_order
 
     def at(self, position: int) -> Mapping[str, int]:

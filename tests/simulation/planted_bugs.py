@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
@@ -36,6 +37,7 @@ import weir.shard.generation_writer
 import weir.shard.lease
 import weir.shard.manifest_store
 import weir.shard.memtable
+import weir.shard.publish
 import weir.shard.wal
 import weir.shard.writer
 from weir.base.details_commit import update_details
@@ -401,7 +403,8 @@ def _marks_lost_at_flush() -> Sequence[Patch]:
 
     def without_new_marks(store: ObjectStore, shard_id: UUID, change: Any, **options: Any) -> Any:
         def flushed(latest: ShardManifest) -> ShardManifest:
-            return replace(change(latest), sources=latest.sources)
+            changed: ShardManifest = change(latest)
+            return replace(changed, sources=latest.sources)
 
         return update(store, shard_id, flushed, **options)
 
@@ -452,6 +455,58 @@ def _record_of_marks_not_searched() -> Sequence[Patch]:
 
 def _record_of_marks_collected() -> Sequence[Patch]:
     return [(weir.services.garbage_survey, "_record", lambda *_: None)]
+
+
+def _staged_twice_published() -> Sequence[Patch]:
+    publish = weir.shard.writer.publish_staged  # type: ignore[attr-defined]
+
+    def publish_again(store: ObjectStore, claim: Claim, staged: Any, **options: Any) -> Any:
+        published = publish(store, claim, staged, **options)
+        return publish(store, claim, staged, **{**options, "generation": published.current_generation})
+
+    return [(weir.shard.writer, "publish_staged", publish_again)]
+
+
+def _mark_of_a_publication_lost() -> Sequence[Patch]:
+    publish = weir.shard.writer.publish_staged  # type: ignore[attr-defined]
+
+    def without_mark(store: ObjectStore, claim: Claim, staged: Any, **options: Any) -> Any:
+        known = claim.manifest.sources or SourceMarks()
+        return publish(store, claim, staged, **{**options, "sources": known})
+
+    return [(weir.shard.writer, "publish_staged", without_mark)]
+
+
+def _staged_collected_too_early() -> Sequence[Patch]:
+    return [(weir.services.garbage_policy, "LEFT_BEHIND_AFTER", timedelta(hours=1))]
+
+
+def _staged_published_too_late() -> Sequence[Patch]:
+    return [(weir.shard.publish, "MAX_STAGED", timedelta(days=365))]
+
+
+def _publication_not_announced() -> Sequence[Patch]:
+    return [(ShardWriter, "_announce", lambda self: None)]
+
+
+def _published_before_the_rest_is_flushed() -> Sequence[Patch]:
+    class Unflushed:
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return (lambda: None) if name == "flush" else getattr(self._real, name)
+
+    publish = ShardWriter._publish
+
+    def publish_at_once(self: ShardWriter, staged: Any, source: Any) -> int | None:
+        memtables, self._memtables = self._memtables, cast(Any, Unflushed(self._memtables))
+        try:
+            return publish(self, staged, source)
+        finally:
+            self._memtables = memtables
+
+    return [(ShardWriter, "_publish", publish_at_once)]
 
 
 PLANTED_BUGS = (
@@ -531,5 +586,20 @@ PLANTED_BUGS = (
         "I4, marks, no unexplained error",
         _record_of_marks_collected,
         "repeating",
+    ),
+    PlantedBug(
+        "staged generations are published twice", "I4, I5, staged", _staged_twice_published, "staging"
+    ),
+    PlantedBug("the mark of a publication is lost", "I4, marks", _mark_of_a_publication_lost, "staging"),
+    PlantedBug(
+        "staged generations are collected too early", "I1, I9", _staged_collected_too_early, "staging"
+    ),
+    PlantedBug("staged generations are published too late", "I1", _staged_published_too_late, "staging"),
+    PlantedBug("a publication is not announced", "staged", _publication_not_announced, "staging"),
+    PlantedBug(
+        "generations are published over rows in memory",
+        "I1",
+        _published_before_the_rest_is_flushed,
+        "staging",
     ),
 )

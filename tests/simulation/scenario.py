@@ -58,6 +58,10 @@ _SHORT = Time(timedelta(seconds=20), (5.0, 21.0, 25.0, 40.0), (21.0, 25.0, 5000.
 _LONG = Time(
     timedelta(minutes=15), (100.0, 1000.0, 1000.0, 5000.0), (1000.0, 1000.0, 5000.0, 5000.0, 200_000.0)
 )
+# What is staged may be published for half a day, and is kept for a day.
+_DAYS = Time(
+    timedelta(hours=1), (1000.0, 20_000.0, 45_000.0, 90_000.0), (5000.0, 90_000.0, 5000.0, 5000.0, 200_000.0)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class _Kind:
     consumers: tuple[int, ...] = (0, 0, 1)
     repeaters: tuple[int, ...] = (0, 0, 0, 1)
     released: float = 0.0
+    stagers: tuple[int, ...] = (0,)
+    days: bool = False
     collections: tuple[int, ...] = (2, 4, 6)
     shards: tuple[int, ...] = (1, 1, 2)
     keys: tuple[int, ...] = (3, 6)
@@ -180,6 +186,26 @@ _KINDS: dict[str, _Kind] = {
         released=0.3,
         shards=(1, 1, 2),
     ),
+    # Bulk jobs that write generations beside the log and have them published, while days go by.
+    "staging": _Kind(
+        writers=(0, 1, 1),
+        calls=(3, 6),
+        threads=(1,),
+        memtable_rows=(1, 2, 4, 100),
+        mergers=(0, 1, 2),
+        merges=(2, 4),
+        readers=(0, 1, 2),
+        reads=(3, 5),
+        takeover=0.9,
+        collects=1.0,
+        sleep=0.01,
+        travellers=(0, 0, 1),
+        consumers=(0,),
+        repeaters=(0, 0, 1),
+        stagers=(1, 1, 2),
+        collections=(8, 16),
+        days=True,
+    ),
 }
 
 
@@ -227,7 +253,7 @@ class Scenario:
     @classmethod
     def draw(cls, source: random.Random, name: str | None = None) -> Scenario:
         """Choose, all but the kind if it is named."""
-        chosen = source.choice(list(_KINDS))
+        chosen = source.choice([one for one, kind in _KINDS.items() if not kind.days])
         name = name or chosen
         kind = _KINDS[name]
         faults = source.choice(list(_FAULTS))
@@ -241,7 +267,7 @@ class Scenario:
             rates=rates,
             shards=tuple(ids),
             is_local=source.random() < 0.5,
-            time=(_LONG if kind.sleep or source.random() < 0.4 else _SHORT) if collects else None,
+            time=_draw_time(source, kind) if collects else None,
             keys=source.choice(kind.keys),
             deletes=source.choice([0.2, 0.5]),
             think=latency * source.choice([1, 4, 16]),
@@ -255,9 +281,20 @@ class Scenario:
         choices: tuple[int, ...] = getattr(_KINDS[self.kind], what)
         return self._random.choice(choices)
 
+    @property
+    def has_stagers(self) -> bool:
+        """Whether anybody stages generations."""
+        return _KINDS[self.kind].days
+
     def has_released_writer(self) -> bool:
         """Choose whether a writer is one of the released library."""
         return self._random.random() < _KINDS[self.kind].released
+
+    def _lease_ttls(self) -> list[float]:
+        if self.time is None and not _KINDS[self.kind].sleep:
+            return [2.0, 30.0]
+        # A lease that is renewed every few minutes for days costs more than it shows.
+        return [86_400.0] if self.time is _DAYS else [300.0, 86_400.0, 86_400.0]
 
     def draw_options(self, *, takes_over: bool = False) -> WriterOptions:
         """Choose the options of a writer."""
@@ -270,6 +307,12 @@ class Scenario:
             max_unmerged_generations=source.choice([3, 1000, 1000]),
             takeover=takes_over or source.random() < _KINDS[self.kind].takeover,
             # Where hours go by, leases with an end are soon over, and the fence is all that is left.
-            lease_ttl=source.choice([2.0, 30.0] if self.time is None else [300.0, 86_400.0, 86_400.0]),
+            lease_ttl=source.choice(self._lease_ttls()),
             backpressure_timeout=source.choice([0.05, 5.0]),
         )
+
+
+def _draw_time(source: random.Random, kind: _Kind) -> Time:
+    if kind.days:
+        return _DAYS
+    return _LONG if kind.sleep or source.random() < 0.4 else _SHORT

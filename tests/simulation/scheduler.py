@@ -51,6 +51,8 @@ class Process:
         """Whether faults have set its wall clock wrong by more than anybody allows for."""
         self.may_sleep = False
         """Whether faults may make it stand still for hours."""
+        self.longest_sleep = 1e5
+        """For how many seconds at most."""
         self.is_released = False
         """Whether it is of the released library, which knows nothing of what Weir adds to manifests."""
         self.alive = True

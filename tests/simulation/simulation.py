@@ -26,6 +26,7 @@ from tests.simulation.consumers import Consumer
 from tests.simulation.damage import damage_and_look
 from tests.simulation.repeaters import Repeater
 from tests.simulation.scheduler import Process, StuckError, Task
+from tests.simulation.stagers import Stager
 from tests.simulation.time_limit import SEED_SECONDS, TookTooLongError, time_limit
 from tests.simulation.travellers import Traveller
 from tests.simulation.violation import Violation
@@ -182,6 +183,18 @@ class _Run:
             self._repeaters.append(repeater)
             writing += [
                 world.supervised(f"job{number}.{attempt}", repeater.run)
+                for attempt in range(world.random.choice(_AT_ONCE))
+            ]
+        for number in range(scenario.number_of("stagers") if scenario.has_stagers else 0):
+            stager = Stager(
+                world,
+                f"load{number}",
+                world.random.choice(scenario.shards),
+                calls=scenario.number_of("calls"),
+                options=scenario.draw_options(),
+            )
+            writing += [
+                world.supervised(f"load{number}.{attempt}", stager.run)
                 for attempt in range(world.random.choice(_AT_ONCE))
             ]
         for number in range(scenario.number_of("mergers")):

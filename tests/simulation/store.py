@@ -313,7 +313,7 @@ class SimulatedStore(ObjectStore):
         random, rates = self.scheduler.random, self.rates
         if rates.sleep and task.process.may_sleep and random.random() < rates.sleep:
             self.note(f"{name} {path} sleeps")
-            self.scheduler.sleep(10 ** random.uniform(1, 5))
+            self.scheduler.sleep(10 ** random.uniform(1, math.log10(task.process.longest_sleep)))
         if rates.wrong_clock and random.random() < rates.wrong_clock:
             task.process.skew = random.choice([-1, 1]) * 10 ** random.uniform(0, 5)
             task.process.has_wrong_clock = True

@@ -20,6 +20,7 @@ from weir.read.threads import reading_threads
 from weir.throttle import background
 
 _SEEDS = 2000
+_STAGING_SEEDS = 100
 _CHUNK = 50
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +31,14 @@ def test_invariants_hold(first: int) -> None:
         for seed in range(first, first + _CHUNK):
             report = simulate(seed)
             assert not report.violations, f"make simulate SEED={seed}\n{report.violations[0]}"
+
+
+@pytest.mark.parametrize("first", range(0, _STAGING_SEEDS, _STAGING_SEEDS // 4))
+def test_invariants_hold_where_generations_are_staged(first: int) -> None:
+    with substituted():
+        for seed in range(first, first + _STAGING_SEEDS // 4):
+            report = simulate(seed, kind="staging")
+            assert not report.violations, f"--kind staging --seed {seed}\n{report.violations[0]}"
 
 
 def test_the_simulation_reaches_what_it_is_for() -> None:

@@ -20,6 +20,7 @@ from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, Wei
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.wal_entry import wal_schema
+from weir.read.announced import announced
 from weir.read.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
@@ -126,7 +127,7 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
     tail: tuple[TailRun, ...] = ()
     if entries:
         tail = (TailRun(cut.shard_id, entries, wal_schema(base.schema), base.primary_key),)
-    return ShardView(manifest, tail, cut.position)
+    return ShardView(announced(manifest, cut.position), tail, cut.position)
 
 
 def _manifest_at(store: ObjectStore, cut: ShardCut) -> ShardManifest:

@@ -125,7 +125,7 @@ class CutTaker:
                 # A shard that has begun meanwhile may hold a write that is older than some of what was found.
                 if across_shards and self._newest_manifests(set(list_shards(self._store)) - set(manifests)):
                     continue
-                if not self._was_collected(positions):
+                if not self._was_collected(positions) and not self._lacks_published(manifests, positions):
                     return Cut(base, manifests, positions)
         raise ConflictError(
             f"the table kept changing while a cut of it was taken, {_MAX_ATTEMPTS} times over",
@@ -145,6 +145,25 @@ class CutTaker:
                 return True
             following = [(self._log_of(shard_id), positions[shard_id] + 1) for shard_id in shard_ids]
             return any(self._for_each(lambda one: one[0].exists(one[1]), following))
+
+    def _lacks_published(
+        self, manifests: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]
+    ) -> bool:
+        """Whether a log names generations that were published after its manifest was looked at."""
+        # Named within the part of the log that the manifest does not cover, so that there has to be one.
+        with_tail = [
+            shard_id
+            for shard_id, manifest in manifests.items()
+            if positions[shard_id] > manifest.replay_after_wal_entry_position
+        ]
+        newest = self._newest_manifests(with_tail)
+        return any(
+            one.published_after is not None
+            and manifests[shard_id].current_generation <= one.generation
+            and one.published_after < positions[shard_id]
+            for shard_id, manifest in newest.items()
+            for one in manifest.flushed_generations
+        )
 
     def _state(self) -> tuple[BaseTable, dict[UUID, ShardManifest]]:
         """Return the newest base table and manifests that fit together."""

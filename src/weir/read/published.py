@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from uuid import UUID
 
@@ -9,10 +11,12 @@ import lance
 import pyarrow as pa
 
 from weir.base.table import library_options
+from weir.errors import CorruptionError
 from weir.format import layout
 from weir.format.conform import conform_batch
 from weir.read.damage import reading
 from weir.read.expiry import changes_gone
+from weir.shard.manifest_store import read_latest_manifest
 from weir.shard.wal import PositionedEntry
 from weir.storage.interface import ObjectStore
 
@@ -47,12 +51,26 @@ def with_published_rows(
         path = layout.generation_path(shard_id, name)
         if not store.list_directories(path):
             raise changes_gone(store, shard_id, item.position)
-        uri = f"{store.uri}/{path}"
-        with reading(f"generation {name!r}", uri):
-            dataset = lance.dataset(uri, storage_options=library_options(store))
+        where = f"{store.uri}/{path}"
+        with (
+            _unless_collected(store, shard_id, item.position, path),
+            reading(f"generation {name!r}", where),
+        ):
+            dataset = lance.dataset(where, storage_options=library_options(store))
             known = [field.name for field in schema if field.name in dataset.schema.names]
-            batches += [
-                conform_batch(batch, schema, where=uri)
-                for batch in dataset.scanner(columns=known, scan_in_order=True).to_batches()
-            ]
+            found = list(dataset.scanner(columns=known, scan_in_order=True).to_batches())
+        batches += [conform_batch(batch, schema, where=where) for batch in found]
     return PositionedEntry(item.position, replace(item.entry, batches=tuple(batches))) if batches else item
+
+
+@contextmanager
+def _unless_collected(store: ObjectStore, shard_id: UUID, position: int, path: str) -> Iterator[None]:
+    """Tell a generation that is collected while it is read from one that is damaged."""
+    try:
+        yield
+    except CorruptionError as error:
+        newest = read_latest_manifest(store, shard_id)
+        name = path.rsplit("/", 1)[-1]
+        if newest is not None and name not in {one.path for one in newest.flushed_generations}:
+            raise changes_gone(store, shard_id, position) from error
+        raise

@@ -13,6 +13,7 @@ from weir.format.conform import conform_batch
 from weir.format.newest import key_codes
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
+from weir.read.announced import announced
 from weir.read.cut import cut_at
 from weir.read.expiry import naming_what_is_gone
 from weir.read.keys import KeyIndex, KeySet
@@ -138,7 +139,7 @@ class ShardState:
             covered = -1 if following is None else first_unflushed_position(following) - 1
             if following is None or covered > self._view.last_position:
                 break
-            manifest = following
+            manifest = announced(following, self._view.last_position)
         kept = (run.split_after(first_unflushed_position(manifest) - 1) for run in self._view.tail)
         view = replace(self._view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
         # A generation that was taken off the list, since later versions of the base table contain it.

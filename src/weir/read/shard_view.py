@@ -10,6 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.format.shard_manifest import ShardManifest
+from weir.read.announced import announced
 from weir.read.tail import TailRun, with_run
 from weir.shard.manifest_store import read_latest_manifest
 from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
@@ -122,7 +123,8 @@ class ShardReader:
             self._manifest_read_at = now
             followed = self._rebased(followed, manifest)
         self._view = followed
-        return followed
+        manifest = announced(followed.manifest, followed.last_position)
+        return followed if manifest is followed.manifest else replace(followed, manifest=manifest)
 
     def _rebased(self, view: ShardView | None, manifest: ShardManifest) -> ShardView:
         """Put ``view`` on a newer manifest: what its generations cover leaves the tail."""

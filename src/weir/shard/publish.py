@@ -13,7 +13,8 @@ still, however slow a job is or however long a machine sleeps. Three rules toget
 - It publishes a manifest of its own before it deletes one. So a commit that looked at the shard before either
   came through before, and is seen, or finds its version taken, and looks again.
 - A commit refuses a directory of which anything was at least :data:`MAX_STAGED` old, by the store's clock and
-  the time that has passed here since it was asked, when it looked at the shard. That is far less.
+  the time that has passed here since it was asked, when it looked at the shard. That is far less. Whoever
+  stages refuses what has taken that long, of which the oldest files may be gone by then.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ __all__ = [
     "StagedGeneration",
     "discard_staged",
     "publish_staged",
+    "settle_publication",
     "stage_generation",
 ]
 
@@ -85,6 +87,7 @@ def stage_generation(
     indexes: Sequence[GenerationIndex] = (),
     shard_spec_id: int = 0,
     shard_fields: tuple[ShardFieldValue, ...] = (),
+    clock: Clock = SYSTEM_CLOCK,
 ) -> StagedGeneration:
     """Write rows of a shard as a generation that nothing refers to. Claims nothing.
 
@@ -100,7 +103,15 @@ def stage_generation(
         The indexes that generations are to have.
     shard_spec_id, shard_fields
         What a new shard's manifest records about which rows it holds.
+    clock : Clock
+        Tells how much time has passed.
+
+    Raises
+    ------
+    StorageError
+        If it took so long that some of it may have been collected meanwhile; or if the store failed.
     """
+    began = clock.uptime()
     if read_latest_manifest(store, shard_id) is None:
         first = ShardManifest(
             shard_id,
@@ -121,6 +132,14 @@ def stage_generation(
         name=layout.staged_name(secrets.token_hex(16)),
     )
     failpoint.reach("publish.after_staging")
+    took = timedelta(seconds=clock.uptime() - began)
+    if took >= MAX_STAGED:
+        # Who publishes it would see how old the rest is, and not that the oldest files are gone.
+        raise StorageError(
+            f"rows for shard {shard_id} were {took} in staging, and might be collected as garbage",
+            where=store.uri,
+            hint=f"Nothing was published; run the job again, which has to commit within {MAX_STAGED}",
+        )
     return StagedGeneration(shard_id, flushed)
 
 
@@ -175,13 +194,7 @@ def publish_staged(
     )
 
     def publish(latest: ShardManifest) -> ShardManifest:
-        if latest.writer_epoch != claim.epoch:
-            raise FencedError(
-                f"shard {shard_id} is claimed with epoch {latest.writer_epoch}; "
-                f"this writer has epoch {claim.epoch}",
-                where=store.uri,
-                hint="Nothing was published; open a new writer to go on",
-            )
+        _refuse_if_fenced(store, claim, latest)
         if latest.current_generation >= generation + len(staged):
             # The answer to an earlier attempt was lost: within our epoch nobody else publishes.
             raise _AlreadyPublishedError(latest)
@@ -216,6 +229,43 @@ def publish_staged(
         rows=sum(one.physical_rows for one in numbered),
     )
     return published
+
+
+def settle_publication(store: ObjectStore, claim: Claim, generation: int) -> ShardManifest:
+    """Bring to an end an attempt to publish of which we only know that it failed, and return the manifest.
+
+    It has come about if the manifest's current generation is above ``generation``, the number of the first
+    that was to be published. Otherwise it never will.
+
+    Raises
+    ------
+    FencedError
+        If the shard has been claimed with a higher epoch.
+    StorageError
+        If the store failed. Nobody knows still.
+    """
+
+    def look(latest: ShardManifest) -> ShardManifest:
+        _refuse_if_fenced(store, claim, latest)
+        if latest.current_generation > generation:
+            raise _AlreadyPublishedError(latest)
+        # Its manifest may be on the way still. Then it finds its version taken.
+        return latest
+
+    try:
+        return update_manifest(store, claim.manifest.shard_id, look)
+    except _AlreadyPublishedError as done:
+        return done.manifest
+
+
+def _refuse_if_fenced(store: ObjectStore, claim: Claim, latest: ShardManifest) -> None:
+    if latest.writer_epoch != claim.epoch:
+        raise FencedError(
+            f"shard {latest.shard_id} is claimed with epoch {latest.writer_epoch}; "
+            f"this writer has epoch {claim.epoch}",
+            where=store.uri,
+            hint="Nothing was published; open a new writer to go on",
+        )
 
 
 class _AlreadyPublishedError(Exception):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from weir.config import WriterOptions
 from weir.errors import FencedError, InputError, StorageError, WeirError, WriterClosedError
 from weir.format import wal_entry
-from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue
+from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.source import MAX_SOURCES, Source, SourceMarks
 from weir.format.wal_entry import WalEntry, WalEntryHeader
 from weir.indexing.generation import GenerationIndex
@@ -32,7 +32,7 @@ from weir.shard.holder import new_holder
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
 from weir.shard.memtable import MemTable
 from weir.shard.memtables import MemTables
-from weir.shard.publish import StagedGeneration, publish_staged
+from weir.shard.publish import StagedGeneration, publish_staged, settle_publication
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
@@ -157,6 +157,7 @@ class ShardWriter:
         self._closed = False
         self._in_doubt: set[str] = set()
         self._unannounced: tuple[FlushedGeneration, ...] = ()
+        self._publishing: tuple[FlushedGeneration, ...] = ()
         self._commits = GroupCommit(
             self._write_group, max_bytes=options.max_wal_bytes, max_delay=options.max_wal_delay
         )
@@ -365,7 +366,8 @@ class ShardWriter:
         """
         write_id = wal_entry.new_write_id()
         if batches:
-            # Of a publication that failed at its end: what comes later is to stand behind it.
+            # Of a publication that failed, perhaps at its end: what comes later is to stand behind it.
+            self._settle_publication()
             self._announce()
         unannounced = self._unannounced
         header = WalEntryHeader(
@@ -420,6 +422,9 @@ class ShardWriter:
 
     def _publish(self, staged: Sequence[StagedGeneration], source: Source | None) -> int | None:
         self._refuse_if_stopped()
+        asked = tuple(one.flushed for one in staged)
+        if self._settle_publication() == asked:
+            return self._announce()
         if source is not None and self.sources.covers(source):
             self._announce()
             return None
@@ -428,6 +433,8 @@ class ShardWriter:
             self._append((), 0)
         self._memtables.flush()
         self.lease.check_stored()
+        # Until the answer is here: it may be lost, or come about after we have been told that it failed.
+        self._publishing = asked
         published = publish_staged(
             self._store,
             self._claim,
@@ -436,13 +443,33 @@ class ShardWriter:
             sources=self.sources.with_mark(source),
             position=self._next_position - 1,
         )
-        self._unannounced = tuple(one.flushed for one in staged)
-        self._memtables.published(published)
+        self._take_in(published)
         return self._announce()
 
     def _pause(self) -> None:
         self._memtables.wait_for_flush()
         self.lease.pause()
+
+    def _settle_publication(self) -> tuple[FlushedGeneration, ...]:
+        """Find out what became of a publication that failed; return what it has published after all."""
+        asked = self._publishing
+        if not asked:
+            return ()
+        try:
+            newest = settle_publication(self._store, self._claim, self._memtables.generation)
+        except FencedError as error:
+            raise self._fenced(error) from None
+        if newest.current_generation == self._memtables.generation:
+            self._publishing = ()
+            return ()
+        self._take_in(newest)
+        return asked
+
+    def _take_in(self, published: ShardManifest) -> None:
+        """Go on after what was to be published, which is on the list of a manifest."""
+        self._unannounced = self._publishing
+        self._memtables.published(published)
+        self._publishing = ()
 
     def _announce(self) -> int | None:
         """Append the entry that says what was published, if there is one to be appended."""

@@ -1,0 +1,37 @@
+"""From where on published generations count: from the log entry that names them, for every reader.
+
+The manifest that lists them is there a moment before, or, if the writer has died in between, until somebody
+claims the shard. Who looks at the manifest then must not show what others, who look at the log, do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weir.format.shard_manifest import ShardManifest
+
+__all__ = ["announced"]
+
+
+def announced(manifest: ShardManifest, position: int) -> ShardManifest:
+    """Return a manifest without the generations that the log up to a position does not name yet.
+
+    Parameters
+    ----------
+    manifest : ShardManifest
+        A manifest of a shard.
+    position : int
+        The last log position that counts.
+    """
+    counting = tuple(
+        one
+        for one in manifest.flushed_generations
+        if one.published_after is None or one.published_after < position
+    )
+    # Nothing is flushed before they are named: they are the newest.
+    waiting = len(manifest.flushed_generations) - len(counting)
+    if not waiting:
+        return manifest
+    return replace(
+        manifest, current_generation=manifest.current_generation - waiting, flushed_generations=counting
+    )
