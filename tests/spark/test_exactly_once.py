@@ -23,9 +23,8 @@ from tests.spark.sink_kit import contents, create, lines, marks, run, stream
 import weir
 from weir import failpoint
 from weir.services.verification.finding import Severity
-from weir.spark import stream_writer
+from weir.spark import kept_writers, stream_writer
 from weir.spark.data_source import WeirDataSource
-from weir.spark.kept_writers import process_writers
 
 POINTS = [
     "sink.after_task",
@@ -78,7 +77,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._point.startswith("new "):
-            process_writers._kept.clear()
+            kept_writers.process_writers._kept.clear()
         self._arm()
         self._writer.commit(messages, batchId)
 
