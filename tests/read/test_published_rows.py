@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
+import lance
 import pyarrow as pa
 import pytest
 
 import weir
+from tests.services.garbage_kit import Clock, collect_fully
 from tests.test_publish import SCHEMA, published, staged, the_shard, the_values
+from weir.base.table import BaseTable
+from weir.cache import process_cache
+from weir.errors import SnapshotExpiredError, StorageError
 from weir.format import layout
+from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.changes import EARLIEST, ChangeBatch
+from weir.read.cut import CutTaker
+from weir.storage.counting import CountingStore
+from weir.table import Table
 
 State = dict[int, str]
 
@@ -117,3 +127,82 @@ def test_the_state_right_before_a_publication_lacks_it(table: weir.Table) -> Non
         *_, (_, last) = places(table, EARLIEST, {1: "log", 2: "log"})
         assert first[1] == {1: "a", 3: "a"}
         assert last == {1: "a", 2: "later", 3: "a"}
+
+
+class CollectedStore(CountingStore):
+    """Does something once, right after the files of a staged generation were found to be there."""
+
+    then: Callable[[], object] | None = None
+
+    def list_directories(self, path: str) -> list[str]:
+        found = super().list_directories(path)
+        if layout.is_staged_name(path.rsplit("/", 1)[-1]) and self.then is not None:
+            then, self.then = self.then, None
+            then()
+        return found
+
+
+def test_a_generation_that_is_collected_while_the_feed_reads_it_is_not_damaged(table: weir.Table) -> None:
+    assert not published(table, staged(table, (1, "a")))
+    table.merge()
+    store = CollectedStore(table.store)
+    feed = Table(store, BaseTable.open(store)).changes(since=EARLIEST)
+    store.then = lambda: collect_fully(table, Clock())
+    with pytest.raises(SnapshotExpiredError, match="changes cannot be read any more"):
+        list(feed)
+    assert store.then is None
+
+
+def test_a_generation_that_is_collected_while_a_place_is_read_is_not_damaged(table: weir.Table) -> None:
+    begin = table.snapshot(retain=None)
+    write(table, (1, "log"))
+    assert not published(table, staged(table, (1, "a")))
+    write(table, (2, "later"))
+    *_, place = (place for place, _ in places(table, begin, {}))
+    table.merge()
+    process_cache().clear()
+    store = CollectedStore(table.store)
+    reader = Table(store, BaseTable.open(store))
+    store.then = lambda: collect_fully(table, Clock())
+    with pytest.raises(SnapshotExpiredError, match="snapshot cannot be read any more"):
+        reader.scan(at=place).to_table()
+    assert store.then is None
+
+
+def test_a_store_that_fails_is_not_taken_for_a_damaged_generation(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not published(table, staged(table, (1, "a")))
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("LanceError(IO): error sending request: connection reset by peer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lance, "dataset", fail)
+        with pytest.raises(StorageError, match="connection reset") as caught:
+            list(table.changes(since=EARLIEST))
+        assert "staged_" in str(caught.value.where)
+    assert [change.rows.num_rows for change in table.changes(since=EARLIEST)] == [1]
+
+
+def test_a_cut_lists_what_is_published_between_its_looks_at_manifest_and_log(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, (1, "log"))
+    cuts = CutTaker(table.store, BaseTable.open(table.store))
+    take_state, pieces = cuts._state, [staged(table, (1, "a"), (2, "a"))]
+
+    def state_before_the_publication() -> tuple[BaseTable, dict[UUID, ShardManifest]]:
+        found = take_state()
+        if pieces:
+            published(table, pieces.pop())
+        return found
+
+    monkeypatch.setattr(cuts, "_state", state_before_the_publication)
+    cut = cuts.take()
+    (manifest,) = cut.manifests.values()
+    assert [one.published_after for one in manifest.flushed_generations[1:]] == [
+        manifest.replay_after_wal_entry_position
+    ]
+    assert cut.positions[manifest.shard_id] > manifest.replay_after_wal_entry_position
+    assert state(table.scan(at=cut.token()).to_table()) == {1: "a", 2: "a"}
