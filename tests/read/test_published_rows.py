@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -134,7 +134,7 @@ class CollectedStore(CountingStore):
 
     then: Callable[[], object] | None = None
 
-    def list_directories(self, path: str) -> list[str]:
+    def list_directories(self, path: str) -> Sequence[str]:
         found = super().list_directories(path)
         if layout.is_staged_name(path.rsplit("/", 1)[-1]) and self.then is not None:
             then, self.then = self.then, None
