@@ -39,6 +39,7 @@ HEADERS = st.builds(
         dataclasses.replace,
         st.just(header),
         published_rows=st.just(7 if header.published else 0),
+        published_from=st.just(3 if header.published else 0),
         place=st.none() | PLACES,
     )
 )

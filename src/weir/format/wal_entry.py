@@ -14,6 +14,7 @@ key                 value
 ``weir:published``  directories of the generations whose rows stand here in the order of writes, though
                     they were never in the log: separated by commas, of an entry without rows
 ``weir:rows``       how many rows these have, decimal
+``weir:numbered``   number of the first of these generations, decimal; those of the others follow
 ``weir:place``      where the entry stands: shard and position (:mod:`weir.format.log_place`)
 ``weir:xxh64``      checksum of the whole entry: 16 hex digits of XXH64 with seed 0 over all its bytes
                     while these digits read ``0``
@@ -65,6 +66,7 @@ _SOURCE = b"weir:source"
 _SEQUENCE = b"weir:sequence"
 _PUBLISHED = b"weir:published"
 _PUBLISHED_ROWS = b"weir:rows"
+_PUBLISHED_FROM = b"weir:numbered"
 _PLACE = b"weir:place"
 _CHECKSUM = b"weir:xxh64"
 _ENTRY_KEYS = frozenset((_EPOCH, _GENERATION, _FENCE))
@@ -107,6 +109,9 @@ class WalEntryHeader:
         own. An entry that has some is a fence.
     published_rows : int, default 0
         How many rows they have.
+    published_from : int, default 0
+        Number of the first of them. A manifest whose current generation is above it has them, or had them
+        on its list before they were merged.
     place : LogPlace, optional
         Where it was appended; None in the library's entries.
     """
@@ -118,6 +123,7 @@ class WalEntryHeader:
     source: Source | None = None
     published: tuple[str, ...] = ()
     published_rows: int = 0
+    published_from: int = 0
     place: LogPlace | None = None
 
 
@@ -383,7 +389,7 @@ def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
         header.fence,
         length,
         source,
-        (header.published, header.published_rows, header.place is None),
+        (header.published, header.published_rows, header.published_from, header.place is None),
     )
     template = _templates.get(key)
     if template is None:
@@ -409,6 +415,7 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
     if header.published:
         metadata[_PUBLISHED] = ",".join(header.published).encode()
         metadata[_PUBLISHED_ROWS] = _decimal("number of rows", header.published_rows)
+        metadata[_PUBLISHED_FROM] = _decimal("generation", header.published_from)
     if header.place is not None:
         metadata[_PLACE] = header.place.encode()
     metadata[_CHECKSUM] = _ZEROS
@@ -666,6 +673,7 @@ def _read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
         source,
         _read_published(metadata, where),
         _read_decimal(metadata, _PUBLISHED_ROWS, where) or 0,
+        _read_decimal(metadata, _PUBLISHED_FROM, where) or 0,
         None if place is None else LogPlace.decode(place, where=where),
     )
 

@@ -1,10 +1,11 @@
 """Reading a table as it was at a snapshot token.
 
 The sources are those of the token: the base table at its version, the generations that the shard
-manifests it names list, and the log entries between those and its positions. What is remembered of
-sources (which of their rows count, what they supersede) is kept by what they are made of, a run of log
-entries by its first and last position. So a read at a token and a read of the newest state never take
-each other's for their own.
+manifests it names list, and the log entries between those and its positions, with the rows of what was
+published beside the log in between. What is remembered of sources (which of their rows count, what they
+supersede) is kept by what they are made of, a run of log entries by its first and last position and by
+which of them have such rows. So a read at a token and a read of the newest state never take each other's
+for their own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.wal_entry import wal_schema
 from weir.read.announced import announced
 from weir.read.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
+from weir.read.published import with_published_rows
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
 from weir.read.tail import TailRun
@@ -112,7 +114,7 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
     Raises
     ------
     SnapshotExpiredError
-        If its manifest or one of its log entries is gone.
+        If its manifest, one of its log entries, or what such an entry names is gone.
     """
     manifest = _manifest_at(store, cut)
     wal = Wal(store, cut.shard_id, namespace=base.namespace)
@@ -124,9 +126,17 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
     read_to = entries[-1].position if entries else max(cut.first_position, 1) - 1
     if read_to < cut.position:
         raise wal_entry_gone(store, cut.shard_id, read_to + 1)
+    schema = wal_schema(base.schema)
+    # A feed's place may be past what was published after the manifest that it is read from.
+    entries = [
+        item
+        if item.entry.header.published_from < manifest.current_generation
+        else with_published_rows(store, cut.shard_id, schema, item, wal_entry_gone)
+        for item in entries
+    ]
     tail: tuple[TailRun, ...] = ()
     if entries:
-        tail = (TailRun(cut.shard_id, entries, wal_schema(base.schema), base.primary_key),)
+        tail = (TailRun(cut.shard_id, entries, schema, base.primary_key),)
     return ShardView(announced(manifest, cut.position), tail, cut.position)
 
 

@@ -159,7 +159,7 @@ class ChangeRange:
             yield from wal.read_from(0, 0, remember=False)
         schema = wal_schema(self.source.schema)
         for item in wal.read_from(position + 1, self.position, remember=False):
-            yield with_published_rows(store, begin.shard_id, schema, item)
+            yield with_published_rows(store, begin.shard_id, schema, item, changes_gone)
             position = item.position
         if position < self.position:
             raise changes_gone(store, begin.shard_id, position + 1)

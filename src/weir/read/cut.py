@@ -125,7 +125,10 @@ class CutTaker:
                 # A shard that has begun meanwhile may hold a write that is older than some of what was found.
                 if across_shards and self._newest_manifests(set(list_shards(self._store)) - set(manifests)):
                     continue
-                if not self._was_collected(positions) and not self._lacks_published(manifests, positions):
+                newest = self._newest_manifests(positions)
+                if not self._was_collected(newest, positions) and not _lacks_published(
+                    manifests, newest, positions
+                ):
                     return Cut(base, manifests, positions)
         raise ConflictError(
             f"the table kept changing while a cut of it was taken, {_MAX_ATTEMPTS} times over",
@@ -145,25 +148,6 @@ class CutTaker:
                 return True
             following = [(self._log_of(shard_id), positions[shard_id] + 1) for shard_id in shard_ids]
             return any(self._for_each(lambda one: one[0].exists(one[1]), following))
-
-    def _lacks_published(
-        self, manifests: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]
-    ) -> bool:
-        """Whether a log names generations that were published after its manifest was looked at."""
-        # Named within the part of the log that the manifest does not cover, so that there has to be one.
-        with_tail = [
-            shard_id
-            for shard_id, manifest in manifests.items()
-            if positions[shard_id] > manifest.replay_after_wal_entry_position
-        ]
-        newest = self._newest_manifests(with_tail)
-        return any(
-            one.published_after is not None
-            and manifests[shard_id].current_generation <= one.generation
-            and one.published_after < positions[shard_id]
-            for shard_id, manifest in newest.items()
-            for one in manifest.flushed_generations
-        )
 
     def _state(self) -> tuple[BaseTable, dict[UUID, ShardManifest]]:
         """Return the newest base table and manifests that fit together."""
@@ -225,13 +209,12 @@ class CutTaker:
         """Ask every log how far it has come."""
         return dict(zip(logs, self._for_each(_LogEnd.advance, list(logs.values())), strict=True))
 
-    def _was_collected(self, positions: Mapping[UUID, int]) -> bool:
+    def _was_collected(self, newest: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]) -> bool:
         """Whether a log looked shorter than it is because garbage collection had passed its entries.
 
         Only what a manifest covers is ever collected. So if the newest one covers no more than what was
         found, or the entry that was absent is there now, then it was not there yet.
         """
-        newest = self._newest_manifests(positions)
         return any(
             shard_id not in newest
             or (
@@ -277,6 +260,24 @@ class _LogEnd:
                 absent = middle
         self.position = there
         return there
+
+
+def _lacks_published(
+    manifests: Mapping[UUID, ShardManifest],
+    newest: Mapping[UUID, ShardManifest],
+    positions: Mapping[UUID, int],
+) -> bool:
+    """Whether a log names generations that were published after its manifest was looked at.
+
+    A read there would have to load all of their rows.
+    """
+    return any(
+        one.published_after is not None
+        and manifests[shard_id].current_generation <= one.generation
+        and one.published_after < positions[shard_id]
+        for shard_id, manifest in newest.items()
+        for one in manifest.flushed_generations
+    )
 
 
 def _moved(before: Mapping[UUID, int], after: Mapping[UUID, int]) -> set[UUID]:

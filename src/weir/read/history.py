@@ -22,6 +22,7 @@ from weir.read.as_of import before_the_first
 from weir.read.cut import Cut, cut_at
 from weir.read.expiry import expired
 from weir.shard.manifest_store import read_manifest_version
+from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
 __all__ = ["earliest_position", "place_token", "state_token"]
@@ -81,7 +82,7 @@ def state_token(store: ObjectStore, cut: Cut, positions: Mapping[UUID, int]) -> 
         If a part of that state is gone.
     """
     manifests = {
-        shard_id: _manifest_at(store, manifest, positions[shard_id])
+        shard_id: _manifest_at(store, cut.base.namespace, manifest, positions[shard_id])
         for shard_id, manifest in sorted(cut.manifests.items())
     }
     version = _base_version(cut.base, cut, manifests)
@@ -89,28 +90,49 @@ def state_token(store: ObjectStore, cut: Cut, positions: Mapping[UUID, int]) -> 
     return SnapshotToken(cut.base.identity, version, tuple(cuts))
 
 
-def _manifest_at(store: ObjectStore, newest: ShardManifest, position: int) -> ShardManifest:
-    """Return the newest manifest that covers nothing after a position."""
+def _manifest_at(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> ShardManifest:
+    """Return the newest manifest that has nothing of what comes after a position."""
     shard_id = newest.shard_id
     if position == 0:
         return before_the_first(newest)
-    if newest.replay_after_wal_entry_position <= position:
+    published = _published_after(store, namespace, newest, position)
+
+    def has_more(manifest: ShardManifest) -> bool:
+        if manifest.replay_after_wal_entry_position > position:
+            return True
+        return published is not None and manifest.current_generation > published
+
+    if not has_more(newest):
         return newest
     known = {newest.version: newest}
 
-    def covers_more(version: int) -> bool:
+    def comes_later(version: int) -> bool:
         manifest = known.get(version) or read_manifest_version(store, shard_id, version)
         if manifest is None:
             return False  # collected: so are all before it
         known[version] = manifest
-        return manifest.replay_after_wal_entry_position > position
+        return has_more(manifest)
 
-    after = bisect_left(range(newest.version + 1), True, lo=1, key=covers_more)
+    after = bisect_left(range(newest.version + 1), True, lo=1, key=comes_later)
     found = known.get(after - 1)
     if found is None:
         path = layout.manifest_directory(shard_id)
         raise expired(f"the manifest of shard {shard_id} at WAL position {position}", f"{store.uri}/{path}")
     return found
+
+
+def _published_after(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> int | None:
+    """Return the number of the first generation that was published right after a position, if any was.
+
+    A manifest that has it covers no more of the log than one from before.
+    """
+    if newest.replay_after_wal_entry_position < position:
+        return None
+    following = Wal(store, newest.shard_id, namespace=namespace).read(position + 1, remember=False)
+    if following is None or not following.header.published:
+        return None
+    # Those written by early versions do not tell.
+    return following.header.published_from or None
 
 
 def _base_version(base: BaseTable, newest: Cut, manifests: Mapping[UUID, ShardManifest]) -> int:

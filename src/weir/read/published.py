@@ -1,8 +1,8 @@
-"""The rows of generations that were published without being in the log, where the change feed needs them."""
+"""The rows of generations that were published without being in the log, where they are read in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from uuid import UUID
@@ -11,20 +11,22 @@ import lance
 import pyarrow as pa
 
 from weir.base.table import library_options
-from weir.errors import CorruptionError
+from weir.errors import CorruptionError, SnapshotExpiredError
 from weir.format import layout
 from weir.format.conform import conform_batch
 from weir.read.damage import reading
-from weir.read.expiry import changes_gone
 from weir.shard.manifest_store import read_latest_manifest
 from weir.shard.wal import PositionedEntry
 from weir.storage.interface import ObjectStore
 
-__all__ = ["with_published_rows"]
+__all__ = ["Gone", "with_published_rows"]
+
+Gone = Callable[[ObjectStore, UUID, int], SnapshotExpiredError]
+"""Returns the error that says that what stands at a position of a shard's log is gone."""
 
 
 def with_published_rows(
-    store: ObjectStore, shard_id: UUID, schema: pa.Schema, item: PositionedEntry
+    store: ObjectStore, shard_id: UUID, schema: pa.Schema, item: PositionedEntry, gone: Gone
 ) -> PositionedEntry:
     """Return a log entry with the rows of the generations that it names; itself if it names none.
 
@@ -38,6 +40,8 @@ def with_published_rows(
         Schema of the rows: the table's columns and ``_tombstone``.
     item : PositionedEntry
         The entry.
+    gone : callable
+        Makes the error if a generation has been removed.
 
     Raises
     ------
@@ -50,10 +54,10 @@ def with_published_rows(
     for name in item.entry.header.published:
         path = layout.generation_path(shard_id, name)
         if not store.list_directories(path):
-            raise changes_gone(store, shard_id, item.position)
+            raise gone(store, shard_id, item.position)
         where = f"{store.uri}/{path}"
         with (
-            _unless_collected(store, shard_id, item.position, path),
+            _unless_collected(store, shard_id, item.position, path, gone),
             reading(f"generation {name!r}", where),
         ):
             dataset = lance.dataset(where, storage_options=library_options(store))
@@ -64,7 +68,9 @@ def with_published_rows(
 
 
 @contextmanager
-def _unless_collected(store: ObjectStore, shard_id: UUID, position: int, path: str) -> Iterator[None]:
+def _unless_collected(
+    store: ObjectStore, shard_id: UUID, position: int, path: str, gone: Gone
+) -> Iterator[None]:
     """Tell a generation that is collected while it is read from one that is damaged."""
     try:
         yield
@@ -72,5 +78,5 @@ def _unless_collected(store: ObjectStore, shard_id: UUID, position: int, path: s
         newest = read_latest_manifest(store, shard_id)
         name = path.rsplit("/", 1)[-1]
         if newest is not None and name not in {one.path for one in newest.flushed_generations}:
-            raise changes_gone(store, shard_id, position) from error
+            raise gone(store, shard_id, position) from error
         raise

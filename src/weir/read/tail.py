@@ -52,7 +52,14 @@ class TailRun:
     @property
     def identity(self) -> Hashable:
         """What tells this run from every other source of the table, for caches."""
-        return ("tail", self.shard_id, self.first_position, self.last_position)
+        return ("tail", self.shard_id, self.first_position, self.last_position, self._with_published)
+
+    @cached_property
+    def _with_published(self) -> tuple[int, ...]:
+        """Where rows that were published beside the log are in it, which most readers have elsewhere."""
+        return tuple(
+            item.position for item in self.entries if item.entry.header.published and item.entry.num_rows
+        )
 
     @property
     def label(self) -> str:

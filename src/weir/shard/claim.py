@@ -151,6 +151,7 @@ def _append_fence(
             write_id=write_id,
             published=tuple(one.path for one in unannounced),
             published_rows=sum(one.physical_rows for one in unannounced),
+            published_from=min((one.generation for one in unannounced), default=0),
             place=wal.place(position),
         )
         holder = wal.append_or_read(position, wal_entry.encode(fence, schema))

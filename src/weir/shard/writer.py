@@ -378,6 +378,7 @@ class ShardWriter:
             source=source,
             published=tuple(one.path for one in unannounced),
             published_rows=sum(one.physical_rows for one in unannounced),
+            published_from=min((one.generation for one in unannounced), default=0),
         )
         while source is None or not self.sources.covers(source):
             position = self._next_position
@@ -467,7 +468,10 @@ class ShardWriter:
 
     def _take_in(self, published: ShardManifest) -> None:
         """Go on after what was to be published, which is on the list of a manifest."""
-        self._unannounced = self._publishing
+        first = self._memtables.generation
+        self._unannounced = tuple(
+            replace(one, generation=number) for number, one in enumerate(self._publishing, first)
+        )
         self._memtables.published(published)
         self._publishing = ()
 
