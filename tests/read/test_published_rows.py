@@ -22,6 +22,7 @@ from weir.format.snapshot_token import SnapshotToken
 from weir.read.changes import EARLIEST, ChangeBatch
 from weir.read.cut import CutTaker
 from weir.storage.counting import CountingStore
+from weir.storage.interface import Bytes
 from weir.table import Table
 
 State = dict[int, str]
@@ -206,3 +207,35 @@ def test_a_cut_lists_what_is_published_between_its_looks_at_manifest_and_log(
     ]
     assert cut.positions[manifest.shard_id] > manifest.replay_after_wal_entry_position
     assert state(table.scan(at=cut.token()).to_table()) == {1: "a", 2: "a"}
+
+
+class InterruptedStore(CountingStore):
+    """Does something once, right before the log is read for the first time."""
+
+    before_log: Callable[[], object] | None = None
+
+    def get(self, path: str) -> Bytes:
+        if "/wal/" in path and self.before_log is not None:
+            then, self.before_log = self.before_log, None
+            then()
+        return super().get(path)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_is_published_while_a_reader_opens_a_shard_is_shown(table: weir.Table, goes_on: bool) -> None:
+    """Between its look at the manifest and the one at the log."""
+    write(table, (1, "log"))
+
+    def publish() -> None:
+        assert not published(table, staged(table, (1, "a"), (2, "a")))
+        if goes_on:
+            # The manifest that is looked at again covers more than the log that was read has.
+            write(table, (3, "later"), flush=True)
+            assert not published(table, staged(table, (2, "b")))
+
+    store = InterruptedStore(table.store)
+    store.before_log = publish
+    found = state(Table(store, BaseTable.open(store)).scan().to_table())
+    assert store.before_log is None
+    assert found == state(weir.open(table.uri).scan().to_table())
+    assert found == ({1: "a", 2: "b", 3: "later"} if goes_on else {1: "a", 2: "a"})

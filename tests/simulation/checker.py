@@ -727,7 +727,10 @@ class Checker:
                 and (position := layout.parse_wal_name(name.rsplit("/", 1)[-1])) <= covered
             ]
             generations = {kind for kind in kinds if kind not in ("wal", "manifest", "lease.json")}
-            # A collection that deletes what was staged publishes a manifest of its own before.
+            # The version hint, the two that tell where the merged generations end, two claims after them, and
+            # the one with nothing left on its list. A round that deletes what was staged publishes one more
+            # before: the first does with what was marked as left behind before it, the second with what the
+            # first has marked or taken off the list. Nothing of that is left for the third.
             manifests = 6 + 2 * shard.has_staged
             if generations or len(log) > 2 or kinds.count("manifest") > manifests:
                 self.fail(

@@ -130,10 +130,21 @@ class ShardReader:
         """Put ``view`` on a newer manifest: what its generations cover leaves the tail."""
         start = first_unflushed_position(manifest)
         if view is None or view.last_position < start - 1:
-            tail = self._runs(list(self._wal.read_tail(manifest)), ())
-            return ShardView(manifest, tail, tail[-1].last_position if tail else max(start - 1, 0))
+            return self._begun(manifest)
         kept = (run.split_after(start - 1) for run in view.tail)
         return replace(view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
+
+    def _begun(self, manifest: ShardManifest) -> ShardView:
+        """Read everything after a manifest's generations."""
+        entries = list(self._wal.read_tail(manifest))
+        last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
+        view = ShardView(manifest, self._runs(entries, ()), last)
+        if all(one.entry.header.published_from < manifest.current_generation for one in entries):
+            return view
+        # The log names generations that were published after the manifest was looked at.
+        newest = read_latest_manifest(self._store, self._shard_id, known=manifest)
+        assert newest is not None
+        return self._rebased(view, newest)
 
     def _followed(self, view: ShardView, entries: Sequence[PositionedEntry]) -> ShardView:
         """Add the entries written after ``view``."""
