@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from tests.services.garbage_kit import Clock, collect_fully
+from tests.services.garbage_kit import HORIZON, Clock, collect, collect_fully, stored
 from tests.test_publish import SCHEMA, published, staged, the_shard, the_values
 from weir.base.table import BaseTable
 from weir.cache import process_cache
@@ -239,3 +239,32 @@ def test_what_is_published_while_a_reader_opens_a_shard_is_shown(table: weir.Tab
     assert store.before_log is None
     assert found == state(weir.open(table.uri).scan().to_table())
     assert found == ({1: "a", 2: "b", 3: "later"} if goes_on else {1: "a", 2: "a"})
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_the_earliest_change_comes_after_rows_that_are_collected(table: weir.Table, flushes: bool) -> None:
+    """The entry that names them outlives them until something later is merged."""
+    write(table, (1, "log"))
+    assert not published(table, staged(table, (1, "a"), (2, "a")))
+    table.merge()
+    write(table, (1, "later"), flush=flushes)
+    clock = Clock()
+    for _ in range(2):
+        # Off the list, and then gone.
+        collect(table, clock)
+        clock.advance(HORIZON)
+        for before in (False, True):
+            feed = table.changes(since=EARLIEST, before=before)
+            rows = [row for batch in feed for row in batch.rows.to_pylist()]
+            assert [(row["id"], row["value"]) for row in rows] == [(1, "later")]
+            assert not before or rows[0]["_before"] == {"id": 1, "value": "a"}
+    assert not [name for name in stored(table.store, the_shard(table))[2] if layout.is_staged_name(name)]
+
+
+def test_the_earliest_change_may_be_one_that_was_published(table: weir.Table) -> None:
+    write(table, (1, "log"), flush=True)
+    table.merge()
+    collect_fully(table, Clock())
+    assert not published(table, staged(table, (1, "a"), (2, "a")))
+    rows = [row for batch in table.changes(since=EARLIEST) for row in batch.rows.to_pylist()]
+    assert [(row["id"], row["value"]) for row in rows] == [(1, "a"), (2, "a")]

@@ -58,7 +58,7 @@ from weir.read.snapshot import ReadSnapshot
 from weir.shard.claim import Claim
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.memtable import MemTable
-from weir.shard.wal import PositionedEntry, Wal
+from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import Bytes, ObjectStore
 
@@ -489,6 +489,15 @@ def _publication_not_announced() -> Sequence[Patch]:
     return [(ShardWriter, "_announce", lambda self: None)]
 
 
+def _published_while_a_shard_is_opened_is_missed() -> Sequence[Patch]:
+    def begun(self: ShardReader, manifest: ShardManifest) -> ShardView:
+        entries = list(self._wal.read_tail(manifest))
+        last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
+        return ShardView(manifest, self._runs(entries, ()), last)
+
+    return [(ShardReader, "_begun", begun)]
+
+
 def _published_before_the_rest_is_flushed() -> Sequence[Patch]:
     class Unflushed:
         def __init__(self, real: Any) -> None:
@@ -596,6 +605,12 @@ PLANTED_BUGS = (
     ),
     PlantedBug("staged generations are published too late", "I1", _staged_published_too_late, "staging"),
     PlantedBug("a publication is not announced", "staged", _publication_not_announced, "staging"),
+    PlantedBug(
+        "a shard that is opened lacks what is published meanwhile",
+        "I5, I6, I12",
+        _published_while_a_shard_is_opened_is_missed,
+        "staging",
+    ),
     PlantedBug(
         "generations are published over rows in memory",
         "I1",

@@ -12,7 +12,7 @@ from weir.format.snapshot_token import SnapshotToken
 from weir.read.consumers import StoredConsumer, drop_consumer, read_consumer, refuse_overdue
 from weir.read.cut import Cut
 from weir.read.expiry import changes_gone, check_state
-from weir.read.history import earliest_position, place_token, state_token
+from weir.read.history import earliest_change, earliest_position, place_token, state_token
 from weir.read.tokens import as_token
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
@@ -160,9 +160,7 @@ def _start(store: ObjectStore, cut: Cut, since: SnapshotToken | str | None, befo
     if since is None:
         positions = dict.fromkeys(cut.manifests, 0)
     else:
-        positions = {
-            shard_id: earliest_position(store, shard_id, last) for shard_id, last in cut.positions.items()
-        }
+        positions = {shard_id: earliest_change(store, cut, shard_id) for shard_id in cut.positions}
     return state_token(store, cut, positions) if before else place_token(cut, positions)
 
 

@@ -7,7 +7,7 @@ up to which the base table contains it, never go back from one version to the ne
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from datetime import datetime
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from weir.shard.manifest_store import read_manifest_version
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
-__all__ = ["earliest_position", "place_token", "state_token"]
+__all__ = ["earliest_change", "earliest_position", "place_token", "state_token"]
 
 _BEGINNING = "the version of the base table that the change feed begins with"
 
@@ -53,6 +53,30 @@ def earliest_position(store: ObjectStore, shard_id: UUID, last: int) -> int:
     gaps = np.flatnonzero(positions != last - np.arange(len(positions)))
     unbroken = int(gaps[0]) if gaps.size else len(positions)
     return max(last - unbroken, 0)
+
+
+def earliest_change(store: ObjectStore, cut: Cut, shard_id: UUID) -> int:
+    """Return the position before the oldest change from which on every change is stored.
+
+    That is more than the log from there on: an entry may name generations that were published beside it, and
+    outlive them. It does so for long if they are the last that were merged: their entry follows what the
+    merged generations cover of the log.
+    """
+    earliest = earliest_position(store, shard_id, cut.positions[shard_id])
+    newest = cut.manifests[shard_id]
+    merged = cut.base.details.merged_generation(shard_id)
+    if not 0 < merged < newest.current_generation:
+        return earliest
+    _, published = _around(store, newest, lambda manifest: manifest.current_generation > merged)
+    place = published.replay_after_wal_entry_position + 1
+    if not earliest < place <= cut.positions[shard_id]:
+        return earliest
+    entry = Wal(store, shard_id, namespace=cut.base.namespace).read(place, remember=False)
+    listed = {one.path for one in newest.flushed_generations}
+    if entry is None or listed.issuperset(entry.header.published):
+        return earliest
+    # What is on no list may go at any moment.
+    return place
 
 
 def place_token(cut: Cut, positions: Mapping[UUID, int]) -> SnapshotToken:
@@ -104,21 +128,31 @@ def _manifest_at(store: ObjectStore, namespace: str, newest: ShardManifest, posi
 
     if not has_more(newest):
         return newest
-    known = {newest.version: newest}
-
-    def comes_later(version: int) -> bool:
-        manifest = known.get(version) or read_manifest_version(store, shard_id, version)
-        if manifest is None:
-            return False  # collected: so are all before it
-        known[version] = manifest
-        return has_more(manifest)
-
-    after = bisect_left(range(newest.version + 1), True, lo=1, key=comes_later)
-    found = known.get(after - 1)
+    found, _ = _around(store, newest, has_more)
     if found is None:
         path = layout.manifest_directory(shard_id)
         raise expired(f"the manifest of shard {shard_id} at WAL position {position}", f"{store.uri}/{path}")
     return found
+
+
+def _around(
+    store: ObjectStore, newest: ShardManifest, holds: Callable[[ShardManifest], bool]
+) -> tuple[ShardManifest | None, ShardManifest]:
+    """Return the first stored manifest of which something holds, after the one before it if that is stored.
+
+    It holds of the newest, and of all that follow one of which it holds.
+    """
+    known = {newest.version: newest}
+
+    def holds_at(version: int) -> bool:
+        manifest = known.get(version) or read_manifest_version(store, newest.shard_id, version)
+        if manifest is None:
+            return False  # collected: so are all before it
+        known[version] = manifest
+        return holds(manifest)
+
+    first = bisect_left(range(newest.version + 1), True, lo=1, key=holds_at)
+    return known.get(first - 1), known[first]
 
 
 def _published_after(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> int | None:
