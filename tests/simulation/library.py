@@ -323,9 +323,11 @@ class Dataset:
         needed: set[str] = set()
         unneeded: set[str] = set()
         for number in sorted(listed):
-            with suppress(OSError):
-                files = {one.path for one in library.read_version(self.uri, number).fragments}
-                (unneeded if number in removed else needed).update(files)
+            try:
+                at: DatasetVersion = library.get(version_path(directory, number))
+            except ObjectNotFoundError:
+                continue  # somebody else has removed it meanwhile
+            (unneeded if number in removed else needed).update(one.path for one in at.fragments)
         with _as_the_library_fails():
             library.store.delete([version_path(directory, number) for number in sorted(removed & listed)])
             library.store.delete(sorted(unneeded - needed))
