@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 from lance import query as lance_query
 
@@ -59,7 +60,7 @@ def for_lance(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> lance_qu
     if isinstance(query, BoostQuery):
         return for_lance(query.positive, tokenizers)
     clauses = []
-    make: Callable[[TextQuery], lance_query.FullTextQuery] = lambda one: for_lance(one, tokenizers)  # noqa: E731
+    make = partial(for_lance, tokenizers=tokenizers)
     clauses += [(lance_query.Occur.MUST, make(one)) for one in query.must]
     clauses += [(lance_query.Occur.SHOULD, make(one)) for one in query.should]
     # A fuzzy query finds more here than it does in the end, which must not be left out.

@@ -192,8 +192,10 @@ def _is_in_line(store: ObjectStore, manifest: ShardManifest) -> bool:
     if newest == version:
         # The newest is never collected: those before it are gone, it is in its place.
         return True
-    if version in versions and version + 1 not in versions:
-        # A gap above it: the version had been collected, and this one stands where nobody looks.
+    following = layout.manifest_path(shard_id, version + 1)
+    if version in versions and version + 1 not in versions and store.head(following) is None:
+        # A gap above it: the version had been collected, and this one stands where nobody looks. A listing
+        # takes a while, and may show what came last and not what came before that: hence the second look.
         store.delete([layout.manifest_path(shard_id, version)])
         _log.warning("shard.manifest_out_of_line", shard=str(shard_id), version=version, newest=newest)
     return False
