@@ -13,9 +13,9 @@ import pytest
 
 import weir
 import weir.base.merge
+import weir.read.table_reader
 import weir.services.merge
 import weir.shard.generation_writer
-import weir.table
 from weir.throttle import Throttle
 
 ROWS = 60_000
@@ -88,7 +88,12 @@ def test_flushes_and_merges_give_way_to_reads(tmp_path: Path, monkeypatch: pytes
 
     def throttled() -> Throttle:
         made = Throttle()
-        for module in (weir.shard.generation_writer, weir.base.merge, weir.services.merge, weir.table):
+        for module in (
+            weir.shard.generation_writer,
+            weir.base.merge,
+            weir.services.merge,
+            weir.read.table_reader,
+        ):
             monkeypatch.setattr(module, "background", made)
         return made
 
@@ -122,7 +127,7 @@ def test_flushes_and_merges_give_way_to_reads(tmp_path: Path, monkeypatch: pytes
 def test_every_kind_of_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
     throttle = CountsReads()
-    monkeypatch.setattr(weir.table, "background", throttle)
+    monkeypatch.setattr(weir.read.table_reader, "background", throttle)
     token = table.snapshot()
     for read in (
         lambda: table.get([1]),

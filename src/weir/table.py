@@ -2,66 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-import numpy as np
 import pyarrow as pa
 
-from weir.base.create import adopt_base_table, create_base_table
 from weir.base.generation_indexes import generation_indexes
-from weir.base.index_changes import base_indexes, create_index, drop_index, free_index_name
-from weir.base.schema import all_field_ids, field_ids, table_schema
-from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.base.index_changes import base_indexes, drop_index
+from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
-from weir.errors import CorruptionError, OptionError, QueryError, UriError
-from weir.format.index_details import ShardSpec
-from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
 from weir.format.wal_entry import wal_schema
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex
-from weir.indexing.kinds import IndexKind, as_kind
+from weir.indexing.kinds import IndexKind
 from weir.indexing.policy import IndexPolicy
-from weir.logs import get_logger
-from weir.read.as_of import TokenReader
-from weir.read.change_range import ChangeSource
-from weir.read.changes import ChangeFeed, ConsumerTerms, FeedSource, open_feed
+from weir.opening import TableSharding, adopt_table, create_table, table_store
+from weir.read.changes import ChangeFeed, ConsumerTerms, open_feed
 from weir.read.consumers import drop_consumer
-from weir.read.cut import CutTaker
 from weir.read.feed_options import FeedOptions
-from weir.read.filters import check_filter
-from weir.read.hybrid import Fusion, HybridSearchPlan
-from weir.read.hybrid import fusion as make_fusion
-from weir.read.keys import KeySet
-from weir.read.lookup import get_rows
-from weir.read.plan import ScanPlan
-from weir.read.planner import ScanPlanner, check_columns
 from weir.read.scan import Scan
-from weir.read.search import Search, SearchPlan
-from weir.read.shard_view import ShardView
-from weir.read.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
+from weir.read.search import Search
+from weir.read.search_requests import HybridRequest, TextRequest, VectorRequest
+from weir.read.shard_choice import ShardChoice
+from weir.read.snapshot import STRONG, Consistency
 from weir.read.sql import SqlQuery
-from weir.read.sql_query import Needed
-from weir.read.text_columns import check_text_columns
-from weir.read.text_query import TextQuery, parse_text_query
-from weir.read.text_search import plan_text_search
-from weir.read.tokens import as_token, release_token, take_token
-from weir.read.top_rows import top_rows
-from weir.read.vector_query import VectorQuery, check_k, vector_query
-from weir.read.vector_search import plan_vector_search
-from weir.rows import RowInput, as_key_table
+from weir.read.table_reader import TableReader
+from weir.read.text_query import TextQuery
+from weir.rows import RowInput
 from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD, CatchUpReport, catch_up_indexes
 from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT, CompactReport, compact
 from weir.services.garbage import DEFAULT_HORIZON, collect_garbage
 from weir.services.garbage_report import GarbageReport
+from weir.services.index_creation import create_index, create_indexes
 from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.recover import RecoverReport, recover_shards
@@ -70,34 +48,14 @@ from weir.services.status import TableStatus, table_status
 from weir.services.verify import VerifyReport, verify_table
 from weir.shard.publish import StagedGeneration, stage_generation
 from weir.shard.writer import ShardWriter
-from weir.shard_catalog import ShardCatalog
-from weir.sharding import pruning
 from weir.sharding.router import Router
-from weir.sharding.shard_by import ShardBy, unsharded
+from weir.sharding.shard_by import ShardBy
 from weir.sharding.shard_values import ShardValues
-from weir.sharding.spec import build_spec, describe_spec, library_note
+from weir.sharding.spec import describe_spec, library_note
 from weir.storage.interface import ObjectStore
-from weir.storage.open import open_store
-from weir.throttle import background
 from weir.writer import SharedByShards, TableWriter
 
-_log = get_logger(__name__)
-_MAX_LIMIT = 2**63 - 1
-_SAMPLE_ROWS = 4096
-
-Query = TypeVar("Query")
-
 __all__ = ["Table", "create", "open"]
-
-
-def _table_store(uri: str | Path, storage_options: Mapping[str, str] | None, fsync: bool) -> ObjectStore:
-    if str(uri).startswith("memory:"):
-        raise UriError(
-            "a table cannot live in memory: Weir and Lance would each have a memory of their own",
-            where=str(uri),
-            hint="Use a temporary directory",
-        )
-    return open_store(uri, storage_options, fsync=fsync)
 
 
 def create(
@@ -147,13 +105,8 @@ def create(
     >>> table.scan().to_table().to_pylist()
     [{'id': 1, 'name': 'Ada'}]
     """
-    store = _table_store(uri, storage_options, fsync)
-    key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
-    if shard_by is None:
-        shard_by = unsharded()
-    fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
-    spec = build_spec(fields, schema, key, field_ids(table_schema(schema, key)))
-    return _made(Table(store, create_base_table(store, schema, key, shard_specs=(spec,))))
+    store = table_store(uri, storage_options, fsync)
+    return Table(store, create_table(store, schema, primary_key, shard_by))
 
 
 def open(
@@ -174,8 +127,7 @@ def open(
     TableNotFoundError
         If there is no table, or a Lance dataset that is not a Weir table.
     """
-    store = _table_store(uri, storage_options, fsync)
-    return Table(store, BaseTable.open(store))
+    return _opened(table_store(uri, storage_options, fsync))
 
 
 def adopt(
@@ -216,38 +168,8 @@ def adopt(
     >>> weir.adopt(place, primary_key="id").get([2]).to_pylist()
     [{'id': 2, 'name': 'Grace'}]
     """
-    store = _table_store(uri, storage_options, fsync)
-    key = (
-        (primary_key,)
-        if isinstance(primary_key, str)
-        else None
-        if primary_key is None
-        else tuple(primary_key)
-    )
-    dataset = open_dataset(store)
-    named = key or primary_key_of(dataset)
-    if shard_by is None:
-        shard_by = unsharded()
-    fields = (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
-    spec = build_spec(fields, dataset.schema, named, all_field_ids(dataset.lance_schema))
-    return _made(Table(store, adopt_base_table(store, key, shard_specs=(spec,))))
-
-
-def _made(table: Table) -> Table:
-    """Say whether the released library can write a new table too; afterwards its status does."""
-    note = library_note(table._sharding.spec)
-    if note:
-        _log.warning("table.library_cannot_route", where=table.uri, sharded_by=table.sharded_by, reason=note)
-    return table
-
-
-@dataclass(frozen=True, slots=True)
-class _Sharding:
-    """What follows from the table's shard spec."""
-
-    spec: ShardSpec
-    router: Router
-    catalog: ShardCatalog
+    store = table_store(uri, storage_options, fsync)
+    return Table(store, adopt_table(store, primary_key, shard_by))
 
 
 class Table:
@@ -264,17 +186,14 @@ class Table:
     def __init__(self, store: ObjectStore, base: BaseTable) -> None:
         self._store = store
         self._base = base
-        spec = max(base.details.shard_specs, key=lambda one: one.spec_id, default=ShardSpec(0, ()))
-        router = Router(spec, base.schema, base.field_ids)
-        self._sharding = _Sharding(spec, router, ShardCatalog(store, base, router, spec))
-        self._reader = SnapshotReader(store, base)
-        self._cuts = CutTaker(store, base)
-        self._states = TokenReader(store, base)
-        self._planner = ScanPlanner(store, self._prune)
+        self._sharding = TableSharding.of(store, base)
+        sharding = self._sharding
+        shards = ShardChoice(base, sharding.spec, sharding.router, sharding.catalog.values_of)
+        self._reader = TableReader(store, base, shards)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle where the table is; whoever gets it opens it as it is then."""
-        return _reopened, (self._store,)
+        return _opened, (self._store,)
 
     @property
     def uri(self) -> str:
@@ -431,58 +350,7 @@ class Table:
         SnapshotExpiredError
             When the scan runs, if garbage collection has passed the token; it says what is gone.
         """
-        fresh = Consistency.parse(consistency)
-        token = self._token(at, fresh, given=consistency)
-        if columns is not None and not isinstance(columns, str):
-            columns = list(columns)
-        if token is None:
-            _check_asked(self.schema, columns, filter)
-        if limit is not None:
-            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-                raise OptionError(f"limit must be a whole number of at least 0, got {limit!r}", where="limit")
-            limit = min(limit, _MAX_LIMIT)
-
-        read: ReadSnapshot | None = None
-
-        def planned(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
-            nonlocal read
-            read = snapshot
-            if token is not None:
-                # The table may have had other columns then.
-                _check_asked(snapshot.base.schema, columns, filter)
-            return self._planner.plan(
-                snapshot,
-                columns=() if count_only else columns,
-                filter=filter,
-                limit=limit,
-                consistency=fresh if token is None else "at a snapshot token",
-            )
-
-        def plan(count_only: bool) -> ScanPlan:
-            if token is not None:
-                return planned(self._states.take(token), count_only)
-            return self._reader.read(fresh, lambda snapshot: planned(snapshot, count_only))
-
-        @contextmanager
-        def reading() -> Iterator[None]:
-            try:
-                with background.reading():
-                    yield
-            except CorruptionError:
-                if read is None:
-                    raise
-                with self._reader.reading(read):
-                    raise
-
-        @contextmanager
-        def reading_token() -> Iterator[None]:
-            assert token is not None
-            with background.reading(), self._states.reading(token):
-                yield
-
-        if token is not None:
-            return Scan(plan, reading_token)
-        return Scan(plan, reading, attempts=MAX_SNAPSHOTS)
+        return self._reader.scan(columns, filter, limit, consistency=consistency, at=at)
 
     def get(
         self,
@@ -516,32 +384,7 @@ class Table:
         InputError, SnapshotExpiredError
             If the token is of another table, or garbage collection has passed it.
         """
-        fresh = Consistency.parse(consistency)
-        token = self._token(at, fresh, given=consistency)
-        if columns is not None and not isinstance(columns, str):
-            columns = list(columns)
-        if token is None:
-            _check_asked(self.schema, columns, None)
-        table = as_key_table(keys, self.schema, self.primary_key)
-        wanted = KeySet(_distinct(table).columns)
-
-        def found(snapshot: ReadSnapshot) -> pa.Table:
-            if token is not None:
-                _check_asked(snapshot.base.schema, columns, None)
-            names = snapshot.base.schema.names if columns is None else list(columns)
-            return get_rows(self._store, snapshot, wanted, names, self._route_keys)
-
-        return self._read_at(fresh, token, found)
-
-    def _read_at(
-        self, fresh: Consistency, token: SnapshotToken | None, use: Callable[[ReadSnapshot], pa.Table]
-    ) -> pa.Table:
-        """Return what is made of a snapshot that is fresh enough, or of that of a token."""
-        with background.reading():
-            if token is None:
-                return self._reader.read(fresh, use)
-            with self._states.reading(token):
-                return use(self._states.take(token))
+        return self._reader.get(keys, columns, consistency=consistency, at=at)
 
     def search(
         self,
@@ -612,21 +455,8 @@ class Table:
         >>> table.search([0.0, 0.0], k=1, columns=["id"]).to_table().to_pylist()
         [{'id': 1, '_distance': 1.0}]
         """
-
-        def asked(schema: pa.Schema) -> VectorQuery:
-            _check_asked(schema, columns, filter)
-            return vector_query(
-                schema, vector, k=k, column=column, metric=metric, nprobes=nprobes, refine=refine
-            )
-
-        return self._search(
-            asked,
-            lambda snapshot, query, seen: plan_vector_search(
-                self._store, snapshot, self._prune, query, columns=columns, filter=filter, consistency=seen
-            ),
-            consistency,
-            at,
-        )
+        request = VectorRequest(vector, k, column, filter, columns, metric, nprobes, refine)
+        return self._reader.search(request, consistency=consistency, at=at)
 
     def search_text(
         self,
@@ -675,26 +505,8 @@ class Table:
         SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
             As for :meth:`scan`.
         """
-
-        def asked(schema: pa.Schema) -> TextQuery:
-            _check_asked(schema, columns, filter)
-            check_k(k)
-            return check_text_columns(schema, parse_text_query(query), column)
-
-        return self._search(
-            asked,
-            lambda snapshot, checked, seen: plan_text_search(
-                self._store,
-                snapshot,
-                checked,
-                k=int(k),
-                columns=columns,
-                filter=filter,
-                consistency=seen,
-            ),
-            consistency,
-            at,
-        )
+        request = TextRequest(query, k, column, filter, columns)
+        return self._reader.search(request, consistency=consistency, at=at)
 
     def search_hybrid(
         self,
@@ -760,39 +572,23 @@ class Table:
         SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
             As for :meth:`scan`.
         """
-
-        def asked(schema: pa.Schema) -> tuple[VectorQuery, TextQuery, Fusion]:
-            _check_asked(schema, columns, filter)
-            how = make_fusion(fusion, weights, rrf_k, k, candidates)
-            near = vector_query(
-                schema,
-                vector,
-                k=how.candidates,
-                column=vector_column,
-                metric=metric,
-                nprobes=nprobes,
-                refine=refine,
-            )
-            if near.batch:
-                raise QueryError("a hybrid search takes one query vector", where="vector")
-            return near, check_text_columns(schema, parse_text_query(text), text_column), how
-
-        def planned(
-            snapshot: ReadSnapshot, query: tuple[VectorQuery, TextQuery, Fusion], seen: str
-        ) -> HybridSearchPlan:
-            near, words, how = query
-            base = snapshot.base
-            names = tuple(base.schema.names if columns is None else columns)
-            read = tuple(dict.fromkeys([*names, *base.primary_key]))
-            by_vector = plan_vector_search(
-                self._store, snapshot, self._prune, near, columns=read, filter=filter, consistency=seen
-            )
-            by_text = plan_text_search(
-                self._store, snapshot, words, k=how.candidates, columns=read, filter=filter, consistency=seen
-            )
-            return HybridSearchPlan(by_vector, by_text, how, names, base.primary_key)
-
-        return self._search(asked, planned, consistency, at)
+        request = HybridRequest(
+            vector,
+            text,
+            k,
+            filter,
+            columns,
+            vector_column=vector_column,
+            text_column=text_column,
+            fusion=fusion,
+            weights=weights,
+            rrf_k=rrf_k,
+            candidates=candidates,
+            metric=metric,
+            nprobes=nprobes,
+            refine=refine,
+        )
+        return self._reader.search(request, consistency=consistency, at=at)
 
     def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
         """Return a token of the table as it is now, by which it can be read again later.
@@ -827,7 +623,7 @@ class Table:
         >>> table.scan().count(), table.scan(at=token).count(), table.scan(at=str(token)).count()
         (0, 1, 1)
         """
-        return take_token(self._store, self._cuts, retain)
+        return self._reader.take_token(retain)
 
     def release(self, token: SnapshotToken | str) -> None:
         """Let garbage collection have what a snapshot token needs. Idempotent.
@@ -842,7 +638,7 @@ class Table:
         InputError
             If the token is of another table.
         """
-        release_token(self._store, as_token(token, self._base.identity, where="token"))
+        self._reader.release(token)
 
     def changes(
         self,
@@ -931,9 +727,8 @@ class Table:
         [{'id': 1, 'name': 'Ada', '_op': 'upsert', '_position': 2, '_before': None},
          {'id': 1, 'name': None, '_op': 'delete', '_position': 3, '_before': {'id': 1, 'name': 'Ada'}}]
         """
-        table = ChangeSource(self._store, self._base.identity, self.schema, self.primary_key)
         return open_feed(
-            FeedSource(table, self._cuts, self._states),
+            self._reader.feed_source,
             since,
             until,
             FeedOptions(before, batch_rows, max_rows, follow, poll, timeout),
@@ -1103,21 +898,7 @@ class Table:
         >>> table.sql("SELECT carrier, count(*) AS flights FROM t GROUP BY carrier").to_table().to_pylist()
         [{'carrier': 'AA', 'flights': 2}]
         """
-
-        def scan(needed: Needed) -> Scan:
-            columns = needed.columns or None
-            return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=at)
-
-        def top(needed: Needed) -> pa.Table:
-            fresh = Consistency.parse(consistency)
-            token = self._token(at, fresh, given=consistency)
-            return self._read_at(
-                fresh,
-                token,
-                lambda snapshot: top_rows(self._planner, self._route_keys, snapshot, needed),
-            )
-
-        return SqlQuery(query, self.schema, name, scan, top)
+        return self._reader.sql(query, name, consistency=consistency, at=at)
 
     def create_index(
         self,
@@ -1173,23 +954,8 @@ class Table:
         >>> [index.name for index in table.indexes()]
         ['carrier_idx', 'id_idx']
         """
-        base = self._base.latest()
-        if kind is None:
-            definition = IndexPolicy().definition(base.schema, column, self._sample())
-        else:
-            definition = IndexDefinition(column, column, as_kind(kind))
-        definition.check_column(base.schema)
-        definition = IndexDefinition(
-            name or free_index_name(base, column, definition.kind),
-            column,
-            definition.kind,
-            {**definition.parameters, **parameters},
-        )
-        after = create_index(base, definition, replace=replace)
-        return next(
-            index.definition
-            for index in base_indexes(after)
-            if index.name == definition.name and index.definition is not None
+        return create_index(
+            self._base, self._reader, column, kind, name=name, replace=replace, parameters=parameters
         )
 
     def create_indexes(self, policy: IndexPolicy | None = None) -> tuple[IndexDefinition, ...]:
@@ -1210,21 +976,7 @@ class Table:
         IndexDefinitionError
             If a column that the policy declares does not exist, or cannot have the kind.
         """
-        base = self._base.latest()
-        have = {
-            (index.column, index.definition.kind)
-            for index in base_indexes(base)
-            if index.definition is not None
-        }
-        planned = (policy or IndexPolicy()).plan(base.schema, base.primary_key, self._sample())
-        return tuple(
-            self.create_index(one.column, one.kind, **one.parameters)
-            for one in planned
-            if (one.column, one.kind) not in have
-        )
-
-    def _sample(self) -> pa.Table:
-        return self.scan(limit=_SAMPLE_ROWS).to_table()
+        return create_indexes(self._base, self._reader, policy or IndexPolicy())
 
     def drop_index(self, name: str) -> None:
         """Drop an index. Generations that have it keep it until they are merged.
@@ -1454,90 +1206,6 @@ class Table:
         """Return location, key and sharding."""
         return f"Table({self.uri!r}, primary_key={self.primary_key}, sharded_by={self.sharded_by!r})"
 
-    def _search(
-        self,
-        asked: Callable[[pa.Schema], Query],
-        planned: Callable[[ReadSnapshot, Query, str], SearchPlan],
-        consistency: str | Consistency,
-        at: SnapshotToken | str | None,
-    ) -> Search:
-        """Return a search: what is asked is checked now, or when the columns at a token are known."""
-        fresh = Consistency.parse(consistency)
-        token = self._token(at, fresh, given=consistency)
-        if token is not None:
-            return Search(lambda: self._plan_at(token, asked, planned), lambda _: self._states.reading(token))
-        query = asked(self.schema)
 
-        def plan() -> tuple[ReadSnapshot, SearchPlan]:
-            background.foreground()
-            return self._reader.read(fresh, lambda seen: (seen, planned(seen, query, str(fresh))))
-
-        return Search(plan, self._reader.reading, attempts=MAX_SNAPSHOTS)
-
-    def _plan_at(
-        self,
-        token: SnapshotToken,
-        asked: Callable[[pa.Schema], Query],
-        planned: Callable[[ReadSnapshot, Query, str], SearchPlan],
-    ) -> tuple[ReadSnapshot, SearchPlan]:
-        background.foreground()
-        with self._states.reading(token):
-            seen = self._states.take(token)
-            return seen, planned(seen, asked(seen.base.schema), "at a snapshot token")
-
-    def _token(
-        self, at: SnapshotToken | str | None, fresh: Consistency, *, given: str | Consistency
-    ) -> SnapshotToken | None:
-        if at is None:
-            return None
-        if given is not STRONG:
-            raise OptionError(
-                f"at= names the state to read, so that consistency={str(fresh)!r} contradicts it",
-                where="consistency",
-                hint="Pass one of them",
-            )
-        return as_token(at, self._base.identity, where="at")
-
-    def _prune(
-        self, snapshot: ReadSnapshot, condition: str | None
-    ) -> tuple[Sequence[ShardView], Sequence[tuple[ShardView, str]]]:
-        values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
-        own = [(shard, held) for shard, held in values.items() if held is not None]
-        if condition is None or not own:
-            return snapshot.shards, ()
-        result = pruning.prune(condition, self._sharding.spec, self.schema, self._base.field_ids, own)
-        pruned = set(result.pruned)
-        kept = [view for view in snapshot.shards if view.shard_id not in pruned]
-        return kept, [(view, result.reason) for view in snapshot.shards if view.shard_id in pruned]
-
-    def _route_keys(
-        self, snapshot: ReadSnapshot, keys: KeySet
-    ) -> Sequence[tuple[ShardView, np.ndarray[Any, np.dtype[np.int64]]]]:
-        """Return, per shard, the keys it may hold: routed where its values are known, else all."""
-        if len(snapshot.shards) == 1:
-            return [(snapshot.shards[0], np.arange(len(keys), dtype=np.int64))]
-        values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
-        views = {view.shard_id: view for view in snapshot.shards}
-        table = pa.table(list(keys.columns), list(self.primary_key))
-        routed = pruning.shards_of_keys(self._sharding.router, table, list(values.items()))
-        return [(views[shard], rows) for shard, rows in routed]
-
-
-def _reopened(store: ObjectStore) -> Table:
+def _opened(store: ObjectStore) -> Table:
     return Table(store, BaseTable.open(store))
-
-
-def _check_asked(schema: pa.Schema, columns: Sequence[str] | None, condition: str | None) -> None:
-    """Refuse a projection or filter that does not fit the columns of a table."""
-    if columns is not None:
-        check_columns(schema, columns)
-    if condition is not None:
-        check_filter(schema, condition)
-
-
-def _distinct(keys: pa.Table) -> pa.Table:
-    """Return the first occurrence of every key, in order."""
-    if keys.num_rows < 2:
-        return keys
-    last = newest_rows([column.combine_chunks()[::-1] for column in keys.columns])
-    return keys.take(pa.array(np.sort(keys.num_rows - 1 - last)))

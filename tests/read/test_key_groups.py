@@ -31,7 +31,7 @@ def test_many_generations_are_asked_in_few_groups(tmp_path: Path) -> None:
             if number < GENERATIONS:
                 writer.flush()
     reader = weir.open(table.uri, fsync=False)
-    snapshot = reader._reader.take(STRONG)
+    snapshot = reader._reader.snapshots.take(STRONG)
     (view,) = snapshot.shards
     sources = fresh_sources(reader._store, snapshot, view)
     assert sum(isinstance(source, Generation) for source in sources) == GENERATIONS

@@ -118,7 +118,7 @@ def test_a_reader_that_is_held_up(table: weir.Table, clock: Clock, place: str, w
     reader = weir.Table(store, BaseTable.open(store))
     if warm:
         assert rows(reader) == {0: "first"}
-        for known in reader._reader._shards.values():
+        for known in reader._reader.snapshots._shards.values():
             known._manifest_read_at -= 3600
     store.before = PLACES[place]
     store.happen = lambda: advance(table, clock, fences=True)

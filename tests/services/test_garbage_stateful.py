@@ -199,7 +199,7 @@ class CollectedTable(RuleBasedStateMachine):
         if cold:
             process_cache().clear()
         if rested:
-            for known in self.reader._reader._shards.values():
+            for known in self.reader._reader.snapshots._shards.values():
                 known._manifest_read_at -= 3600
         assert rows(self.reader) == self.model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow as pa
 from weir.base.index_changes import base_indexes
 from weir.base.table import BaseTable
 from weir.cache import process_cache
-from weir.errors import SchemaError
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.blocked import BlockedRows
 from weir.read.catalog_pruning import can_match
@@ -275,30 +274,3 @@ def _tail_task(
     # A table without columns would forget how many rows it has: a count keeps one.
     shown = rows.select(list(columns or rows.schema.names[:1]))
     return RowsTask(label, shown.slice(0, limit), considered)
-
-
-def check_columns(schema: pa.Schema, columns: Iterable[str]) -> list[str]:
-    """Return a projection as a list, refusing unknown, doubled and no columns at all.
-
-    Raises
-    ------
-    SchemaError
-        Naming the column.
-    """
-    if isinstance(columns, str):
-        raise SchemaError(f"columns must be a list of names, got the text {columns!r}", where="columns")
-    names = list(columns)
-    if not names:
-        raise SchemaError("no column is asked for", where="columns", hint="Use count() to count rows")
-    seen: set[str] = set()
-    for name in names:
-        if name not in schema.names:
-            raise SchemaError(
-                f"the table has no column {name!r}",
-                where="columns",
-                hint=f"The columns are {', '.join(schema.names)}",
-            )
-        if name in seen:
-            raise SchemaError(f"column {name!r} is asked for twice", where="columns")
-        seen.add(name)
-    return names

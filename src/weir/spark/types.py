@@ -42,7 +42,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from weir.errors import SchemaError
-from weir.read.planner import check_columns
+from weir.read.checks import check_columns
 
 __all__ = ["SparkBatches", "check_schema", "selected", "spark_schema"]
 
