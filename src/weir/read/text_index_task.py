@@ -98,14 +98,7 @@ class IndexTextTask:
             ).to_table()
 
     def best(self, others: Scores) -> TextCandidates:
-        """Return the best rows that count.
-
-        Parameters
-        ----------
-        others : ndarray of float32
-            Scores of the best rows elsewhere. Rows here that are no better than ``k`` of them are of no
-            use.
-        """
+        """Return the best rows that count."""
         k, limit = self.question.k, self._first_limit
         while True:
             asked = self._ask(limit)

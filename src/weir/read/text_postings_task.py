@@ -107,14 +107,7 @@ class PostingsTextTask:
     blocked: BlockedRows = field(repr=False)
 
     def best(self, others: Scores) -> TextCandidates:
-        """Return the best rows that count.
-
-        Parameters
-        ----------
-        others : ndarray of float32
-            Scores of the best rows elsewhere. Rows here that are no better than ``k`` of them are of no
-            use.
-        """
+        """Return the best rows that count."""
         question, k = self.question, self.question.k
         index = text_index(self.base, self.column, self.fragments)
         known = {}

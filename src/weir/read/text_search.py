@@ -26,7 +26,7 @@ from weir.read.text_parts import LayerPart, TextPart, fragment_parts
 from weir.read.text_parts_task import PartsTextTask
 from weir.read.text_postings_task import MOST_POSTINGS, PostingsTextTask
 from weir.read.text_query import TextQuery, leaves
-from weir.read.text_task import SCORE, Question, Scores, TextCandidates, TextTask
+from weir.read.text_task import SCORE, IndexedTextTask, Question, Scores, TextCandidates, TextTask
 from weir.read.text_words import with_words
 from weir.storage.interface import ObjectStore
 
@@ -47,7 +47,7 @@ class TextSearchPlan:
         Columns of the table in it.
     k : int
         Rows to find.
-    indexed : IndexTextTask or PostingsTextTask
+    indexed : IndexedTextTask
         The part of the rows that the base table's index covers.
     newer : PartsTextTask or None
         The part of all others; None if there are none.
@@ -58,7 +58,7 @@ class TextSearchPlan:
     schema: pa.Schema
     columns: tuple[str, ...]
     k: int
-    indexed: IndexTextTask | PostingsTextTask
+    indexed: IndexedTextTask
     newer: PartsTextTask | None
     header: str
 
@@ -149,7 +149,7 @@ def _indexed_task(
     query: TextQuery,
     blocked: BlockedRows,
     corpora: Mapping[str, Corpus],
-) -> IndexTextTask | PostingsTextTask:
+) -> IndexedTextTask:
     """Return how the rows that the index covers are searched: by its posting lists where that is quicker."""
     node = question.node
     if len(corpora) == 1 and question.filter is None and not has_phrases(node):

@@ -14,7 +14,15 @@ from weir.read.bm25 import Statistics
 from weir.read.text_match import Node
 from weir.read.tokens_of_text import Tokenizer
 
-__all__ = ["SCORE", "Question", "Scores", "TextCandidates", "TextTask", "least_of_best"]
+__all__ = [
+    "SCORE",
+    "IndexedTextTask",
+    "Question",
+    "Scores",
+    "TextCandidates",
+    "TextTask",
+    "least_of_best",
+]
 
 SCORE = "_score"
 
@@ -49,6 +57,21 @@ class TextTask(Protocol):
 
     def describe(self) -> str:
         """Return one line for people."""
+        ...
+
+
+class IndexedTextTask(TextTask, Protocol):
+    """The part of the rows that the base table's index covers."""
+
+    def best(self, others: Scores) -> TextCandidates:
+        """Return the best rows that count.
+
+        Parameters
+        ----------
+        others : ndarray of float32
+            Scores of the best rows elsewhere. Rows here that are no better than ``k`` of them are of no
+            use.
+        """
         ...
 
 
