@@ -6,22 +6,20 @@ process or a cluster, needs nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import lance
 import pyarrow as pa
 
-from weir.cache import process_cache
 from weir.read.blocked import BlockedRows
 from weir.read.damage import reading
+from weir.read.kept_dataset import KeptDataset
 from weir.read.strategy import TermStrategy
 
 __all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
 
 _BATCH_ROWS = 65_536
-_DATASET_BYTES = 64 * 1024
-"""What an open dataset counts for in the cache: its manifest, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +30,8 @@ class DatasetTask:
     ----------
     label : str
         Name for people.
-    uri : str
+    source : KeptDataset
         The dataset.
-    version : int
-        Its version.
-    storage_options : tuple of (str, str)
-        How to reach it.
     columns : tuple of str
         Columns to return.
     filter : str or None
@@ -53,9 +47,7 @@ class DatasetTask:
     """
 
     label: str
-    uri: str
-    version: int
-    storage_options: tuple[tuple[str, str], ...]
+    source: KeptDataset
     columns: tuple[str, ...]
     filter: str | None
     blocked: BlockedRows = field(repr=False)
@@ -63,54 +55,14 @@ class DatasetTask:
     strategies: tuple[TermStrategy, ...] = ()
     fragments: tuple[int, ...] | None = None
 
-    @classmethod
-    def over(
-        cls,
-        dataset: lance.LanceDataset,
-        *,
-        label: str,
-        storage_options: Mapping[str, str],
-        columns: tuple[str, ...],
-        filter: str | None,
-        blocked: BlockedRows,
-        limit: int | None,
-        strategies: tuple[TermStrategy, ...] = (),
-    ) -> DatasetTask:
-        """Return the task of reading an open dataset; in this process it is not opened again."""
-        task = cls(
-            label=label,
-            uri=dataset.uri,
-            version=dataset.version,
-            storage_options=tuple(sorted(storage_options.items())),
-            columns=columns,
-            filter=filter,
-            blocked=blocked,
-            limit=limit,
-            strategies=strategies,
-        )
-        process_cache().put(task._dataset_key, dataset, _DATASET_BYTES)
-        return task
-
-    @property
-    def _dataset_key(self) -> Hashable:
-        return ("open", self.uri, self.version, self.storage_options)
-
-    def _dataset(self) -> lance.LanceDataset:
-        options = dict(self.storage_options) or None
-        return process_cache().get_or_load(
-            self._dataset_key,
-            lambda: lance.dataset(self.uri, version=self.version, storage_options=options),
-            lambda _: _DATASET_BYTES,
-        )
-
     def _scanned_fragments(self) -> list[lance.LanceFragment] | None:
         if self.fragments is None:
             return None
         wanted = set(self.fragments)
-        return [one for one in self._dataset().get_fragments() if one.fragment_id in wanted]
+        return [one for one in self.source.opened().get_fragments() if one.fragment_id in wanted]
 
     def _scanner(self, limit: int | None) -> lance.LanceScanner:
-        return self._dataset().scanner(
+        return self.source.opened().scanner(
             columns=list(self.columns),
             filter=self.filter,
             limit=limit,
@@ -130,12 +82,13 @@ class DatasetTask:
         rows : int
             Rows after which a task ends.
         """
-        fragments = self._dataset().get_fragments() if self.fragments is None else self._scanned_fragments()
+        dataset = self.source.opened()
+        fragments = dataset.get_fragments() if self.fragments is None else self._scanned_fragments()
         if not fragments or self.limit is not None:
             yield self, sum(one.metadata.num_rows for one in fragments or ())
             return
         # A stable row id does not say which fragment the row is in.
-        by_fragment = not self._dataset().has_stable_row_ids
+        by_fragment = not dataset.has_stable_row_ids
         group: list[int] = []
         count = 0
         for fragment in fragments:
@@ -153,14 +106,14 @@ class DatasetTask:
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
-        with reading(self.label, self.uri, self.filter):
+        with reading(self.label, self.source.uri, self.filter):
             yield from self._batches(limit if limit is not None else self.limit)
 
     def _batches(self, limit: int | None) -> Iterator[pa.RecordBatch]:
         if self.filter is not None or limit is not None or not self.columns or not len(self.blocked):
             yield from self._scanner(limit).to_batches()
             return
-        scanner = self._dataset().scanner(
+        scanner = self.source.opened().scanner(
             columns=list(self.columns),
             with_row_id=True,
             batch_size=_BATCH_ROWS,
@@ -178,7 +131,7 @@ class DatasetTask:
 
     def count(self) -> int:
         """Return how many rows there are."""
-        with reading(self.label, self.uri, self.filter):
+        with reading(self.label, self.source.uri, self.filter):
             return int(self._scanner(None).count_rows())
 
     def describe(self) -> str:

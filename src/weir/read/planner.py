@@ -17,6 +17,7 @@ from weir.read.blocked import BlockedRows
 from weir.read.catalog_pruning import can_match
 from weir.read.filters import matching_rows
 from weir.read.generation import Generation
+from weir.read.kept_dataset import KeptDataset
 from weir.read.overlay import FreshSource, Overlay, overlay
 from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
 from weir.read.shard_view import ShardView
@@ -112,10 +113,9 @@ class ScanPlanner:
             lambda: BlockedRows(superseded_rows(base.namespace, base, sources)),
             lambda loaded: loaded.nbytes,
         )
-        return DatasetTask.over(
-            base.dataset,
+        return DatasetTask(
             label=f"base table version {base.version}",
-            storage_options=self.store.storage_options,
+            source=KeptDataset.of(base.dataset, self.store.storage_options),
             columns=asked.columns,
             filter=asked.filter,
             blocked=blocked,
@@ -164,10 +164,9 @@ class ScanPlanner:
             lambda: BlockedRows(np.sort(source.row_ids[~live])),
             lambda loaded: loaded.nbytes,
         )
-        return DatasetTask.over(
-            source.dataset,
+        return DatasetTask(
             label=f"{where}, {source.label}",
-            storage_options=self.store.storage_options,
+            source=KeptDataset.of(source.dataset, self.store.storage_options),
             columns=asked.columns,
             filter=asked.filter,
             blocked=blocked,

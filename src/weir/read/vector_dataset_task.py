@@ -6,19 +6,17 @@ dropped; should too few be left, Lance is asked again and given the rows to pass
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.cache import process_cache
 from weir.read.blocked import NOTHING_BLOCKED, BlockedRows
 from weir.read.chosen_rows import take_row_ids
 from weir.read.damage import reading
+from weir.read.kept_dataset import KeptDataset
 from weir.read.vector_query import VectorQuery, is_vector
 from weir.read.vector_task import DISTANCE, VectorCandidates
 
@@ -26,7 +24,6 @@ __all__ = ["DatasetVectorTask"]
 
 _LIBRARY_QUERY_INDEX = "query_index"
 _ROW_ID = "_rowid"
-_DATASET_BYTES = 64 * 1024
 _SPARE_ROWS = 4
 
 
@@ -38,12 +35,8 @@ class DatasetVectorTask:
     ----------
     label : str
         Name for people.
-    uri : str
+    source : KeptDataset
         The dataset.
-    version : int
-        Its version.
-    storage_options : tuple of (str, str)
-        How to reach it.
     query : VectorQuery
         What is asked for; the metric is set.
     columns : tuple of str
@@ -61,9 +54,7 @@ class DatasetVectorTask:
     """
 
     label: str
-    uri: str
-    version: int
-    storage_options: tuple[tuple[str, str], ...]
+    source: KeptDataset
     query: VectorQuery = field(repr=False)
     columns: tuple[str, ...]
     filter: str | None
@@ -72,39 +63,13 @@ class DatasetVectorTask:
     use_index: bool
     refine: int | None
 
-    @classmethod
-    def over(
-        cls, dataset: lance.LanceDataset, storage_options: Mapping[str, str], **fields: Any
-    ) -> DatasetVectorTask:
-        """Return the task of searching an open dataset; in this process it is not opened again."""
-        task = cls(
-            uri=dataset.uri,
-            version=dataset.version,
-            storage_options=tuple(sorted(storage_options.items())),
-            **fields,
-        )
-        process_cache().put(task._dataset_key, dataset, _DATASET_BYTES)
-        return task
-
-    @property
-    def _dataset_key(self) -> Hashable:
-        return ("open", self.uri, self.version, self.storage_options)
-
-    def _dataset(self) -> lance.LanceDataset:
-        options = dict(self.storage_options) or None
-        return process_cache().get_or_load(
-            self._dataset_key,
-            lambda: lance.dataset(self.uri, version=self.version, storage_options=options),
-            lambda _: _DATASET_BYTES,
-        )
-
     def candidates(self) -> VectorCandidates:
         """Return the nearest rows that count."""
         k = self.query.k
         share = len(self.blocked) / max(self.rows, 1)
         # Twice as many spare rows as will be dropped on average.
         spare = int(2 * k * share / max(1 - share, 0.01)) + _SPARE_ROWS if len(self.blocked) else 0
-        with reading(self.label, self.uri, self.filter):
+        with reading(self.label, self.source.uri, self.filter):
             if spare > 4 * k:
                 return self._asked(k, self.blocked)
             found = self._asked(k + spare, NOTHING_BLOCKED)
@@ -121,7 +86,7 @@ class DatasetVectorTask:
         vectors = self.query.vectors
         if len(vectors) == 1:
             return self._answer(vectors[0], k, blocked, 0)
-        if _LIBRARY_QUERY_INDEX not in self._dataset().schema.names:
+        if _LIBRARY_QUERY_INDEX not in self.source.opened().schema.names:
             return self._answer(vectors, k, blocked, None)
         parts = [self._answer(vector, k, blocked, at) for at, vector in enumerate(vectors)]
         return VectorCandidates(
@@ -137,13 +102,13 @@ class DatasetVectorTask:
 
         A few rows too many take less than going back for the best, unless there are vectors to read.
         """
-        schema = self._dataset().schema
+        schema = self.source.opened().schema
         return not any(is_vector(schema.field(name).type) for name in self.columns)
 
     def _answer(
         self, asked: npt.NDArray[Any], k: int, blocked: BlockedRows, number: int | None
     ) -> VectorCandidates:
-        dataset = self._dataset()
+        dataset = self.source.opened()
         element = dataset.schema.field(self.query.column).type.value_type
         narrow = np.float16 if pa.types.is_float16(element) else asked.dtype
         nearest: dict[str, Any] = {
@@ -180,8 +145,8 @@ class DatasetVectorTask:
         """Return the columns of the result of some candidates."""
         if found.table is not None:
             return found.table.take(pa.array(chosen))
-        with reading(self.label, self.uri):
-            return take_row_ids(self._dataset(), found.rows[chosen], self.columns)
+        with reading(self.label, self.source.uri):
+            return take_row_ids(self.source.opened(), found.rows[chosen], self.columns)
 
     def describe(self) -> str:
         """Return one line for people."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from weir.errors import QueryError
 from weir.read.chosen_rows import fetch_chosen, result_schema
 from weir.read.generation import Generation
+from weir.read.kept_dataset import KeptDataset
 from weir.read.layers import FreshLayer, base_blocked, fresh_layers
 from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
@@ -123,12 +124,10 @@ def plan_vector_search(
     layers = fresh_layers(store, snapshot, kept)
     usable = _usable(index, query)
     rows = base.dataset.count_rows()
-    dataset_task = DatasetVectorTask.over
     tasks: list[VectorTask] = [
-        dataset_task(
-            base.dataset,
-            store.storage_options,
+        DatasetVectorTask(
             label=f"base table version {base.version}",
+            source=KeptDataset.of(base.dataset, store.storage_options),
             query=query,
             columns=names,
             filter=filter,
@@ -150,10 +149,9 @@ def plan_vector_search(
             assert isinstance(layer.source, Generation)
             own = _usable(generation_vector_index(base.namespace, layer.source, query.column), query)
             tasks.append(
-                dataset_task(
-                    layer.source.dataset,
-                    store.storage_options,
+                DatasetVectorTask(
                     label=layer.label,
+                    source=KeptDataset.of(layer.source.dataset, store.storage_options),
                     query=query,
                     columns=names,
                     filter=filter,

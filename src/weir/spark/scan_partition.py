@@ -110,7 +110,7 @@ def scan_partitions(location: TableLocation, plan: ScanPlan, rows: int) -> list[
         total += count
     if group:
         groups.append(tuple(group))
-    return [ScanPartition(location, base.version, group) for group in groups]
+    return [ScanPartition(location, base.source.version, group) for group in groups]
 
 
 def _pieces(tasks: list[ScanTask]) -> Iterator[tuple[ScanTask, int]]:
