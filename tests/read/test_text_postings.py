@@ -145,7 +145,9 @@ def test_files_in_an_unknown_way_are_left_to_lance(lives: Lives, monkeypatch: py
         process_cache().clear()
 
 
-def test_a_generation_whose_posting_lists_are_damaged_is_read_from_its_texts(lives: Lives) -> None:
+def test_a_generation_whose_posting_lists_are_damaged_is_read_from_its_texts(
+    lives: Lives, caplog: pytest.LogCaptureFixture
+) -> None:
     expected = planned(lives, "w2 w8").run()
     files = list(Path(lives.table.uri).glob("_mem_wal/*/*/_indices/*/*_invert.lance"))
     whole = {path: path.read_bytes() for path in files}
@@ -154,8 +156,22 @@ def test_a_generation_whose_posting_lists_are_damaged_is_read_from_its_texts(liv
         for path, data in whole.items():
             path.write_bytes(data[:100] + bytes(200) + data[300:])
         process_cache().clear()
-        assert weir.open(lives.table.uri).search_text("w2 w8", 5).to_table().equals(expected)
+        reader = weir.open(lives.table.uri)
+        assert reader.search_text("w2 w8", 5).to_table().equals(expected)
+        # What was read of the texts is kept: it is said once.
+        assert reader.search_text("w2 w8", 5).to_table().equals(expected)
     finally:
         for path, data in whole.items():
             path.write_bytes(data)
         process_cache().clear()
+    fields = [getattr(record, "event_fields", {}) for record in caplog.records]
+    said = [one for one in fields if one.get("event") == "generation.text_index_damaged"]
+    numbers = {
+        one.path: (str(view.shard_id), one.generation)
+        for view in reader._reader.take_newest().shards
+        for one in view.manifest.flushed_generations
+    }
+    assert {(one["where"], one["shard"], one["generation"]) for one in said} == {
+        (str(path.parent), *numbers[path.parents[2].name]) for path in whole
+    }
+    assert len(said) == len(whole)

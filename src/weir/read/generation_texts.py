@@ -11,12 +11,14 @@ import pyarrow as pa
 from weir.base.index_list import list_indexes
 from weir.errors import CorruptionError
 from weir.format.posting_list import PostingLists
+from weir.logs import get_logger
 from weir.read.generation import Generation
 from weir.read.text_segment import TextPartition, text_segment
 from weir.read.tokens_of_text import TextRows, Tokenizer
 
 __all__ = ["IndexedTexts", "indexed_texts"]
 
+_log = get_logger(__name__)
 _KIND = "Inverted"
 _WORDS_KNOWN = 4_096
 _WHOLE_ROWS = ("row", None)
@@ -102,13 +104,21 @@ def indexed_texts(
     uuid = _segment_of(generation, column, tokenizer)
     if uuid is None:
         return None
-    segment = text_segment(generation.store, namespace, f"{generation.path}/_indices/{uuid}")
+    path = f"{generation.path}/_indices/{uuid}"
+    segment = text_segment(generation.store, namespace, path)
     if segment is None or len(segment.partitions) != 1:
         return None
     (partition,) = segment.partitions
     try:
         postings = partition.all_postings()
-    except CorruptionError:
+    except CorruptionError as error:
+        _log.warning(
+            "generation.text_index_damaged",
+            shard=str(generation.shard_id),
+            generation=generation.flushed.generation,
+            where=f"{generation.store.uri}/{path}",
+            error=error.message,
+        )
         return None  # the texts tell the same
     return _by_offset(generation, column, tokenizer, partition, postings)
 
