@@ -5,11 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from tests.simulation.actors import failures_allowed, open_writer, write_once
-from tests.simulation.checker import Outcome, Write
+from tests.simulation.checker import Write
+from tests.simulation.jobs import Job
 from tests.simulation.scheduler import Process
 from tests.simulation.world import World, as_batch
 
-from weir.config import WriterOptions
 from weir.errors import (
     BackpressureError,
     ConflictError,
@@ -18,7 +18,6 @@ from weir.errors import (
     WriterClosedError,
     WriterError,
 )
-from weir.format.source import Source
 from weir.shard.writer import ShardWriter
 
 __all__ = ["Repeater"]
@@ -29,46 +28,35 @@ _BACK = (0, 0, 1, 3)
 class Repeater:
     """A job that numbers its writes, run by one process after another, or by two at once.
 
-    It sends a number once it knows the one before to be done. Whoever takes it over does not know quite
-    how far it has got, and begins again somewhere before that.
+    It sends a number once it knows the one before to be done. Whoever takes it over begins again somewhere
+    before that.
 
     Parameters
     ----------
     world : World
         Where.
-    name : str
-        The name of the source.
-    shard : UUID
-        Where its writes go.
-    calls : int
-        How many writes it has to make.
-    options : WriterOptions
-        Of the writers it opens.
+    job : Job
+        What it has to write.
     """
 
-    def __init__(self, world: World, name: str, shard: UUID, *, calls: int, options: WriterOptions) -> None:
+    def __init__(self, world: World, job: Job) -> None:
         self._world = world
-        self._name = name
-        self.shard = shard
-        self._calls = calls
-        self._options = options
-        self._writes: list[Write] = []
-        """By number, those that have been begun."""
+        self._job = job
 
     @property
-    def _done(self) -> int:
-        """How many writes are known to be done."""
-        return sum(write.outcome == Outcome.ACKNOWLEDGED for write in self._writes)
+    def shard(self) -> UUID:
+        """Where its writes go."""
+        return self._job.shard
 
     def run(self, process: Process) -> bool:
         """Make what writes are left; return whether to go on in another process."""
-        world = self._world
+        world, job = self._world, self._job
         process.may_sleep = True
-        writer = open_writer(world, process, self.shard, self._options)
+        writer = open_writer(world, process, self.shard, job.options)
         if writer is None:
-            return self._done < self._calls
-        number = max(self._done - world.random.choice(_BACK), 0)
-        while number < self._calls and self._send(process, writer, number):
+            return not job.is_done
+        number = job.place(_BACK)
+        while number < job.calls and self._send(process, writer, number):
             number += 1
             if world.random.random() < 0.2:
                 write_once(world, writer, self.shard)
@@ -86,28 +74,25 @@ class Repeater:
         elif end < 0.8:
             with failures_allowed(world, process, faults_before=0):
                 writer.close()
-        return self._done < self._calls
+        return not job.is_done
 
     def repeat_all_begun(self, writer: ShardWriter) -> None:
         """Repeat the last writes that were begun."""
-        for write in self._writes[max(self._done - self._world.random.choice(_BACK), 0) :]:
+        for write in self._job.writes[self._job.place(_BACK) :]:
             if not self._attempt(writer, write):
                 return
 
     def repeat_what_is_done(self, writer: ShardWriter) -> None:
         """Repeat some of the last writes that are known to be done."""
-        done = self._done
-        for write in self._writes[max(done - 1 - self._world.random.choice(_BACK), 0) : done]:
+        done = self._job.done
+        for write in self._job.writes[max(done - 1 - self._world.random.choice(_BACK), 0) : done]:
             if not self._attempt(writer, write):
                 return
 
     def _send(self, process: Process, writer: ShardWriter, number: int) -> bool:
         """Make a write until it is done; return False if that is not to be had from this writer."""
-        world = self._world
-        if number == len(self._writes):
-            source = Source(self._name, number)
-            self._writes.append(world.checker.began(self.shard, world.draw_rows(self.shard), source))
-        write = self._writes[number]
+        world, job = self._world, self._job
+        write = job.writes[number] if number < len(job.writes) else job.begin(world.draw_rows(self.shard))
         while True:
             if world.random.random() < 0.1:
                 world.scheduler.spawn(process, "again", lambda: self._attempt(writer, write))

@@ -24,6 +24,7 @@ from tests.simulation.actors import (
 )
 from tests.simulation.consumers import Consumer
 from tests.simulation.damage import damage_and_look
+from tests.simulation.jobs import Job
 from tests.simulation.repeaters import Repeater
 from tests.simulation.scheduler import Process, StuckError, Task
 from tests.simulation.stagers import Stager
@@ -173,26 +174,14 @@ class _Run:
             self._writers.append(Writer(world, plan))
             writing.append(world.supervised(f"writer{number}", self._writers[-1].run))
         for number in range(scenario.number_of("repeaters")):
-            repeater = Repeater(
-                world,
-                f"job{number}",
-                world.random.choice(scenario.shards),
-                calls=scenario.number_of("calls"),
-                options=scenario.draw_options(),
-            )
+            repeater = Repeater(world, self._drawn_job(f"job{number}"))
             self._repeaters.append(repeater)
             writing += [
                 world.supervised(f"job{number}.{attempt}", repeater.run)
                 for attempt in range(world.random.choice(_AT_ONCE))
             ]
         for number in range(scenario.number_of("stagers") if scenario.has_stagers else 0):
-            stager = Stager(
-                world,
-                f"load{number}",
-                world.random.choice(scenario.shards),
-                calls=scenario.number_of("calls"),
-                options=scenario.draw_options(),
-            )
+            stager = Stager(world, self._drawn_job(f"load{number}"))
             writing += [
                 world.supervised(f"load{number}.{attempt}", stager.run)
                 for attempt in range(world.random.choice(_AT_ONCE))
@@ -219,6 +208,11 @@ class _Run:
             times = partial(passing_time, world, world.random.choice([2, 4, 6]))
             others.append(world.scheduler.spawn(world.control, "time", times))
         return writing, others
+
+    def _drawn_job(self, name: str) -> Job:
+        world, scenario = self._world, self._world.scenario
+        shard = world.random.choice(scenario.shards)
+        return Job(world, name, shard, scenario.number_of("calls"), scenario.draw_options())
 
     def _in_process(self, name: str, function: Callable[[Process], object]) -> None:
         process = self._world.process(name, may_crash=False)
