@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.index_list import existing_indexes
 from weir.base.versions import maintained_indexes
 from weir.errors import (
     IndexDefinitionError,
@@ -22,7 +23,6 @@ from weir.errors import (
 )
 from weir.indexing import generation as generation_module
 from weir.indexing.build import build_index
-from weir.indexing.describe import describe_indexes
 from weir.indexing.kinds import IndexKind
 from weir.services import catch_up
 from weir.services.runner import ThreadRunner
@@ -114,7 +114,7 @@ def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
     upsert(table, rows(0, 600))
     # Nothing has been learnt of vectors so far.
     (first,) = generations(table)
-    assert {one.library_kind for one in describe_indexes(first)} == {
+    assert {one.library_kind for one in existing_indexes(first)} == {
         "Bitmap", "ZoneMap", "BloomFilter", "Inverted", "NGram", "LabelList", "BTree"
     }  # fmt: skip
     table.merge()
@@ -129,7 +129,7 @@ def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
     upsert(table, rows(500, 300), rows(900, 300))
     for dataset in generations(table)[1:]:
         of_base = {one.name: one.definition for one in table.indexes()}
-        of_generation = {one.name: one.definition for one in describe_indexes(dataset)}
+        of_generation = {one.name: one.definition for one in existing_indexes(dataset)}
         assert of_generation == of_base
     table.merge()
     report = table.catch_up_indexes()
@@ -161,7 +161,7 @@ def test_a_generation_codes_vectors_as_the_base_table_does(table: weir.Table) ->
 def test_a_small_generation_is_left_without(table: weir.Table) -> None:
     table.create_indexes(POLICY)
     upsert(table, rows(0, 50))
-    assert [describe_indexes(one) for one in generations(table)] == [()]
+    assert [existing_indexes(one) for one in generations(table)] == [()]
 
 
 @pytest.mark.usefixtures("small_generations_gain")
@@ -179,7 +179,7 @@ def test_an_index_that_cannot_be_built_does_not_stop_the_flush(
 
     upsert(table, rows(0, 50))
     (dataset,) = generations(table)
-    built = {one.column for one in describe_indexes(dataset)}
+    built = {one.column for one in existing_indexes(dataset)}
     assert "text" not in built
     assert "category" in built
     assert table.scan().count() == 50

@@ -12,10 +12,10 @@ import pytest
 from lance.dataset import Index
 from lance.indices import IndexSegment
 
+from weir.base.index_list import existing_indexes
 from weir.errors import IndexDefinitionError
 from weir.indexing.build import build_index, build_segment
 from weir.indexing.definition import IndexDefinition
-from weir.indexing.describe import describe_indexes
 from weir.indexing.kinds import IndexKind
 from weir.indexing.vector_model import read_vector_model
 from weir.storage.open import open_store
@@ -69,7 +69,7 @@ def rows(start: int, count: int) -> pa.Table:
 
 
 def model_of(dataset: lance.LanceDataset) -> Any:
-    (index,) = describe_indexes(dataset)
+    (index,) = existing_indexes(dataset)
     assert index.definition is not None
     if not index.definition.kind.is_vector:
         return None
@@ -86,7 +86,7 @@ def labelled(definition: IndexDefinition) -> str:
 def test_the_same_index_on_other_rows(tmp_path: Path, definition: IndexDefinition) -> None:
     first = lance.write_dataset(rows(0, ROWS), tmp_path / "first")
     build_index(first, definition)
-    (index,) = describe_indexes(first)
+    (index,) = existing_indexes(first)
     assert index.definition is not None
     assert (index.name, index.column, index.definition.kind) == ("one", definition.column, definition.kind)
     # How many partitions there are is in the model.
@@ -95,7 +95,7 @@ def test_the_same_index_on_other_rows(tmp_path: Path, definition: IndexDefinitio
 
     second = lance.write_dataset(rows(ROWS, 500), tmp_path / "second")
     build_index(second, index.definition, model_of(first))
-    (again,) = describe_indexes(second)
+    (again,) = existing_indexes(second)
     assert again.definition == index.definition
     if definition.kind.is_vector:
         assert model_of(second) == model_of(first)
@@ -105,16 +105,16 @@ def test_the_same_index_on_other_rows(tmp_path: Path, definition: IndexDefinitio
 def test_a_segment_over_new_fragments(tmp_path: Path, definition: IndexDefinition) -> None:
     dataset = lance.write_dataset(rows(0, ROWS), tmp_path / "table")
     build_index(dataset, definition)
-    (before,) = describe_indexes(dataset)
+    (before,) = existing_indexes(dataset)
     assert before.definition is not None
     dataset = lance.write_dataset(rows(ROWS, 300), tmp_path / "table", mode="append")
     dataset = lance.write_dataset(rows(ROWS + 300, 300), tmp_path / "table", mode="append")
     segments: list[IndexSegment | Index] = [
         build_segment(dataset, before.definition, [number], model_of(dataset)) for number in (1, 2)
     ]
-    assert describe_indexes(dataset) == (before,)
+    assert existing_indexes(dataset) == (before,)
     dataset.commit_existing_index_segments("one", definition.column, segments)
-    (after,) = describe_indexes(lance.dataset(tmp_path / "table"))
+    (after,) = existing_indexes(lance.dataset(tmp_path / "table"))
     assert after.fragment_ids == {0, 1, 2}
     assert after.segments[: len(before.segments)] == before.segments
     assert after.definition == before.definition
@@ -129,7 +129,7 @@ def test_estimated_distances_of_a_shared_model_compare(tmp_path: Path, metric: s
             "one", "vector", IndexKind.IVF_PQ, {"metric": metric, "num_partitions": 4, "num_sub_vectors": 4}
         ),
     )
-    (index,) = describe_indexes(first)
+    (index,) = existing_indexes(first)
     assert index.definition is not None
     second = lance.write_dataset(rows(0, ROWS).slice(0, 700), tmp_path / "second")
     build_index(second, index.definition, model_of(first))

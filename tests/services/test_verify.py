@@ -1266,6 +1266,14 @@ def test_a_list_of_indexes_that_the_library_cannot_read(patient: Patient) -> Non
     assert f"{patient.store.uri}/{path}" in {one.where for one in report.findings}
     with pytest.raises(CorruptionError, match="indexes"):
         list_indexes(patient.base.dataset)
+    table = weir.open(patient.store.uri)
+    for use in (
+        table.indexes,
+        lambda: table.create_index("name", "BTREE"),
+        lambda: table.drop_index("id_idx"),
+    ):
+        with pytest.raises(CorruptionError, match="indexes"):
+            use()
 
 
 def test_entries_that_have_changed_places(patient: Patient) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace as changed
 import lance
 
 from weir.base.details_commit import update_details
+from weir.base.index_list import existing_indexes
 from weir.base.key_index import key_index_names
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify
@@ -17,7 +18,7 @@ from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundErr
 from weir.format.index_details import IndexDetails
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
-from weir.indexing.describe import ExistingIndex, describe_indexes
+from weir.indexing.describe import ExistingIndex
 from weir.indexing.kinds import IndexKind
 from weir.indexing.library_message import library_message
 
@@ -34,7 +35,7 @@ def base_indexes(base: BaseTable) -> tuple[ExistingIndex, ...]:
         index.declared_with(json.loads(config[_DECLARED + index.name]))
         if _DECLARED + index.name in config
         else index
-        for index in describe_indexes(base.dataset)
+        for index in existing_indexes(base.dataset)
     )
 
 
@@ -46,7 +47,7 @@ def free_index_name(base: BaseTable, column: str, kind: IndexKind) -> str:
     IndexExistsError
         If the column has an index of that kind already.
     """
-    existing = describe_indexes(base.dataset)
+    existing = existing_indexes(base.dataset)
     for index in existing:
         if index.column == column and index.definition is not None and index.definition.kind is kind:
             raise IndexExistsError(
@@ -126,7 +127,7 @@ def drop_index(base: BaseTable, name: str) -> BaseTable:
     """
 
     def drop(base: BaseTable, dataset: lance.LanceDataset) -> None:
-        names = [index.name for index in describe_indexes(base.dataset)]
+        names = [index.name for index in existing_indexes(base.dataset)]
         if name not in names:
             raise IndexNotFoundError(
                 f"the table has no index {name!r}",
@@ -148,7 +149,7 @@ def drop_index(base: BaseTable, name: str) -> BaseTable:
 
 
 def _refuse_taken_name(base: BaseTable, definition: IndexDefinition, replace: bool) -> None:
-    for index in describe_indexes(base.dataset):
+    for index in existing_indexes(base.dataset):
         if index.name != definition.name:
             continue
         if not replace:

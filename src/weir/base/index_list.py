@@ -8,12 +8,13 @@ import lance
 
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
 from weir.errors import CorruptionError
+from weir.indexing.describe import ExistingIndex, describe_indexes
 from weir.indexing.library_message import library_message
 
 if TYPE_CHECKING:
     from lance.lance import IndexDescription
 
-__all__ = ["list_indexes"]
+__all__ = ["existing_indexes", "list_indexes"]
 
 
 def list_indexes(dataset: lance.LanceDataset) -> list[IndexDescription]:
@@ -38,3 +39,11 @@ def list_indexes(dataset: lance.LanceDataset) -> list[IndexDescription]:
         if isinstance(error, LIBRARY_ERRORS):
             raise storage_failure(error, "reading the list of indexes", where=dataset.uri) from error
         raise
+
+
+def existing_indexes(dataset: lance.LanceDataset) -> tuple[ExistingIndex, ...]:
+    """Return the indexes of a dataset by name, with what the same index is built with elsewhere.
+
+    Without the library's own tables, such as the MemWAL index. Raises what :func:`list_indexes` does.
+    """
+    return describe_indexes(dataset, list_indexes(dataset))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
+
+if TYPE_CHECKING:
+    from lance.lance import IndexDescription
 
 __all__ = ["ExistingIndex", "ExistingSegment", "describe_indexes"]
 
@@ -77,12 +80,21 @@ class ExistingIndex:
         return replace(self, definition=replace(self.definition, parameters=every))
 
 
-def describe_indexes(dataset: lance.LanceDataset) -> tuple[ExistingIndex, ...]:
+def describe_indexes(
+    dataset: lance.LanceDataset, listed: Iterable[IndexDescription]
+) -> tuple[ExistingIndex, ...]:
     """Return the indexes of a dataset by name, without the library's own tables, such as the MemWAL index.
 
-    Reads the manifest, and for zone maps and Bloom filters one file each.
+    Reads one file each for zone maps and Bloom filters.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The dataset.
+    listed : iterable of IndexDescription
+        Its indexes, as the library lists them.
     """
-    found = [index for index in dataset.describe_indices() if index.field_names]
+    found = [index for index in listed if index.field_names]
     return tuple(_existing(dataset, index) for index in sorted(found, key=lambda one: one.name))
 
 

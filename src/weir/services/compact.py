@@ -13,13 +13,13 @@ from itertools import takewhile
 import lance
 from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
 
+from weir.base.index_list import existing_indexes
 from weir.base.index_upkeep import record_catchup, unite_segments
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.table import BaseTable
 from weir.base.versions import maintained_indexes
 from weir.errors import ConflictError, OptionError
-from weir.indexing.describe import describe_indexes
 from weir.logs import get_logger
 from weir.services.runner import Runner
 from weir.storage.interface import ObjectStore
@@ -174,7 +174,7 @@ def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
     small = {fragment_id for fragment_id, count in rows.items() if count < rows_per_fragment}
     if len(small) < 2:
         return base
-    for index in describe_indexes(base.dataset):
+    for index in existing_indexes(base.dataset):
         newest = takewhile(lambda segment: segment.fragment_ids & rows.keys() <= small, index.segments[::-1])
         count = sum(1 for _ in newest)
         if count > 1:
