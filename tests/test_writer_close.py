@@ -168,14 +168,14 @@ def test_an_upsert_that_a_close_overtakes_claims_nothing(
 
 def closed_after_the_check(writer: TableWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Close the writer as another thread would, right after the next call has found it open."""
-    check = writer._refuse_if_closed
+    check = writer._shards.refuse_if_closed
 
     def overtaken() -> None:
         check()
         monkeypatch.undo()
         writer.close()
 
-    monkeypatch.setattr(writer, "_refuse_if_closed", overtaken)
+    monkeypatch.setattr(writer._shards, "refuse_if_closed", overtaken)
 
 
 def test_threads_that_all_close(table: weir.Table) -> None:

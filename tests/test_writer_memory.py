@@ -54,7 +54,7 @@ with table.writer(**options) as writer:
         count = sizes[at % len(sizes)]
         writer.upsert(rows(count, 2000 + 4000 * at))
         written, at = written + count * 1024, at + 1
-    counted = writer._unflushed.peak
+    counted = writer._shards.unflushed.peak
 print(json.dumps({"written": written, "counted": counted, "grown": memory("VmHWM") - before,
                   "rows": table.scan().count(), "expected": 2000 + written // 1024}))
 """

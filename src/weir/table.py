@@ -7,17 +7,13 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
 from weir.base.generation_indexes import generation_indexes
 from weir.base.index_changes import base_indexes, drop_index
 from weir.base.table import BaseTable
-from weir.base.writer_defaults import recorded_options
-from weir.config import WriterOptions
 from weir.format.snapshot_token import SnapshotToken
-from weir.format.wal_entry import wal_schema
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex
 from weir.indexing.kinds import IndexKind
@@ -47,13 +43,13 @@ from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
 from weir.services.verify import VerifyReport, verify_table
 from weir.shard.publish import StagedGeneration, stage_generation
-from weir.shard.writer import ShardWriter
 from weir.sharding.router import Router
 from weir.sharding.shard_by import ShardBy
 from weir.sharding.shard_values import ShardValues
 from weir.sharding.spec import describe_spec, library_note
 from weir.storage.interface import ObjectStore
-from weir.writer import SharedByShards, TableWriter
+from weir.writer import TableWriter
+from weir.writer.open_writer import open_writer
 
 __all__ = ["Table", "create", "open"]
 
@@ -276,37 +272,14 @@ class Table:
         OptionError
             If an option is unknown or out of range.
         """
-        recorded = recorded_options(self._base.details.writer_config_defaults, where=self.uri, given=options)
-        checked = WriterOptions.from_keywords(**{**recorded, **options})
-        rows_schema = wal_schema(self.schema)
-
-        def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
-            return ShardWriter(
-                self._store,
-                shard_id,
-                rows_schema,
-                self.primary_key,
-                namespace=self._base.namespace,
-                options=checked,
-                flusher=shared.flusher,
-                lease_terms=shared.lease_terms,
-                heartbeat=shared.heartbeat,
-                unflushed=shared.unflushed,
-                backlog=shared.backlog,
-                indexes=lambda: generation_indexes(self._base),
-                shard_spec_id=self._sharding.spec.spec_id,
-                shard_fields=values.to_manifest(),
-            )
-
-        return TableWriter(
-            self.schema,
-            self.primary_key,
-            self._sharding.router,
-            self._sharding.catalog.resolve,
-            open_shard,
-            checked,
-            where=self.uri,
-            merge_progress=lambda: self._base.latest().details.merged_generation,
+        sharding = self._sharding
+        return open_writer(
+            self._store,
+            self._base,
+            sharding.router,
+            sharding.catalog.resolve,
+            spec_id=sharding.spec.spec_id,
+            options=options,
         )
 
     def scan(

@@ -47,7 +47,7 @@ def tell_a_story(uri: str, options: dict[str, str]) -> None:
         writer.flush()
         writer.upsert([{"id": 3, "name": "second 3"}])
         expected[3] = "second 3"
-        (shard,) = writer._shards.values()
+        (shard,) = writer._shards.writers
         shard.lease.renew()
         shard.lease.renew()
         token, then = table.snapshot(), dict(expected)

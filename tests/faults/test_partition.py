@@ -78,7 +78,7 @@ def test_a_write_that_is_under_way_while_the_shard_is_taken_over_is_refused(two:
     with pytest.raises(FencedError):
         future.result(60)
     assert two.rows() == {1: "before", 3: "taken over"}
-    writer._shut_down()
+    writer._shards._shut_down()
 
 
 def test_a_write_that_arrives_before_the_fence_is_replayed_by_the_claim(two: Two) -> None:
@@ -100,7 +100,7 @@ def test_a_write_that_arrives_before_the_fence_is_replayed_by_the_claim(two: Two
     (other,) = claimed
     with pytest.raises(FencedError):
         writer.upsert(row(2, "late"))
-    writer._shut_down()
+    writer._shards._shut_down()
     other.flush()
     other.close()
     assert two.rows() == {1: "before", 2: "just in time", 3: "taken over"}
@@ -126,7 +126,7 @@ def test_a_flush_that_is_under_way_while_the_shard_is_taken_over_lists_nothing(t
             other.upsert(row(1, "taken over"))
     thread.join(60)
     assert len(failed) == 1
-    writer._shut_down()
+    writer._shards._shut_down()
     assert two.rows() == {1: "taken over"}
     assert two.second.merge().generations == 1
     assert two.rows() == {1: "taken over"}
@@ -144,5 +144,5 @@ def test_two_writers_that_keep_taking_over_from_each_other_lose_nothing(two: Two
         way.partition()
         with pytest.raises(StorageError):
             writer.upsert(row(turn, "cut off"))
-        writer._shut_down()
+        writer._shards._shut_down()
     assert two.rows() == expected

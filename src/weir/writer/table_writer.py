@@ -1,21 +1,16 @@
-"""The writer of a table: checks rows, routes them to shards, and waits until they are durable."""
+"""Upserts and deletes of one writer: checked, routed to its shards, and waited for until they are durable."""
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Literal, NoReturn, ParamSpec, TypeVar, overload
+from typing import Literal, NoReturn, overload
 from uuid import UUID
 
 import pyarrow as pa
 
-from weir.config import WriterOptions
-from weir.errors import InputError, WriterClosedError, WriterError
+from weir.errors import InputError, WriterError
 from weir.format.source import Source
 from weir.format.wal_entry import wal_schema
 from weir.rows import (
@@ -27,73 +22,18 @@ from weir.rows import (
     tombstone_batches,
     upsert_batches,
 )
-from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.group_commit import PendingWrite
-from weir.shard.heartbeat import Heartbeat
-from weir.shard.holder import new_holder
-from weir.shard.lease import LeaseTerms
 from weir.shard.publish import StagedGeneration
 from weir.shard.writer import ShardWriter
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.throttle import background
+from weir.writer.claimed_shards import ClaimedShards
+from weir.writer.receipt import WriteReceipt, joined, receipt_of
 
-__all__ = ["SharedByShards", "TableWriter", "WriteReceipt"]
-
-
-_MAX_BACKGROUND_FLUSHES = 2
-_MAX_PARALLEL_WRITES = 16
-_MAX_PARALLEL_CLAIMS = 16
+__all__ = ["TableWriter"]
 
 _Routed = tuple[ShardValues, pa.RecordBatch]
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteReceipt:
-    """What a durable write left in the WAL.
-
-    Parameters
-    ----------
-    rows : int
-        Rows written, tombstones included.
-    positions : mapping of UUID to int
-        For every shard the rows went to, the WAL position that made the last of them durable.
-    passed_over : tuple of UUID, default ()
-        Shards to which nothing was written, because they have the rows already: those of a write with
-        the same source and this number, or a higher one.
-    """
-
-    rows: int
-    positions: Mapping[UUID, int]
-    passed_over: tuple[UUID, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SharedByShards:
-    """What the shards of one table writer have in common.
-
-    Parameters
-    ----------
-    flusher : Executor
-        Runs their flushes in the background.
-    lease_terms : LeaseTerms
-        How their leases are taken.
-    heartbeat : Heartbeat
-        Renews them.
-    unflushed : UnflushedBytes
-        Bounds the memory of their rows.
-    backlog : MergeBacklog
-        Bounds the generations that wait for a merge.
-    """
-
-    flusher: Executor
-    lease_terms: LeaseTerms
-    heartbeat: Heartbeat
-    unflushed: UnflushedBytes
-    backlog: MergeBacklog
 
 
 class TableWriter:
@@ -111,17 +51,8 @@ class TableWriter:
         Primary-key columns.
     router : Router
         Splits rows by shard.
-    find_shards : callable
-        Returns which shards hold, or will hold, the rows with some shard values.
-    open_shard : callable
-        Claims a shard; takes its id, its shard values, and what it shares with the others.
-    options : WriterOptions
-        Limits.
-    where : str
-        The table, for errors.
-    merge_progress : callable
-        Reads from the base table how far merges have got; returns what gives the newest merged
-        generation of a shard.
+    shards : ClaimedShards
+        The shards it claims.
     """
 
     def __init__(
@@ -129,45 +60,13 @@ class TableWriter:
         schema: pa.Schema,
         primary_key: tuple[str, ...],
         router: Router,
-        find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
-        open_shard: Callable[[UUID, ShardValues, SharedByShards], ShardWriter],
-        options: WriterOptions,
-        *,
-        where: str,
-        merge_progress: Callable[[], Callable[[UUID], int]],
+        shards: ClaimedShards,
     ) -> None:
         self._schema = schema
         self._wal_schema = wal_schema(schema)
         self._primary_key = primary_key
         self._router = router
-        self._find_shards = find_shards
-        self._open_shard = open_shard
-        self._shards: dict[ShardValues, ShardWriter] = {}
-        self._opening = threading.Lock()
-        self._closed = False
-        self._process_id = os.getpid()
-        self._flusher = ThreadPoolExecutor(
-            min(_MAX_BACKGROUND_FLUSHES, os.cpu_count() or 1), thread_name_prefix="weir-flush"
-        )
-        self._appender = ThreadPoolExecutor(_MAX_PARALLEL_WRITES, thread_name_prefix="weir-write")
-        timeout = options.backpressure_timeout
-        self._unflushed = UnflushedBytes(options.max_unflushed_bytes, timeout=timeout, where=where)
-        self._heartbeat = Heartbeat()
-        self._shared = SharedByShards(
-            flusher=self._flusher,
-            lease_terms=LeaseTerms(options.lease_ttl, options.takeover, new_holder(options.holder)),
-            heartbeat=self._heartbeat,
-            unflushed=self._unflushed,
-            backlog=MergeBacklog(
-                options.max_unmerged_generations,
-                timeout=timeout,
-                where=where,
-                merge_progress=merge_progress,
-            ),
-        )
-        # A writer that is dropped without being closed lets its leases run out.
-        self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
-        self._on_collection.atexit = False
+        self._shards = shards
 
     @overload
     def upsert(
@@ -222,7 +121,7 @@ class TableWriter:
         StorageError
             If the store failed; writing the same rows again is safe.
         """
-        self._refuse_if_closed()
+        self._shards.refuse_if_closed()
         background.foreground()
         tables = as_row_tables(data, self._schema, self._primary_key)
         if source is not None:
@@ -234,7 +133,7 @@ class TableWriter:
             return self._write_later(batches)
         receipt = WriteReceipt(0, {})
         for table in tables:
-            receipt = _joined(receipt, self._write(upsert_batches(table, self._wal_schema)))
+            receipt = joined(receipt, self._write(upsert_batches(table, self._wal_schema)))
         return receipt
 
     @overload
@@ -271,7 +170,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
-        self._refuse_if_closed()
+        self._shards.refuse_if_closed()
         background.foreground()
         check_deletable(self._schema, self._primary_key)
         also = self._router.source_columns
@@ -308,7 +207,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
-        self._refuse_if_closed()
+        self._shards.refuse_if_closed()
         background.foreground()
         also = self._router.source_columns
         table = change_table(changes, self._schema, self._wal_schema, self._primary_key, also=also)
@@ -326,7 +225,7 @@ class TableWriter:
         source : Source, optional
             As for :meth:`upsert`.
         """
-        self._refuse_if_closed()
+        self._shards.refuse_if_closed()
         background.foreground()
         return self._settled(self._enqueued([_one_batch(item) for item in changes], source)).result()
 
@@ -342,8 +241,8 @@ class TableWriter:
         StorageError
             If the store failed; the rows stay durable in the WAL.
         """
-        self._refuse_if_closed()
-        self._for_each_shard(ShardWriter.flush)
+        self._shards.refuse_if_closed()
+        self._shards.for_each(ShardWriter.flush)
 
     def pause(self) -> None:
         """Let others have the shards until something is written here again.
@@ -360,8 +259,8 @@ class TableWriter:
         WriterClosedError
             If the writer is closed.
         """
-        self._refuse_if_closed()
-        self._for_each_shard(ShardWriter.pause)
+        self._shards.refuse_if_closed()
+        self._shards.for_each(ShardWriter.pause)
 
     def close(self) -> None:
         """Write what is queued, flush unless the options say otherwise, and let go. Idempotent.
@@ -373,19 +272,12 @@ class TableWriter:
         WeirError
             The first failure, after every shard has been closed.
         """
-        if self._is_of_another_process():
-            self._closed = True
-            return
-        self._refuse_more()
-        try:
-            self._for_each_shard(ShardWriter.close)
-        finally:
-            self._shut_down()
+        self._shards.close()
 
     @property
     def epochs(self) -> dict[UUID, int]:
         """Writer epoch of every shard this writer has claimed."""
-        return {writer.shard_id: writer.epoch for writer in list(self._shards.values())}
+        return {writer.shard_id: writer.epoch for writer in self._shards.writers}
 
     def __enter__(self) -> TableWriter:
         """Return the writer itself."""
@@ -402,13 +294,7 @@ class TableWriter:
             self.close()
             return
         # What failed is the news; that closing fails after it, fenced for example, is not.
-        if self._is_of_another_process():
-            self._closed = True
-            return
-        self._refuse_more()
-        for writer in self._shards.values():
-            writer.abandon()
-        self._shut_down()
+        self._shards.abandon()
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled."""
@@ -439,11 +325,11 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError
             As for :meth:`upsert`.
         """
-        self._refuse_if_closed()
+        self._shards.refuse_if_closed()
         background.foreground()
-        shards = self._open([values for values, _ in staged])
+        shards = self._shards.of([values for values, _ in staged])
         work = [
-            (shard, _run(self._appender, shard.publish, generations, source))
+            (shard, self._shards.start(shard.publish, generations, source))
             for shard, (_, generations) in zip(shards, staged, strict=True)
         ]
         errors = [error for _, future in work if (error := future.exception()) is not None]
@@ -485,102 +371,23 @@ class TableWriter:
         self, routed: list[_Routed], source: Source | None = None
     ) -> list[tuple[ShardWriter, PendingWrite]]:
         """Queue rows at their shards: all of them, or on an error none."""
-        shards = self._open([values for values, _ in routed])
+        shards = self._shards.of([values for values, _ in routed])
         prepared = [
             (shard, shard.prepare(rows, source)) for shard, (_, rows) in zip(shards, routed, strict=True)
         ]
         if prepared:
-            self._unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
+            self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
         for shard, pending in prepared:
             shard.enqueue(pending)
         return prepared
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteReceipt]:
-        return _when_all(
+        return receipt_of(
             [
-                (shard.shard_id, pending, _run(self._appender, shard.settle, pending))
+                (shard.shard_id, pending, self._shards.start(shard.settle, pending))
                 for shard, pending in queued
             ]
         )
-
-    def _open(self, wanted: Collection[ShardValues]) -> list[ShardWriter]:
-        """Return the writers of shards; those that are not ours yet are claimed first."""
-        if any(values not in self._shards for values in wanted):
-            with self._opening:
-                # Whoever closes the writer closes the shards that are open by then.
-                self._refuse_if_closed()
-                self._claim([values for values in dict.fromkeys(wanted) if values not in self._shards])
-        return [self._shards[values] for values in wanted]
-
-    def _claim(self, missing: list[ShardValues]) -> None:
-        shard_ids = self._find_shards(missing)
-
-        def claim(values: ShardValues) -> None:
-            self._shards[values] = self._open_shard(shard_ids[values], values, self._shared)
-
-        if len(missing) == 1:
-            claim(missing[0])
-            return
-        # A claim is a score of round trips, one after the other.
-        pool = ThreadPoolExecutor(_MAX_PARALLEL_CLAIMS, thread_name_prefix="weir-claim")
-        try:
-            for claimed in [_run(pool, claim, values) for values in missing]:
-                claimed.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def _for_each_shard(self, action: Callable[[ShardWriter], None]) -> None:
-        futures = [_run(self._appender, action, shard) for shard in list(self._shards.values())]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise errors[0]
-
-    def _refuse_more(self) -> None:
-        """Take no more rows, and claim no more shards."""
-        with self._opening:
-            self._closed = True
-
-    def _shut_down(self) -> None:
-        self._on_collection.detach()
-        self._heartbeat.stop()
-        self._appender.shutdown()
-        self._flusher.shutdown()
-
-    def _refuse_if_closed(self) -> None:
-        if self._is_of_another_process():
-            raise WriterError(
-                f"the writer belongs to process {self._process_id}, which this one was forked from",
-                hint="Open the table in this process and make a writer there, for other shards",
-            )
-        if self._closed:
-            raise WriterClosedError("the writer is closed", hint="Open a new one with table.writer()")
-
-    def _is_of_another_process(self) -> bool:
-        # After a fork there are two copies of the writer and one lease: both would append at the same
-        # position, with the same epoch. The copy has none of the threads either.
-        return os.getpid() != self._process_id
-
-
-def _run(
-    pool: Executor,
-    action: Callable[_Arguments, _Result],
-    *arguments: _Arguments.args,
-    **named: _Arguments.kwargs,
-) -> Future[_Result]:
-    """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
-    try:
-        return pool.submit(action, *arguments, **named)
-    except RuntimeError:
-        done: Future[_Result] = Future()
-        try:
-            done.set_result(action(*arguments, **named))
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
-
-def _joined(one: WriteReceipt, other: WriteReceipt) -> WriteReceipt:
-    return WriteReceipt(one.rows + other.rows, {**one.positions, **other.positions})
 
 
 def _one_batch(item: tuple[ShardValues, pa.Table]) -> _Routed:
@@ -594,35 +401,3 @@ def _one_batch(item: tuple[ShardValues, pa.Table]) -> _Routed:
             hint="Write them in parts, each with a number of its own",
         )
     return values, batches[0]
-
-
-def _when_all(queued: list[tuple[UUID, PendingWrite, Future[int]]]) -> Future[WriteReceipt]:
-    """Return a future of the receipt, done when the last of ``queued`` is."""
-    whole: Future[WriteReceipt] = Future()
-    whole.set_running_or_notify_cancel()
-    left = len(queued)
-    lock = threading.Lock()
-
-    def settle(_: object) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            if left > 0:
-                return
-        errors = [error for _, _, future in queued if (error := future.exception()) is not None]
-        if errors:
-            whole.set_exception(errors[0])
-            return
-        positions: dict[UUID, int] = {}
-        written = [item for item in queued if not item[1].passed_over]
-        for shard_id, _, future in written:
-            positions[shard_id] = max(positions.get(shard_id, 0), future.result())
-        rows = sum(pending.batch.num_rows for _, pending, _ in written)
-        passed_over = tuple(shard_id for shard_id, pending, _ in queued if pending.passed_over)
-        whole.set_result(WriteReceipt(rows, positions, passed_over))
-
-    if not queued:
-        settle(None)
-    for _, _, future in queued:
-        future.add_done_callback(settle)
-    return whole

@@ -1,0 +1,84 @@
+"""Making the writer of a table: its options, and how it claims a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from weir.base.generation_indexes import generation_indexes
+from weir.base.table import BaseTable
+from weir.base.writer_defaults import recorded_options
+from weir.config import WriterOptions
+from weir.format.wal_entry import wal_schema
+from weir.shard.writer import ShardWriter
+from weir.sharding.router import Router
+from weir.sharding.shard_values import ShardValues
+from weir.storage.interface import ObjectStore
+from weir.writer.claimed_shards import ClaimedShards, SharedByShards
+from weir.writer.table_writer import TableWriter
+
+__all__ = ["open_writer"]
+
+
+def open_writer(
+    store: ObjectStore,
+    base: BaseTable,
+    router: Router,
+    find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+    *,
+    spec_id: int,
+    options: Mapping[str, Any],
+) -> TableWriter:
+    """Return a writer of a table. It claims nothing yet.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where the table is.
+    base : BaseTable
+        Its base table at any version.
+    router : Router
+        Splits rows by shard.
+    find_shards : callable
+        Returns which shards hold, or will hold, the rows with some shard values.
+    spec_id : int
+        The shard spec that new shards are made with.
+    options : mapping of str to object
+        Fields of :class:`~weir.config.WriterOptions`. Others are as recorded with the table, or default.
+
+    Raises
+    ------
+    OptionError
+        If an option is unknown or out of range.
+    """
+    recorded = recorded_options(base.details.writer_config_defaults, where=store.uri, given=options)
+    checked = WriterOptions.from_keywords(**{**recorded, **options})
+    rows_schema = wal_schema(base.schema)
+
+    def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
+        return ShardWriter(
+            store,
+            shard_id,
+            rows_schema,
+            base.primary_key,
+            namespace=base.namespace,
+            options=checked,
+            flusher=shared.flusher,
+            lease_terms=shared.lease_terms,
+            heartbeat=shared.heartbeat,
+            unflushed=shared.unflushed,
+            backlog=shared.backlog,
+            indexes=lambda: generation_indexes(base),
+            shard_spec_id=spec_id,
+            shard_fields=values.to_manifest(),
+        )
+
+    shards = ClaimedShards(
+        find_shards,
+        open_shard,
+        checked,
+        where=store.uri,
+        merge_progress=lambda: base.latest().details.merged_generation,
+    )
+    return TableWriter(base.schema, base.primary_key, router, shards)
