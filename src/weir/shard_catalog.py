@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import UUID
 
@@ -21,11 +20,10 @@ from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.shard.wal import Wal
 from weir.sharding.router import Router, Rows
 from weir.sharding.shard_values import ShardValues, shard_id
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardCatalog"]
-
-_MAX_PARALLEL_READS = 16
 
 
 class ShardCatalog:
@@ -112,12 +110,8 @@ class ShardCatalog:
 
     def _read_manifests(self, shards: Sequence[UUID]) -> list[ShardManifest]:
         read = partial(read_latest_manifest, self._store)
-        if len(shards) > 1 and not self._store.is_local:
-            with ThreadPoolExecutor(min(len(shards), _MAX_PARALLEL_READS), "weir-shards") as pool:
-                manifests = list(pool.map(read, shards))
-        else:
-            manifests = [read(shard) for shard in shards]
-        return [manifest for manifest in manifests if manifest is not None]
+        found = side_by_side(read, shards, is_local=self._store.is_local)
+        return [manifest for manifest in found if manifest is not None]
 
     def values_of(self, manifests: Iterable[ShardManifest]) -> Mapping[UUID, ShardValues | None]:
         """Return the values of shards; None where they are not recorded or of another spec."""

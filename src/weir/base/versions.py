@@ -8,9 +8,9 @@ and that are above its own merge progress: they are what a reader at that versio
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import xxhash
@@ -24,6 +24,7 @@ from weir.cache import process_cache
 from weir.errors import ObjectNotFoundError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_snapshot import snapshot_path
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
 ]
 
 _LAST_VERSION = 2**64 - 1
-_MAX_PARALLEL_READS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +180,8 @@ def referenced_generations(
 
 
 def _read_indexes(base: BaseTable, versions: Sequence[int]) -> Iterator[tuple[int, _Index | None]]:
-    if base.store.is_local or len(versions) < 2:
-        yield from ((version, _index_at(base, version)) for version in versions)
-        return
-    with ThreadPoolExecutor(min(len(versions), _MAX_PARALLEL_READS), "weir-versions") as pool:
-        yield from zip(versions, pool.map(lambda version: _index_at(base, version), versions), strict=True)
+    read = side_by_side(partial(_index_at, base), versions, is_local=base.store.is_local)
+    yield from zip(versions, read, strict=True)
 
 
 def _listed(base: BaseTable, version: int, index: _Index) -> dict[UUID, dict[str, int]]:

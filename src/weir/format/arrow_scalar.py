@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.errors import CorruptionError
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "has_bytes"]
 
 
 def encode(values: pa.Array) -> list[bytes | None]:
@@ -22,7 +22,7 @@ def encode(values: pa.Array) -> list[bytes | None]:
     [b'\x03\x00\x00\x00', None]
     """
     kind = values.type
-    if _has_bytes(kind):
+    if has_bytes(kind):
         return [scalar.as_buffer().to_pybytes() if scalar.is_valid else None for scalar in values]
     if pa.types.is_boolean(kind):
         values, width = values.cast(pa.uint8()), 1
@@ -56,7 +56,7 @@ def decode(data: bytes, data_type: pa.DataType) -> pa.Scalar:
             return pa.scalar(data.decode(), data_type)
         except UnicodeDecodeError as error:
             raise CorruptionError("a shard value that should be text is not UTF-8") from error
-    if _has_bytes(data_type) and not pa.types.is_fixed_size_binary(data_type):
+    if has_bytes(data_type) and not pa.types.is_fixed_size_binary(data_type):
         return pa.scalar(data, data_type)
     width = 1 if pa.types.is_boolean(data_type) else data_type.byte_width
     if len(data) != width:
@@ -68,7 +68,8 @@ def decode(data: bytes, data_type: pa.DataType) -> pa.Scalar:
     return pa.Array.from_buffers(data_type, 1, [None, pa.py_buffer(data)])[0]
 
 
-def _has_bytes(data_type: pa.DataType) -> bool:
+def has_bytes(data_type: pa.DataType) -> bool:
+    """Whether the values of a type are text or bytes: what they are made of, and compare by."""
     return bool(
         pa.types.is_string(data_type)
         or pa.types.is_large_string(data_type)

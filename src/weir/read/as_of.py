@@ -11,9 +11,9 @@ for their own.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from weir.base.table import BaseTable
 from weir.cache import process_cache
@@ -29,11 +29,10 @@ from weir.read.snapshot import ReadSnapshot
 from weir.read.tail import TailRun
 from weir.shard.manifest_store import read_latest_manifest, read_manifest_version
 from weir.shard.wal import Wal, first_unflushed_position
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = ["TokenReader", "before_the_first", "view_at"]
-
-_MAX_PARALLEL_READS = 16
 
 
 class TokenReader:
@@ -95,12 +94,8 @@ class TokenReader:
     def _load(self, token: SnapshotToken) -> ReadSnapshot:
         check_state(token, self._store)
         base = self.base_at(token.base_version)
-        cuts = token.shards
-        if self._store.is_local or len(cuts) < 2:
-            views = [view_at(self._store, base, cut) for cut in cuts]
-        else:
-            with ThreadPoolExecutor(min(len(cuts), _MAX_PARALLEL_READS)) as pool:
-                views = list(pool.map(lambda cut: view_at(self._store, base, cut), cuts))
+        at_cut = partial(view_at, self._store, base)
+        views = side_by_side(at_cut, token.shards, is_local=self._store.is_local)
         return ReadSnapshot(base, tuple(views))
 
 

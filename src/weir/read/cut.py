@@ -24,7 +24,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -37,6 +36,7 @@ from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot, base_is_ahead, is_complete
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.shard.wal import Wal, first_unflushed_position
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = ["Cut", "CutTaker"]
@@ -44,7 +44,6 @@ __all__ = ["Cut", "CutTaker"]
 T = TypeVar("T")
 U = TypeVar("U")
 
-_MAX_PARALLEL_PROBES = 16
 _MAX_SECONDS = 30.0
 _MAX_ATTEMPTS = 16
 
@@ -225,10 +224,7 @@ class CutTaker:
         )
 
     def _for_each(self, ask: Callable[[T], U], items: list[T]) -> list[U]:
-        if len(items) < 2 or self._store.is_local:
-            return [ask(item) for item in items]
-        with ThreadPoolExecutor(min(len(items), _MAX_PARALLEL_PROBES)) as pool:
-            return list(pool.map(ask, items))
+        return list(side_by_side(ask, items, is_local=self._store.is_local))
 
 
 class _LogEnd:

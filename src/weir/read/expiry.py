@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from uuid import UUID
 
@@ -12,6 +11,7 @@ from weir.errors import CorruptionError, InputError, SnapshotExpiredError, Stora
 from weir.format import layout
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.read.snapshot import ReadSnapshot
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "wal_entry_gone",
 ]
 
-_MAX_PARALLEL_PROBES = 16
 _HINT = "Take a new snapshot; table.snapshot(retain=...) keeps what a token needs for as long as you say"
 _FEED_HINT = (
     "Take a token with table.snapshot(), read the table at it, and then changes(since=token); a consumer "
@@ -83,7 +82,7 @@ def check_readable(store: ObjectStore, token: SnapshotToken) -> None:
         lambda: _without_base(store, token.base_version)
     ]
     probes += [_shard_probe(store, cut) for cut in token.shards]
-    for error in _all(store, probes):
+    for error in side_by_side(lambda probe: probe(), probes, is_local=store.is_local):
         if error is not None:
             raise error
 
@@ -152,16 +151,6 @@ def manifest_gone(store: ObjectStore, cut: ShardCut) -> SnapshotExpiredError:
     return expired(
         f"version {cut.manifest_version} of the manifest of shard {cut.shard_id}", f"{store.uri}/{path}"
     )
-
-
-def _all(
-    store: ObjectStore, probes: list[Callable[[], SnapshotExpiredError | None]]
-) -> Iterator[SnapshotExpiredError | None]:
-    if store.is_local or len(probes) < 2:
-        yield from (probe() for probe in probes)
-        return
-    with ThreadPoolExecutor(min(len(probes), _MAX_PARALLEL_PROBES)) as pool:
-        yield from pool.map(lambda probe: probe(), probes)
 
 
 def _lacks_file(error: BaseException) -> bool:

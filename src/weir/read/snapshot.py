@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import wal_schema
 from weir.read.shard_view import ShardReader, ShardView
 from weir.shard.manifest_store import list_shards
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = [
@@ -43,7 +43,6 @@ MAX_SNAPSHOTS = 4
 """How many snapshots a read tries when garbage collection passes one after the other."""
 
 _MAX_ATTEMPTS = 8
-_MAX_PARALLEL_PROBES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +267,7 @@ class SnapshotReader:
         self, shard_ids: Collection[UUID], refresh: Callable[[ShardReader], ShardView | None]
     ) -> tuple[ShardView, ...]:
         readers = [self._reader(shard_id) for shard_id in shard_ids]
-        if len(readers) > 1 and not self._store.is_local:
-            with ThreadPoolExecutor(min(len(readers), _MAX_PARALLEL_PROBES)) as pool:
-                views = list(pool.map(refresh, readers))
-        else:
-            views = [refresh(reader) for reader in readers]
+        views = side_by_side(refresh, readers, is_local=self._store.is_local)
         return tuple(view for view in views if view is not None)
 
     def _reader(self, shard_id: UUID) -> ShardReader:

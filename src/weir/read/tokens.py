@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from weir.errors import InputError, ObjectExistsError, ObjectNotFoundError, OptionError
 from weir.format import snapshot_pin
@@ -25,12 +25,12 @@ from weir.read.cut import CutTaker
 from weir.read.expiry import check_readable
 from weir.read.roots import Root, ShardRoot, consumer_root, snapshot_root
 from weir.shard.manifest_store import list_shards, read_latest_manifest
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = ["Root", "ShardRoot", "as_token", "expired_pins", "live_roots", "release_token", "take_token"]
 
 _log = get_logger(__name__)
-_MAX_PARALLEL_READS = 16
 
 
 def take_token(store: ObjectStore, cuts: CutTaker, retain: timedelta | None) -> SnapshotToken:
@@ -163,10 +163,6 @@ def _pins(store: ObjectStore) -> Iterator[tuple[str, SnapshotPin]]:
 
 
 def _newest_manifests(store: ObjectStore) -> list[ShardManifest]:
-    shard_ids = list_shards(store)
-    if store.is_local or len(shard_ids) < 2:
-        found = [read_latest_manifest(store, shard_id) for shard_id in shard_ids]
-    else:
-        with ThreadPoolExecutor(min(len(shard_ids), _MAX_PARALLEL_READS)) as pool:
-            found = list(pool.map(lambda shard_id: read_latest_manifest(store, shard_id), shard_ids))
+    read = partial(read_latest_manifest, store)
+    found = side_by_side(read, list_shards(store), is_local=store.is_local)
     return [manifest for manifest in found if manifest is not None]

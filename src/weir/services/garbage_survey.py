@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
@@ -20,13 +19,13 @@ from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
 from weir.services.garbage_state import Coverage, Directory, LogObject, ShardState, coverage_of
 from weir.shard.manifest_store import read_manifest_version
+from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectMeta, ObjectStore
 
 __all__ = ["Survey", "survey_shard"]
 
 _log = get_logger(__name__)
 _MAX_ATTEMPTS = 8
-_MAX_PARALLEL_READS = 16
 _OPENING_BYTES = 64 * 1024
 """What is read of a log entry to see its epoch: enough for a schema of some hundred columns."""
 
@@ -252,9 +251,8 @@ class _Epochs:
         unknown = [position for position in positions if position not in self._epochs]
         if self._store.is_local or len(unknown) < 2:
             return
-        with ThreadPoolExecutor(min(len(unknown), _MAX_PARALLEL_READS), "weir-epochs") as pool:
-            for _ in pool.map(self._epoch, unknown):
-                pass
+        for _ in side_by_side(self._epoch, unknown, is_local=False):
+            pass
 
     def _same_epoch(self, one: int, other: int) -> bool:
         epoch = self._epoch(one)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from weir.format.arrow_scalar import has_bytes
 from weir.sharding.promotion import plain_type
 
 __all__ = ["ANY_VALUE", "NOT_NULL", "NO_VALUE", "ONLY_NULL", "Ordinal", "ValueSet", "is_discrete"]
@@ -143,7 +144,7 @@ def ordinal(scalar: pa.Scalar) -> Ordinal | None:
         value = scalar.value
     elif pa.types.is_dictionary(scalar.type):
         value = ordinal(scalar.value)
-    elif _has_bytes(kind):
+    elif has_bytes(kind):
         value = scalar.as_buffer().to_pybytes()
     else:
         raise TypeError(f"values of type {kind} have no order")
@@ -172,16 +173,6 @@ def is_discrete(data_type: pa.DataType) -> bool:
         pa.types.is_integer(data_type)
         or pa.types.is_boolean(data_type)
         or (pa.types.is_temporal(data_type) and not pa.types.is_interval(data_type))
-    )
-
-
-def _has_bytes(data_type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(data_type)
-        or pa.types.is_large_string(data_type)
-        or pa.types.is_binary(data_type)
-        or pa.types.is_large_binary(data_type)
-        or pa.types.is_fixed_size_binary(data_type)
     )
 
 
