@@ -27,7 +27,7 @@ import weir.read.overlay
 import weir.read.planner
 import weir.read.shard_view
 import weir.read.snapshot
-import weir.rows
+import weir.rows.conforming
 import weir.services.garbage
 import weir.services.garbage_policy
 import weir.services.garbage_survey
@@ -384,7 +384,7 @@ def _checksum_not_verified() -> Sequence[Patch]:
 
 
 def _keys_not_checked() -> Sequence[Patch]:
-    return [(weir.rows, "_refuse_null", lambda *_: None)]
+    return [(weir.rows.conforming, "_refuse_null", lambda *_: None)]
 
 
 def _marks_not_looked_at() -> Sequence[Patch]:

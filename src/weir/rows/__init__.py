@@ -1,0 +1,26 @@
+"""What callers may pass as rows and keys, brought into the table's schema and checked before the WAL.
+
+Invariant I10: bad input changes nothing; the error names column, row and reason.
+"""
+
+from weir.rows.changes import (
+    OPERATION,
+    as_row_tables,
+    change_table,
+    check_deletable,
+    tombstone_batches,
+    upsert_batches,
+)
+from weir.rows.given import RowInput
+from weir.rows.keys import as_key_table
+
+__all__ = [
+    "OPERATION",
+    "RowInput",
+    "as_key_table",
+    "as_row_tables",
+    "change_table",
+    "check_deletable",
+    "tombstone_batches",
+    "upsert_batches",
+]

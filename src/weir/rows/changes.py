@@ -1,0 +1,176 @@
+"""Rows that upsert or delete their keys: checked, and as batches of WAL entries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.errors import InputError, SchemaError
+from weir.format.wal_entry import TOMBSTONE
+from weir.rows.conforming import conformed
+from weir.rows.fitting import is_text
+from weir.rows.given import RowInput, as_table
+
+__all__ = [
+    "OPERATION",
+    "as_row_tables",
+    "change_table",
+    "check_deletable",
+    "tombstone_batches",
+    "upsert_batches",
+]
+
+OPERATION = "_op"
+"""Name of the column that says what a row of :func:`change_table` does to its key."""
+
+_UPSERT, _DELETE = "upsert", "delete"
+
+_OPERATION_FIELD = pa.field(OPERATION, pa.string())
+
+
+def as_row_tables(data: RowInput, schema: pa.Schema, primary_key: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Yield ``data`` in the table's schema, checked.
+
+    A stream (record batch reader) comes batch by batch, everything else as one table, so that
+    nothing of it is used before all of it has been checked.
+
+    Raises
+    ------
+    InputError
+        If ``data`` is of a kind Weir does not take.
+    SchemaError
+        If a column is unknown, doubled or of a type that does not fit, or a required one is missing.
+    KeyValueError
+        If a key column is missing or a key is null.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        for batch in data:
+            yield conformed(pa.Table.from_batches([batch]), schema, primary_key)
+    else:
+        yield conformed(as_table(data, schema), schema, primary_key)
+
+
+def change_table(
+    data: RowInput,
+    schema: pa.Schema,
+    wal_schema: pa.Schema,
+    primary_key: tuple[str, ...],
+    *,
+    also: Collection[str] = (),
+) -> pa.Table:
+    """Return rows that upsert or delete their keys, in their order, as rows of WAL entries.
+
+    Which of the two a row does, the column :data:`OPERATION` says: ``"upsert"``, as where it is null or
+    not there, or ``"delete"``. If the table has a column of that name itself, all rows are upserts.
+
+    Parameters
+    ----------
+    also : collection of str
+        Columns outside the key that a tombstone keeps, because they decide the shard.
+
+    Raises
+    ------
+    InputError, SchemaError, KeyValueError
+        As :func:`as_row_tables`; or an operation is another one, or a delete could not be stored.
+    """
+    whole = pa.Table.from_batches(list(data), data.schema) if isinstance(data, pa.RecordBatchReader) else data
+    if not isinstance(whole, pa.Table):
+        whole = as_table(whole, schema.append(_OPERATION_FIELD) if _has_operations(schema) else schema)
+    deletes = None
+    if _has_operations(schema) and whole.schema.names.count(OPERATION) == 1:
+        deletes = _deletes(whole.column(OPERATION))
+        whole = whole.drop_columns([OPERATION])
+    (rows,) = as_row_tables(whole, schema, primary_key)
+    if deletes is None or not pc.any(deletes).as_py():
+        deletes = pa.chunked_array([_flags(rows.num_rows, False)])
+        return pa.Table.from_arrays([*rows.columns, deletes], schema=wal_schema)
+    check_deletable(schema, primary_key)
+    kept = pc.if_else(deletes, pa.scalar(None, pa.int64()), pa.array(np.arange(rows.num_rows)))
+    columns = [
+        rows.column(field.name)
+        if field.name in primary_key or field.name in also
+        else rows.column(field.name).take(kept)
+        for field in schema
+    ]
+    return pa.Table.from_arrays([*columns, deletes], schema=wal_schema)
+
+
+def _has_operations(schema: pa.Schema) -> bool:
+    return OPERATION not in schema.names
+
+
+def _deletes(operations: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return which rows are deletes."""
+    if pa.types.is_null(operations.type):
+        return pa.chunked_array([_flags(len(operations), False)])
+    kind = operations.type.value_type if pa.types.is_dictionary(operations.type) else operations.type
+    if not is_text(kind):
+        raise SchemaError(f"the column {OPERATION!r} is of type {kind} and has to be text", where=OPERATION)
+    names = pc.fill_null(operations.cast(pa.string()), _UPSERT)
+    wrong = pc.invert(pc.is_in(names, pa.array([_UPSERT, _DELETE])))
+    if pc.any(wrong).as_py():
+        row = int(pc.index(wrong, True).as_py())
+        raise InputError(
+            f"the operation {names[row].as_py()!r:.80} in row {row} is unknown",
+            where=f"{OPERATION}, row {row}",
+            hint=f"It is {_UPSERT!r} or {_DELETE!r}; null is {_UPSERT!r}",
+        )
+    return pc.equal(names, _DELETE)
+
+
+def check_deletable(schema: pa.Schema, primary_key: tuple[str, ...]) -> None:
+    """Refuse deletes on a table whose tombstones could not be stored.
+
+    A tombstone carries the key and nulls.
+
+    Raises
+    ------
+    SchemaError
+        Naming the columns that are not nullable.
+    """
+    required = [field.name for field in schema if not field.nullable and field.name not in primary_key]
+    if required:
+        raise SchemaError(
+            f"rows of this table cannot be deleted: {', '.join(required)} cannot be null, and a "
+            "tombstone holds nulls outside the key",
+            where=", ".join(required),
+            hint="Create the table with these columns nullable",
+        )
+
+
+def upsert_batches(rows: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return checked rows as batches of WAL entries."""
+    tombstone = wal_schema.field(TOMBSTONE)
+    return [
+        batch.append_column(tombstone, _flags(batch.num_rows, False))
+        for batch in rows.to_batches()
+        if batch.num_rows
+    ]
+
+
+def tombstone_batches(keys: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return checked keys as batches of tombstones."""
+    batches = []
+    for batch in keys.to_batches():
+        if not batch.num_rows:
+            continue
+        columns = [
+            batch.column(field.name)
+            if field.name in keys.schema.names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in wal_schema
+            if field.name != TOMBSTONE
+        ]
+        columns.append(_flags(batch.num_rows, True))
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=wal_schema))
+    return batches
+
+
+@lru_cache(maxsize=64)
+def _flags(count: int, value: bool) -> pa.Array:
+    # Immutable, and writers tend to write batches of one size.
+    return pa.repeat(pa.scalar(value), count)

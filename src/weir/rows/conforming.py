@@ -1,0 +1,158 @@
+"""Checking an Arrow table against the schema of a table, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.errors import KeyValueError, SchemaError
+from weir.rows.fitting import cast_to, is_list
+
+__all__ = ["conformed", "missing_key", "unknown_column"]
+
+
+def conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Table:
+    """Return rows with exactly the columns of a schema, in its order. Nullable ones may be missing.
+
+    Raises
+    ------
+    SchemaError
+        If a column is unknown, doubled or of a type that does not fit, or a required one is missing or
+        null.
+    KeyValueError
+        If a key column is missing or a key is null.
+    """
+    names = table.schema.names
+    if names == schema.names:
+        columns = table.columns
+    else:
+        _check_names(names, schema, primary_key)
+        columns = [
+            table.column(field.name)
+            if field.name in names
+            else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+            for field in schema
+        ]
+    for number, wanted in enumerate(_columns_of(schema, primary_key)):
+        column = columns[number]
+        if column.type != wanted.type:
+            column = columns[number] = cast_to(column, wanted.field)
+        if wanted.is_required and column.null_count:
+            _refuse_null(column, wanted.field.name, primary_key)
+        if wanted.has_required_parts:
+            _refuse_invalid(column, wanted.field.name)
+            for chunk in column.chunks:
+                _refuse_nested_nulls(chunk, wanted.field, wanted.field.name)
+    checked = pa.Table.from_arrays(columns, schema=schema)
+    try:
+        # All at once: each call of Arrow's gives other threads the interpreter, and waits to have it back.
+        checked.validate(full=True)
+    except (pa.ArrowInvalid, UnicodeError):
+        for column, field in zip(columns, schema, strict=True):
+            _refuse_invalid(column, field.name)
+        raise
+    return checked
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What a column of a table is checked for, told once: asking Arrow for it takes a while."""
+
+    field: pa.Field
+    type: pa.DataType
+    is_required: bool
+    has_required_parts: bool
+
+
+@lru_cache(maxsize=256)
+def _columns_of(schema: pa.Schema, primary_key: tuple[str, ...]) -> tuple[_Column, ...]:
+    return tuple(
+        _Column(
+            field,
+            field.type,
+            not field.nullable or field.name in primary_key,
+            _has_required_parts(field.type),
+        )
+        for field in schema
+    )
+
+
+def _has_required_parts(kind: pa.DataType) -> bool:
+    """Whether there is, at any depth, a field that cannot be null."""
+    parts = (kind.field(number) for number in range(kind.num_fields))
+    return any(not part.nullable or _has_required_parts(part.type) for part in parts)
+
+
+def _refuse_invalid(column: pa.ChunkedArray, name: str) -> None:
+    """Refuse what Arrow lets pass and Lance does not: once durable, it could never be flushed."""
+    try:
+        column.validate(full=True)
+    except (pa.ArrowInvalid, UnicodeError) as error:
+        raise SchemaError(f"column {name!r} holds invalid values: {error}", where=name) from error
+
+
+def _refuse_nested_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
+    kind = field.type
+    valid = array if not array.null_count else array.filter(array.is_valid())
+    if pa.types.is_struct(kind):
+        parts = [(kind.field(at), valid.field(at)) for at in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        parts = [(kind.key_field, valid.keys), (kind.item_field, valid.items)]
+    elif is_list(kind):
+        parts = [(kind.value_field, valid.flatten())]
+    else:
+        return
+    for inner, values in parts:
+        where = f"{path}.{inner.name}"
+        if not inner.nullable and values.null_count:
+            raise SchemaError(f"{where} cannot be null and is null in a row", where=where)
+        _refuse_nested_nulls(values, inner, where)
+
+
+def _refuse_null(column: pa.ChunkedArray, name: str, primary_key: tuple[str, ...]) -> None:
+    row = int(pc.index(column.is_null(), True).as_py())
+    if name in primary_key:
+        raise KeyValueError(f"primary-key column {name!r} is null in row {row}", where=f"{name}, row {row}")
+    raise SchemaError(f"column {name!r} cannot be null and is null in row {row}", where=f"{name}, row {row}")
+
+
+def _check_names(names: Sequence[str], schema: pa.Schema, primary_key: tuple[str, ...]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SchemaError(f"column {name!r} occurs twice in the data", where=name)
+        seen.add(name)
+        if name not in schema.names:
+            raise unknown_column(name, schema)
+    for name in primary_key:
+        if name not in seen:
+            raise missing_key(name, primary_key)
+    for field in schema:
+        if field.name not in seen and not field.nullable:
+            raise SchemaError(
+                f"column {field.name!r} is missing and cannot be null",
+                where=field.name,
+                hint="Add the column to the data",
+            )
+
+
+def unknown_column(name: str, schema: pa.Schema) -> SchemaError:
+    """Return the error that says that the table has no such column."""
+    return SchemaError(
+        f"the table has no column {name!r}",
+        where=name,
+        hint=f"The columns are {', '.join(schema.names)}",
+    )
+
+
+def missing_key(name: str, primary_key: tuple[str, ...]) -> KeyValueError:
+    """Return the error that says that a column of the primary key is missing."""
+    return KeyValueError(
+        f"primary-key column {name!r} is missing from the data",
+        where=name,
+        hint=f"Every row needs its key: {', '.join(primary_key)}",
+    )

@@ -1,0 +1,161 @@
+"""What callers pass, as Arrow tables and columns; whether it fits a table is not settled yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from weir.errors import InputError, SchemaError
+from weir.rows.conforming import unknown_column
+from weir.rows.fitting import cast_to, fits, is_list
+
+__all__ = ["RowInput", "as_column", "as_table", "holds_columns"]
+
+RowInput: TypeAlias = Any
+"""Arrow table, record batch or reader, pandas or polars data frame, anything else that exports an
+Arrow stream, a list of dicts, or a dict of columns."""
+
+
+def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
+    """Return rows as an Arrow table; values that have no Arrow type yet in those of a schema.
+
+    Raises
+    ------
+    InputError
+        If they are of a kind Weir does not take.
+    SchemaError
+        If they do not make a table, or a value does not fit its column.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.StructArray):
+        return pa.Table.from_batches([pa.RecordBatch.from_struct_array(data)])
+    if isinstance(data, Mapping):
+        if data and not holds_columns(data):
+            raise InputError(
+                f"a dict is taken as columns, and {next(iter(data))!r} holds no list of values",
+                where="data",
+                hint="Pass one row as a list of one dict",
+            )
+        return _from_columns(data, schema)
+    if type(data).__module__.split(".")[0] == "pandas":
+        return _from_pandas(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        if all(isinstance(row, Mapping) for row in data):
+            return _from_dicts(data, schema)
+        if data and all(isinstance(batch, pa.RecordBatch) for batch in data):
+            return pa.Table.from_batches(list(data))
+    raise InputError(
+        f"rows cannot be taken from {type(data).__name__}",
+        where="data",
+        hint="Pass an Arrow table, batch or reader, a pandas or polars data frame, or a list of dicts",
+    )
+
+
+def holds_columns(data: Mapping[Any, Any]) -> bool:
+    """Whether a dict holds columns rather than the values of one row."""
+    return bool(data) and all(
+        isinstance(value, (Sequence, pa.Array, pa.ChunkedArray)) and not isinstance(value, (str, bytes))
+        for value in data.values()
+    )
+
+
+def _from_pandas(data: Any) -> pa.Table:
+    if getattr(data, "ndim", None) != 2:
+        raise InputError(
+            f"rows cannot be taken from a pandas {type(data).__name__}",
+            where="data",
+            hint="Pass a DataFrame: series.to_frame()",
+        )
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"the data frame does not make a table: {error}", where="data") from error
+
+
+def _from_columns(data: Mapping[Any, Any], schema: pa.Schema) -> pa.Table:
+    columns = {}
+    for name, values in data.items():
+        known = name in schema.names and not isinstance(values, (pa.Array, pa.ChunkedArray))
+        columns[str(name)] = as_column(values, schema.field(name)) if known else values
+    try:
+        return pa.table(columns)
+    except (pa.ArrowInvalid, TypeError, ValueError) as error:
+        raise SchemaError(f"the columns do not make a table: {error}", where="data") from error
+
+
+def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    columns = {}
+    for name in names:
+        if name not in schema.names:
+            raise unknown_column(str(name), schema)
+        columns[name] = as_column([row.get(name) for row in rows], schema.field(name))
+    if not names:
+        return schema.empty_table() if not rows else pa.table({"": pa.nulls(len(rows))}).select([])
+    return pa.table(columns)
+
+
+def as_column(values: Any, field: pa.Field) -> pa.Array:
+    """Return Python values as a column, refusing what Arrow would cut down to the column's type."""
+    values = values if hasattr(values, "__array__") else list(values)
+    try:
+        meant = _inferred(values)
+        if meant is None:
+            return pa.array(values, type=field.type)
+        if meant.type == field.type:
+            return meant
+        _refuse_unlike(meant.type, field.type, field.name)
+        if _is_plain(meant.type) and _is_plain(field.type):
+            return cast_to(pa.chunked_array([meant]), field).combine_chunks()
+        return pa.array(values, type=field.type)
+    except SchemaError:
+        raise
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise SchemaError(
+            f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
+            where=field.name,
+        ) from error
+
+
+def _inferred(values: Any) -> pa.Array | None:
+    """Return the values as the type they have by themselves; None if they have no common one."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+
+
+def _refuse_unlike(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
+    """Refuse values whose own type, at any depth, is not meant as the type of the column."""
+    types = pa.types
+    if types.is_struct(given) and types.is_struct(wanted):
+        known = {field.name: field.type for field in wanted}
+        for field in given:
+            if field.name not in known:
+                raise SchemaError(
+                    f"column {path!r} has no field {field.name!r}",
+                    where=f"{path}.{field.name}",
+                    hint=f"The fields are {', '.join(known)}",
+                )
+            _refuse_unlike(field.type, known[field.name], f"{path}.{field.name}")
+    elif is_list(given) and is_list(wanted):
+        _refuse_unlike(given.value_type, wanted.value_type, path)
+    elif _is_plain(given) and _is_plain(wanted) and not fits(given, wanted):
+        if types.is_date(given) and types.is_timestamp(wanted):
+            return
+        raise SchemaError(
+            f"column {path!r} holds values of type {given} where the table has {wanted}", where=path
+        )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not isinstance(kind, pa.BaseExtensionType)

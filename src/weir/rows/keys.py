@@ -1,0 +1,120 @@
+"""Keys as callers pass them: values alone, or rows that hold the columns of the primary key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from weir.errors import InputError, KeyValueError
+from weir.rows.conforming import conformed, missing_key
+from weir.rows.given import RowInput, as_column, as_table, holds_columns
+
+__all__ = ["as_key_table"]
+
+
+def as_key_table(
+    keys: RowInput,
+    schema: pa.Schema,
+    primary_key: tuple[str, ...],
+    *,
+    also: Collection[str] = (),
+) -> pa.Table:
+    """Return keys as a table of the primary-key columns.
+
+    Parameters
+    ----------
+    keys : list, Array, table-like
+        For a single-column key: a list or Arrow array of values. For any key: whole rows, or tables,
+        data frames, dicts or tuples that hold the key columns; other columns are ignored.
+    also : collection of str
+        Columns outside the key that are needed as well, because they decide the shard.
+
+    Raises
+    ------
+    KeyValueError
+        If a key column is missing or a key is null.
+    SchemaError
+        If a value does not fit the type of its key column.
+    """
+    key_schema = pa.schema([schema.field(name) for name in primary_key])
+    if isinstance(keys, (str, bytes, bytearray, memoryview)) or _is_single(keys):
+        raise InputError(
+            f"keys must be a list, an array or a table of keys, got {keys!r}",
+            where="keys",
+            hint=f"For one key pass a list of one: [{keys!r}]",
+        )
+    values = _values(keys)
+    if values is not None:
+        keys = pa.table({_only(primary_key): values})
+    elif isinstance(keys, Sequence) and not (keys and isinstance(keys[0], Mapping)):
+        keys = _keys_from_values(keys, key_schema, primary_key)
+        if not also:
+            # Of integers nothing else can be wrong.
+            sound = all(pa.types.is_integer(column.type) and not column.null_count for column in keys.columns)
+            return keys if sound else conformed(keys, key_schema, primary_key)
+    needed = [name for name in schema.names if name in primary_key or name in also]
+    if isinstance(keys, Sequence) and keys and all(isinstance(row, Mapping) for row in keys):
+        keys = [{name: row[name] for name in needed if name in row} for row in keys]
+    elif isinstance(keys, Mapping):
+        keys = {name: values for name, values in keys.items() if name in needed}
+    table = as_table(keys, schema)
+    missing = [name for name in primary_key if name not in table.schema.names]
+    if missing:
+        raise missing_key(missing[0], primary_key)
+    outside = [name for name in schema.names if name in also and name not in primary_key]
+    for name in outside:
+        if name not in table.schema.names:
+            raise KeyValueError(
+                f"column {name!r} decides the shard of a row and is missing from the keys",
+                where=name,
+                hint="Pass rows that hold it, not keys alone",
+            )
+    wanted = pa.schema([*key_schema, *(schema.field(name) for name in outside)])
+    return conformed(table.select(wanted.names), wanted, primary_key)
+
+
+def _is_single(keys: object) -> bool:
+    if isinstance(keys, Mapping):
+        return not holds_columns(keys)
+    return keys is None or isinstance(keys, (int, float))
+
+
+def _values(keys: RowInput) -> pa.Array | pa.ChunkedArray | None:
+    """Return an Arrow array, NumPy array or data-frame column as an Arrow array, else None."""
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        return None if isinstance(keys, pa.StructArray) else keys
+    if getattr(keys, "ndim", None) == 1:
+        return pa.array(keys, from_pandas=True)
+    if type(keys).__name__ == "Series" and hasattr(keys, "__arrow_c_stream__"):
+        return pa.chunked_array(keys)
+    return None
+
+
+def _only(primary_key: tuple[str, ...]) -> str:
+    if len(primary_key) > 1:
+        raise KeyValueError(
+            f"the primary key has {len(primary_key)} columns ({', '.join(primary_key)}); an array holds one",
+            where="keys",
+            hint="Pass a table, dicts or tuples with every key column",
+        )
+    return primary_key[0]
+
+
+def _keys_from_values(keys: Sequence[Any], schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Table:
+    if len(primary_key) == 1:
+        columns: list[Sequence[Any]] = [
+            [one[0] if isinstance(one, tuple) and len(one) == 1 else one for one in keys]
+        ]
+    else:
+        for row, key in enumerate(keys):
+            if not isinstance(key, (tuple, list)) or len(key) != len(primary_key):
+                raise KeyValueError(
+                    f"key {row} is {key!r}; a key of this table has {len(primary_key)} values: "
+                    f"{', '.join(primary_key)}",
+                    where=f"keys[{row}]",
+                )
+        columns = list(zip(*keys, strict=True)) if keys else [[] for _ in primary_key]
+    arrays = [as_column(values, field) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
