@@ -45,7 +45,8 @@ from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.cache import process_cache
 from weir.format import layout, wal_entry
 from weir.format.proto import memwal_pb2
-from weir.format.wal_entry import WalEntryHeader, wal_schema
+from weir.format.wal_entry import wal_schema
+from weir.format.wal_header import WalEntryHeader
 from weir.storage.open import open_store
 
 __all__ = ["s3_endpoint"]

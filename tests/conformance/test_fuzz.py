@@ -56,7 +56,8 @@ from weir.format.proto import vector_index_pb2
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.snapshot_pin import SnapshotPin
 from weir.format.snapshot_token import ShardCut, SnapshotToken
-from weir.format.wal_entry import WalEntryHeader, wal_schema
+from weir.format.wal_entry import wal_schema
+from weir.format.wal_header import WalEntryHeader
 
 GOLDEN = Path(__file__).parents[1] / "format/golden"
 WHERE = "some/object"

@@ -26,7 +26,8 @@ from weir.format import index_details, layout, shard_manifest, wal_entry
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.unknown_fields import NOTED, carry_over, has_unknown_fields, restored
-from weir.format.wal_entry import WalEntryHeader, wal_schema
+from weir.format.wal_entry import wal_schema
+from weir.format.wal_header import WalEntryHeader
 from weir.storage.open import open_store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -15,7 +15,8 @@ from weir.format.index_details import IndexCatchup, IndexDetails, MergedGenerati
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
-from weir.format.wal_entry import TOMBSTONE, WalEntry, WalEntryHeader
+from weir.format.wal_entry import TOMBSTONE, WalEntry
+from weir.format.wal_header import WalEntryHeader
 
 GOLDEN = Path(__file__).parent / "golden"
 SHARD = uuid.UUID("11111111-2222-4333-8444-555555555555")

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
-from weir.format import layout, shard_manifest, wal_entry
+from weir.format import layout, shard_manifest, wal_entry, wal_opening
 from weir.format.log_place import LogPlace
 from weir.format.source import Source
-from weir.format.wal_entry import TOMBSTONE, WalEntry, WalEntryHeader, wal_schema
+from weir.format.wal_entry import TOMBSTONE, WalEntry, wal_schema
+from weir.format.wal_header import WalEntryHeader
 
 WHERE = "_mem_wal/x/wal/y.arrow"
 UINT64 = st.integers(0, (1 << 64) - 1)
@@ -494,7 +495,7 @@ def test_what_was_read_from_one_opening_is_not_taken_for_anothers(data: st.DataO
         entries.append(b"".join(wal_entry.encode(again, schema, [batch])))
     first = []
     for entry in entries:
-        wal_entry._openings = ()
+        wal_opening._openings = ()
         first.append(wal_entry.decode(entry, where=WHERE))
     for at in data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=30)):
         found = wal_entry.decode(entries[at], where=WHERE)

@@ -19,7 +19,8 @@ from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.errors import ConflictError, OptionError, SnapshotExpiredError
 from weir.format import wal_entry
-from weir.format.wal_entry import WalEntryHeader, wal_schema
+from weir.format.wal_entry import wal_schema
+from weir.format.wal_header import WalEntryHeader
 from weir.read import changes
 from weir.read.tokens import live_roots
 from weir.shard.wal import Wal

@@ -12,7 +12,8 @@ import pytest
 
 import weir
 from weir.format import layout, wal_entry
-from weir.format.wal_entry import WalEntryHeader, wal_schema
+from weir.format.wal_entry import wal_schema
+from weir.format.wal_header import WalEntryHeader
 from weir.services.garbage_state import Coverage, LogObject
 from weir.services.garbage_survey import Survey, _Epochs
 from weir.storage.counting import CountingStore

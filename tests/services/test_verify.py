@@ -45,7 +45,8 @@ from weir.format.garbage_marks import MARKS, Marks, ShardMarks, Step
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
-from weir.format.wal_entry import WalEntryHeader, wal_schema
+from weir.format.wal_entry import wal_schema
+from weir.format.wal_header import WalEntryHeader
 from weir.services.verification.whole import check_whole
 from weir.services.verify import VerifyReport
 from weir.shard.manifest_store import read_latest_manifest

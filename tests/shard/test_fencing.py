@@ -10,7 +10,7 @@ import pytest
 from weir.errors import FencedError, ShardSealedError, StorageError, WriterClosedError
 from weir.format import layout, shard_manifest, wal_entry
 from weir.format.shard_manifest import ShardManifest, ShardStatus
-from weir.format.wal_entry import WalEntryHeader
+from weir.format.wal_header import WalEntryHeader
 from weir.shard.claim import claim_shard
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
 from weir.shard.wal import Wal

@@ -21,7 +21,8 @@ from weir.errors import ConflictError, CorruptionError, FencedError, ShardSealed
 from weir.format import wal_entry
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
 from weir.format.source import SourceMarks
-from weir.format.wal_entry import WalEntry, WalEntryHeader
+from weir.format.wal_entry import WalEntry
+from weir.format.wal_header import WalEntryHeader
 from weir.logs import get_logger
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.lease import LeaseTerms, ShardLease, release_quietly

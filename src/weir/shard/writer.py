@@ -20,7 +20,8 @@ from weir.errors import FencedError, InputError, StorageError, WeirError, Writer
 from weir.format import wal_entry
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.source import MAX_SOURCES, Source, SourceMarks
-from weir.format.wal_entry import WalEntry, WalEntryHeader
+from weir.format.wal_entry import WalEntry
+from weir.format.wal_header import WalEntryHeader
 from weir.indexing.generation import GenerationIndex
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.batch_memory import batch_overhead, joined, owned

@@ -20,6 +20,7 @@ from weir.format import index_details, layout, pk_index, shard_manifest, wal_ent
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
+from weir.format.wal_header import WalEntryHeader
 
 SHARD = uuid.UUID("11111111-2222-4333-8444-555555555555")
 SCHEMA = pa.schema(
@@ -65,8 +66,8 @@ def write_weir(directory: Path) -> None:
     schema = wal_entry.wal_schema(SCHEMA)
     (batch,) = ROWS.combine_chunks().to_batches()
     data = pa.record_batch([*batch.columns, pa.array([False, False, True])], schema=schema)
-    header = wal_entry.WalEntryHeader(7, 3, "0123456789abcdef" * 2)
-    fence = wal_entry.WalEntryHeader(8, None, "fedcba9876543210" * 2, fence=True)
+    header = WalEntryHeader(7, 3, "0123456789abcdef" * 2)
+    fence = WalEntryHeader(8, None, "fedcba9876543210" * 2, fence=True)
     flushed = shard_manifest.FlushedGeneration(3, "a1b2c3d4_gen_3", 1234, 56, 78)
     manifest = shard_manifest.ShardManifest(
         shard_id=SHARD,

@@ -16,7 +16,8 @@ from weir.base.merge_guard import guard_id, without_guards
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
-from weir.format.wal_entry import WalEntry, WalEntryHeader
+from weir.format.wal_entry import WalEntry
+from weir.format.wal_header import WalEntryHeader
 from weir.services.verification.facts import values_of
 
 __all__ = ["details_facts", "entry_facts", "header_facts", "manifest_facts", "plain"]
