@@ -300,7 +300,7 @@ def _decode(data: Bytes, where: str) -> WalEntry:
     if not opening:
         raise CorruptionError("the WAL entry has no schema", where=where)
     pairs = read_key_values(opening[0], where=where)
-    checked = _verify_checksum(view, pairs, where)
+    checked = _verify_checksum(view, opening[0].end, pairs, where)
     if not checked:
         _check_frames(view, where)
     header = _read_header(pairs, where)
@@ -600,11 +600,12 @@ def _collect_messages(template: _Template, batches: Iterable[pa.RecordBatch]) ->
     return parts[start:]
 
 
-def _verify_checksum(view: memoryview, pairs: Sequence[KeyValue], where: str) -> bool:
-    """Return whether the entry has a checksum, after checking it."""
+def _verify_checksum(view: memoryview, end: int, pairs: Sequence[KeyValue], where: str) -> bool:
+    """Return whether the entry has a checksum, after checking it. Its schema message goes up to ``end``."""
     found = [pair for pair in pairs if pair.key == _CHECKSUM]
     if not found:
-        if any(pair.key.startswith(_OWN_PREFIX) for pair in pairs):
+        # A damaged count of pairs hides those at the end, and what is left may look like the library's.
+        if any(pair.key.startswith(_OWN_PREFIX) for pair in pairs) or _CHECKSUM in bytes(view[:end]):
             raise CorruptionError("the WAL entry has lost its checksum", where=where)
         return False
     if len(found) > 1:
