@@ -300,12 +300,14 @@ def test_rows_come_after_a_publication_of_which_only_the_failure_is_known(
     commit = manifest_store.commit_manifest
     fails = [True]
 
-    def lose_once(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
+    def lose_once(
+        store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None
+    ) -> ShardManifest | None:
         publishes = any(layout.is_staged_name(one.path) for one in manifest.flushed_generations)
         if not publishes or not fails.pop():
-            return commit(store, manifest)
+            return commit(store, manifest, after=after)
         if arrives:
-            commit(store, manifest)
+            commit(store, manifest, after=after)
         raise StorageError("the answer was lost")
 
     with table.writer() as writer:
@@ -341,7 +343,9 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
         def uptime(self) -> float:
             return slept.total_seconds()
 
-    def sleep_before(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
+    def sleep_before(
+        store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None
+    ) -> ShardManifest | None:
         """A commit that has looked at the shard, and comes through 14 hours later."""
         nonlocal slept
         if not slept and any(layout.is_staged_name(one.path) for one in manifest.flushed_generations):
@@ -350,7 +354,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
             clock.advance(slept)
             collect_fully(weir.open(table.uri), clock)
             assert not stored(table.store, the_shard(table))[2]
-        return commit_manifest(store, manifest)
+        return commit_manifest(store, manifest, after=after)
 
     original = publish.publish_staged
     monkeypatch.setattr("weir.shard.manifest_store.commit_manifest", sleep_before)

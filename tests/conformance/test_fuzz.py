@@ -254,7 +254,7 @@ DECODERS: dict[str, tuple[Decode, bytes]] = {
     "words of a full-text index": (look_words_up, transducer()),
     "tensor": (lambda data: vector_index.decode_tensor(data, where=WHERE), TENSOR),
     "partitions": (lambda data: vector_index.decode_partition_sizes(data, where=WHERE), PARTITIONS),
-    "version hint": (version_hint.decode, version_hint.encode(5)),
+    "version hint": (version_hint.decode, version_hint.encode(version_hint.VersionHint(5, bytes(16)))),
     "token": (as_text(SnapshotToken.parse), str(TOKEN).encode()),
     "name of a log entry": (
         lambda data: layout.parse_wal_name(data.decode("latin-1")),

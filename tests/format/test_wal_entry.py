@@ -6,6 +6,7 @@ import dataclasses
 import uuid
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -311,8 +312,17 @@ def test_the_library_replays_entries_of_weir(library_table: Callable[..., Any]) 
 # --- damage -----------------------------------------------------------------------------------
 
 
-def test_every_flipped_bit_is_noticed() -> None:
-    data, _ = sample()
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        WalEntryHeader(3, 2, "ab" * 16, place=LogPlace(UUID(int=5), 20)),
+        WalEntryHeader(3, 2, "ab" * 16, source=Source("job", 5), place=LogPlace(UUID(int=5), 20)),
+    ],
+    ids=["sample", "with its place", "with a mark"],
+)
+def test_every_flipped_bit_is_noticed(header: WalEntryHeader | None) -> None:
+    data, _ = sample(header)
     for bit in range(8 * len(data)):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8

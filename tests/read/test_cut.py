@@ -41,7 +41,10 @@ class Log:
             self.begin(shard_id)
 
     def begin(self, shard_id: UUID) -> None:
-        assert commit_manifest(self.store, ShardManifest(shard_id, version=1, writer_epoch=1)) is not None
+        assert (
+            commit_manifest(self.store, ShardManifest(shard_id, version=1, writer_epoch=1), after=None)
+            is not None
+        )
         self.ends[shard_id] = 0
 
     def write(self, shard_id: UUID) -> None:

@@ -136,7 +136,7 @@ def test_waiting_costs_a_listing_and_a_probe_per_shard(table: weir.Table) -> Non
     list(feed)
     store.reset()
     list(feed)
-    ends = {"list_directories": 1, "get": 2 * 3, "head": 3 * 3}
+    ends = {"list_directories": 1, "get": 4 * 3, "head": 3}
     probes = {"list_directories": 2, "head": 2 * 3}
     assert dict(store.counts) == {name: ends.get(name, 0) + probes.get(name, 0) for name in ends}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from copy import copy
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -97,13 +98,24 @@ def test_a_reader_that_has_rested(table: weir.Table, clock: Clock, flushed: bool
     assert rows(reader) == {**EXPECTED, 1: "x", 2: "x"}
 
 
+class LooksBack:
+    """Whether a manifest is asked for after a later one."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def __call__(self, operation: str, path: str) -> bool:
+        if operation != "get" or not path.endswith(".binpb"):
+            return False
+        before, self._last = self._last, layout.parse_manifest_name(path.rsplit("/", 1)[-1])
+        return self._last < before
+
+
 PLACES: dict[str, Callable[[str, str], bool]] = {
     "before the shards are listed": lambda operation, path: operation == "list_directories",
     "before the hint": lambda operation, path: path.endswith("version_hint.json"),
     "before a manifest": lambda operation, path: operation == "get" and path.endswith(".binpb"),
-    "before the look back at a manifest": lambda operation, path: (
-        operation == "head" and path.endswith(".binpb")
-    ),
+    "before the look back at a manifest": LooksBack(),
     "before the log is probed": lambda operation, path: operation == "get" and "/wal/" in path,
 }
 
@@ -120,7 +132,7 @@ def test_a_reader_that_is_held_up(table: weir.Table, clock: Clock, place: str, w
         assert rows(reader) == {0: "first"}
         for known in reader._reader.snapshots._shards.values():
             known._manifest_read_at -= 3600
-    store.before = PLACES[place]
+    store.before = copy(PLACES[place])
     store.happen = lambda: advance(table, clock, fences=True)
     assert rows(reader) == EXPECTED
     assert store.happened

@@ -91,7 +91,10 @@ def test_a_shard_and_its_manifests(stored: Stored) -> None:
     assert stored.look(f"{short}/manifest/1").facts["current_generation"] == 1
     path = layout.manifest_path(stored.shard, 1)
     assert stored.look(path) == stored.look(f"{short}/manifest/1")
-    assert stored.look(layout.version_hint_path(stored.shard)).facts == {"version": newest.version}
+    assert stored.look(layout.version_hint_path(stored.shard)).facts == {
+        "version": newest.version,
+        "write_id": newest.write_id.hex(),
+    }
 
 
 def test_a_log_entry_and_its_rows(stored: Stored) -> None:

@@ -1395,9 +1395,9 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     assert report.findings == ()
     manifests = patient.newest.version
     # One look: every manifest, entry, bloom filter and catalog once; hint, lease, marks, the table's
-    # manifest and its hint, and a probe for a newer one. Snapshots, consumers, the shard and the segments of
-    # indexes are listed once each.
-    assert counts.pop("get") <= manifests + report.entries + 2 * report.generations + 6
+    # manifest and its hint, a probe for a newer one and a look back. Snapshots, consumers, the shard and the
+    # segments of indexes are listed once each.
+    assert counts.pop("get") <= manifests + report.entries + 2 * report.generations + 7
     # For the checksums of their files, each generation is listed, and all of it read.
     segments = sum(len(one.segments) for one in base.dataset.describe_indices() if one.field_names)
     assert counts.pop("list") == 3 + report.generations + segments

@@ -47,7 +47,7 @@ def test_appendix_1_step_by_step(store: LocalStore, open_writer: OpenWriter) -> 
         wal_entry_position_last_seen=12,
         current_generation=2,
     )
-    assert commit_manifest(store, manifest) is not None
+    assert commit_manifest(store, manifest, after=None) is not None
 
     # Steps 1 to 3: A claims epoch 6 and writes.
     a = open_writer(store)
@@ -172,7 +172,7 @@ def test_sealed_shard_refuses_claims(store: LocalStore, open_writer: OpenWriter)
     latest = read_latest_manifest(store, SHARD)
     assert latest is not None
     sealed = replace(latest, version=latest.version + 1, status=ShardStatus.SEALED)
-    assert commit_manifest(store, sealed) is not None
+    assert commit_manifest(store, sealed, after=latest) is not None
     with pytest.raises(ShardSealedError):
         open_writer(store)
     after = read_latest_manifest(store, SHARD)
@@ -189,7 +189,7 @@ def test_who_holds_a_shard_that_is_sealed_hears_of_it_with_its_next_flush(
     latest = read_latest_manifest(store, SHARD)
     assert latest is not None
     sealed = replace(latest, version=latest.version + 1, status=ShardStatus.SEALED)
-    assert commit_manifest(store, sealed) is not None
+    assert commit_manifest(store, sealed, after=latest) is not None
     position = writer.write(rows((2, "b")))
     writer.flush()
     with pytest.raises(ShardSealedError):
@@ -204,8 +204,8 @@ def test_who_holds_a_shard_that_is_sealed_hears_of_it_with_its_next_flush(
 
 def test_lost_race_for_a_manifest_version_is_not_ours(store: LocalStore) -> None:
     one = ShardManifest(SHARD, version=1, writer_epoch=1)
-    assert commit_manifest(store, one) is not None
-    assert commit_manifest(store, one) is None
+    assert commit_manifest(store, one, after=None) is not None
+    assert commit_manifest(store, one, after=None) is None
 
 
 def test_closed_writer_says_so(store: LocalStore, open_writer: OpenWriter) -> None:

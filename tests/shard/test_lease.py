@@ -649,7 +649,7 @@ def test_a_sealed_shard_has_no_holder(store: LocalStore, open_writer: OpenWriter
     latest = read_latest_manifest(store, SHARD)
     assert latest is not None
     sealed = replace(latest, version=latest.version + 1, status=ShardStatus.SEALED)
-    assert commit_manifest(store, sealed) is not None
+    assert commit_manifest(store, sealed, after=latest) is not None
     with pytest.raises(ShardSealedError):
         open_writer(store)
     assert stored(store).released

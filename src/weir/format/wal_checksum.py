@@ -20,8 +20,8 @@ NO_CHECKSUM = b"0" * CHECKSUM_DIGITS
 _HEX_DIGITS = re.compile(rb"[0-9a-f]{16}")
 
 
-def verify_checksum(view: memoryview, pairs: Sequence[KeyValue], where: str) -> bool:
-    """Return whether an entry has a checksum, after checking it.
+def verify_checksum(view: memoryview, end: int, pairs: Sequence[KeyValue], where: str) -> bool:
+    """Return whether an entry has a checksum, after checking it. Its schema message goes up to ``end``.
 
     Raises
     ------
@@ -30,7 +30,8 @@ def verify_checksum(view: memoryview, pairs: Sequence[KeyValue], where: str) -> 
     """
     found = [pair for pair in pairs if pair.key == CHECKSUM]
     if not found:
-        if any(pair.key.startswith(OWN_PREFIX) for pair in pairs):
+        # A damaged count of pairs hides those at the end, and what is left may look like the library's.
+        if any(pair.key.startswith(OWN_PREFIX) for pair in pairs) or CHECKSUM in bytes(view[:end]):
             raise CorruptionError("the WAL entry has lost its checksum", where=where)
         return False
     if len(found) > 1:

@@ -232,7 +232,7 @@ def _decode(data: Bytes, where: str) -> WalEntry:
     if not opening:
         raise CorruptionError("the WAL entry has no schema", where=where)
     pairs = read_key_values(opening[0], where=where)
-    checked = verify_checksum(view, pairs, where)
+    checked = verify_checksum(view, opening[0].end, pairs, where)
     if not checked:
         _check_frames(view, where)
     header = read_header(pairs, where)

@@ -26,6 +26,7 @@ from weir.errors import OptionError, ShardingError
 from weir.format import layout
 from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
+from weir.format.version_hint import VersionHint
 from weir.logs import get_logger
 from weir.read.tokens import expired_pins, live_roots
 from weir.services.garbage_marks import read_marks, update_marks
@@ -334,5 +335,5 @@ def _sweep_of(store: ObjectStore, shard: _Shard, plan: ShardPlan) -> Sweep:
         log=tuple(path for position in plan.due_log for path in state.log[position].paths),
         directories={name: state.directories[name].paths for name in plan.due_directories},
         manifests=plan.due_manifests,
-        newest_manifest=state.latest.version,
+        hint=VersionHint(state.latest.version, state.latest.write_id),
     )

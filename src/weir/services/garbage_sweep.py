@@ -9,6 +9,7 @@ from uuid import UUID
 from weir import failpoint
 from weir.errors import ObjectNotFoundError
 from weir.format import layout, version_hint
+from weir.format.version_hint import VersionHint
 from weir.storage.interface import ObjectStore
 
 __all__ = ["Sweep", "sweep_shard"]
@@ -30,8 +31,8 @@ class Sweep:
         Objects of generations, by the name of the directory.
     manifests : tuple of int, default ()
         Manifest versions, ascending.
-    newest_manifest : int, default 0
-        The newest version, for the hint.
+    hint : VersionHint, optional
+        The newest manifest; needed where ``manifests`` names any.
     """
 
     store: ObjectStore
@@ -39,7 +40,7 @@ class Sweep:
     log: tuple[str, ...] = ()
     directories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     manifests: tuple[int, ...] = ()
-    newest_manifest: int = 0
+    hint: VersionHint | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything to delete."""
@@ -87,5 +88,5 @@ def _advance_hint(sweep: Sweep) -> None:
         hinted = version_hint.decode(sweep.store.get(path))
     except ObjectNotFoundError:
         hinted = None
-    if hinted is None or hinted <= sweep.manifests[-1]:
-        sweep.store.put(path, version_hint.encode(sweep.newest_manifest))
+    if sweep.hint is not None and (hinted is None or hinted.version <= sweep.manifests[-1]):
+        sweep.store.put(path, version_hint.encode(sweep.hint))

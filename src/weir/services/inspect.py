@@ -381,11 +381,11 @@ class _Reader:
             shard_snapshot.prove(self.data, base.details, where=self.where)
 
     def hint(self) -> Description:
-        version = version_hint.decode(self.data)
-        if version is None:
+        hint = version_hint.decode(self.data)
+        if hint is None:
             left = salvage.json_text(self.data)
             return Description("version hint", self.where, left, (f"it is no hint [{self.where}]",))
-        return Description("version hint", self.where, {"version": version})
+        return Description("version hint", self.where, plain(hint))
 
     def json(self, kind: str) -> Description:
         try:

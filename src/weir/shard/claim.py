@@ -210,7 +210,7 @@ class _EpochClaim:
                 sources = self._sources(latest)
                 claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch, sources=sources)
             failpoint.reach("claim.between_lease_and_epoch")
-            published = commit_manifest(self._store, claimed)
+            published = commit_manifest(self._store, claimed, after=latest)
             if published is not None:
                 return published
         raise ConflictError(

@@ -3,11 +3,16 @@
 Manifests are versioned from 1 and immutable; an update is a put-if-absent at the next version, so of
 two processes that compete one wins and the other loads what the winner wrote.
 
-Garbage collection deletes old versions, always the lowest one first. So a version that is still there
+Garbage collection deletes old versions, always the lowest one first. So a manifest that is still there
 proves that none above it has been deleted, and that is what everybody asks who cannot tell "never
-written" from "collected": a reader that finds nothing after a version looks whether that version is
-still there, and a committer that found its version free looks whether the one before is. Otherwise a
-process that sleeps for long could take an old manifest for the newest, or publish where nobody looks.
+written" from "collected": a reader that finds nothing after the versions it knows looks whether the
+manifest it began with is still there, and a committer that found its version free looks whether the
+manifest it went on from is. Otherwise a process that sleeps for long could take an old manifest for the
+newest, or publish where nobody looks.
+
+It has to be the same manifest, not only one of that version: another process that slept may have put its
+own there after the first was collected, and not have taken it back yet. Each carries the random stamp of
+its commit, by which they are told apart.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from uuid import UUID
 from weir.errors import ConflictError, CorruptionError, ObjectExistsError, ObjectNotFoundError, WeirError
 from weir.format import layout, shard_manifest, version_hint
 from weir.format.shard_manifest import ShardManifest
+from weir.format.version_hint import VersionHint
 from weir.logs import get_logger
 from weir.storage.interface import ObjectStore
 
@@ -70,14 +76,6 @@ def read_manifest_version(store: ObjectStore, shard_id: UUID, version: int) -> S
     return manifest
 
 
-def _read_hint(store: ObjectStore, shard_id: UUID) -> int:
-    try:
-        hint = version_hint.decode(store.get(layout.version_hint_path(shard_id)))
-    except ObjectNotFoundError:
-        return 1
-    return 1 if hint is None else hint
-
-
 def read_latest_manifest(
     store: ObjectStore, shard_id: UUID, *, known: ShardManifest | None = None
 ) -> ShardManifest | None:
@@ -90,8 +88,9 @@ def read_latest_manifest(
     shard_id : UUID
         The shard.
     known : ShardManifest, optional
-        A version read earlier: only later ones are looked for, which costs two round trips when
-        there is none. Without it: the version hint, that version, a probe beyond, and a look back.
+        The newest manifest as it was returned earlier: only later ones are looked for, which costs two
+        round trips when there is none. Without it: the version hint, that version, a probe beyond, and
+        a look back; one more, a listing, where the released library wrote the hint.
 
     Raises
     ------
@@ -100,22 +99,18 @@ def read_latest_manifest(
     ConflictError
         If garbage collection kept passing what was being read.
     """
-    latest = known
+    begun = known
     for _ in range(_MAX_READ_ATTEMPTS):
-        if latest is None:
-            hint = _read_hint(store, shard_id)
-            latest = read_manifest_version(store, shard_id, hint)
-            if latest is None:
-                # The hint is best effort and old versions may be collected: the listing is the truth.
-                latest = _read_listed(store, shard_id)
-            if latest is None:
-                return None
+        begun = begun or _read_hinted(store, shard_id) or _read_listed(store, shard_id)
+        if begun is None:
+            return None
+        latest = begun
         while (newer := read_manifest_version(store, shard_id, latest.version + 1)) is not None:
             latest = newer
-        if store.head(layout.manifest_path(shard_id, latest.version)) is not None:
+        if _is_there(store, begun):
             return latest
         # Collected, and perhaps those after it as well: nothing followed, and that means nothing.
-        latest = None
+        begun = None
     raise ConflictError(
         f"the manifest of shard {shard_id} was collected during {_MAX_READ_ATTEMPTS} attempts to read it",
         where=store.uri,
@@ -123,7 +118,28 @@ def read_latest_manifest(
     )
 
 
+def _is_there(store: ObjectStore, manifest: ShardManifest) -> bool:
+    """Whether a manifest has not been collected."""
+    found = read_manifest_version(store, manifest.shard_id, manifest.version)
+    if found is None or not manifest.write_id:
+        return found == manifest
+    return found.write_id == manifest.write_id
+
+
+def _read_hinted(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
+    """Return the manifest that the version hint means, unless that has been collected."""
+    try:
+        hint = version_hint.decode(store.get(layout.version_hint_path(shard_id)))
+    except ObjectNotFoundError:
+        return None
+    if hint is None or not hint.write_id:
+        return None
+    manifest = read_manifest_version(store, shard_id, hint.version)
+    return manifest if manifest is not None and manifest.write_id == hint.write_id else None
+
+
 def _read_listed(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
+    """Return the newest manifest that a listing shows: above one that stands where nobody looks."""
     for version in sorted(_listed_versions(store, shard_id), reverse=True):
         manifest = read_manifest_version(store, shard_id, version)
         if manifest is not None:
@@ -141,11 +157,22 @@ def _listed_versions(store: ObjectStore, shard_id: UUID) -> set[int]:
     return versions
 
 
-def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
+def commit_manifest(
+    store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None
+) -> ShardManifest | None:
     """Publish ``manifest`` as the version it carries.
 
     A fresh write id is stamped into it, by which a commit whose answer was lost is recognised as our
     own (invariant I4).
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : ShardManifest
+        What to publish.
+    after : ShardManifest, optional
+        The manifest that it goes on from, of the version before; None for the first of a shard.
 
     Returns
     -------
@@ -162,10 +189,10 @@ def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifes
         winner = read_manifest_version(store, manifest.shard_id, manifest.version)
         if winner is None or winner.write_id != stamped.write_id:
             return None
-    if not _is_in_line(store, stamped):
+    if not _is_in_line(store, stamped, after):
         return None
     try:
-        hint = version_hint.encode(manifest.version)
+        hint = version_hint.encode(VersionHint(manifest.version, stamped.write_id))
         store.put(layout.version_hint_path(manifest.shard_id), hint)
     except WeirError as error:
         # Spec: failure is acceptable, readers probe onwards from any older hint.
@@ -178,14 +205,14 @@ def commit_manifest(store: ObjectStore, manifest: ShardManifest) -> ShardManifes
     return stamped
 
 
-def _is_in_line(store: ObjectStore, manifest: ShardManifest) -> bool:
-    """Whether a manifest that has just been put follows the one it was made from.
+def _is_in_line(store: ObjectStore, manifest: ShardManifest, after: ShardManifest | None) -> bool:
+    """Whether a manifest that has just been put follows the one it goes on from.
 
-    If the version before it is there, nothing from that version on was ever collected, and the name
-    was free because nobody had taken it.
+    If that is still there, nothing from its version on was ever collected, and the name was free because
+    nobody had taken it.
     """
     shard_id, version = manifest.shard_id, manifest.version
-    if version > 1 and store.head(layout.manifest_path(shard_id, version - 1)) is not None:
+    if after is not None and _is_there(store, after):
         return True
     versions = _listed_versions(store, shard_id)
     newest = max(versions, default=version)
@@ -231,7 +258,7 @@ def update_manifest(
             raise ObjectNotFoundError(
                 "the shard has no manifest", where=f"{store.uri}/{layout.manifest_directory(shard_id)}"
             )
-        published = commit_manifest(store, replace(change(latest), version=latest.version + 1))
+        published = commit_manifest(store, replace(change(latest), version=latest.version + 1), after=latest)
         if published is not None:
             return published
         known = latest

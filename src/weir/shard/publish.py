@@ -120,7 +120,7 @@ def stage_generation(
             shard_fields=shard_fields,
             sources=SourceMarks(),
         )
-        commit_manifest(store, first)
+        commit_manifest(store, first, after=None)
     flushed = write_generation(
         store,
         shard_id,

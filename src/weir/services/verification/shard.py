@@ -203,10 +203,12 @@ def _check_hint(
     hint = version_hint.decode(data)
     if hint is None:
         findings.warning("manifest.hint", path, "the version hint cannot be read")
-    elif hint < newest:
-        findings.warning("manifest.hint", path, f"the hint is at version {hint}, the newest is {newest}")
-    elif hint > newest and get_or_none(table.store, layout.manifest_path(shard.shard_id, hint)) is None:
-        findings.warning("manifest.hint", path, f"the hint is at version {hint}, which does not exist")
+        return
+    at = hint.version
+    if at < newest:
+        findings.warning("manifest.hint", path, f"the hint is at version {at}, the newest is {newest}")
+    elif at > newest and get_or_none(table.store, layout.manifest_path(shard.shard_id, at)) is None:
+        findings.warning("manifest.hint", path, f"the hint is at version {at}, which does not exist")
 
 
 def _check_generations(

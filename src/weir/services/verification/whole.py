@@ -122,11 +122,11 @@ def _check_hint(base: BaseTable, findings: Findings) -> None:
     path = f"{VERSIONS}/{_VERSION_HINT}"
     data = get_or_none(base.store, path)
     hint = None if data is None else version_hint.decode(data)
-    if hint is not None and hint > base.version:
+    if hint is not None and hint.version > base.version:
         findings.warning(
             "base.hint",
             path,
-            f"the library has written version {hint}, and the newest that there is is {base.version}",
+            f"the library has written version {hint.version}, and the newest that there is is {base.version}",
         )
 
 
