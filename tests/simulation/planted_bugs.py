@@ -81,12 +81,15 @@ class PlantedBug:
         Returns what to replace: object, attribute, replacement.
     kind : str, optional
         The kind of scenario in which it shows, if it would take many seeds of all kinds to find it.
+    first_seed : int
+        Where to begin, a little before the seed that finds it, if that would take many seeds of its kind.
     """
 
     name: str
     breaks: str
     patches: Callable[[], Sequence[Patch]]
     kind: str | None = None
+    first_seed: int = 0
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -519,7 +522,7 @@ def _published_before_the_rest_is_flushed() -> Sequence[Patch]:
 
 
 PLANTED_BUGS = (
-    PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry),
+    PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, first_seed=30),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
     PlantedBug("a flush is published before its data", "I1", _published_before_data),
     PlantedBug(
@@ -535,9 +538,21 @@ PLANTED_BUGS = (
     PlantedBug("replay starts one entry too late", "I1, I5", _replay_one_too_late),
     PlantedBug("a group is acknowledged before its put", "I1", _acknowledged_before_the_put),
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
-    PlantedBug("overlapping merges are not guarded", "I7", _no_guard_against_overlapping_merges, "merging"),
-    PlantedBug("the deletes of a merge are not pinned", "I7", _deletes_of_a_merge_not_pinned, "merging"),
-    PlantedBug("a shard manifest is overwritten", "I1, I2, I9", _manifest_overwritten),
+    PlantedBug(
+        "overlapping merges are not guarded",
+        "I7",
+        _no_guard_against_overlapping_merges,
+        "merging",
+        first_seed=25,
+    ),
+    PlantedBug(
+        "the deletes of a merge are not pinned",
+        "I7",
+        _deletes_of_a_merge_not_pinned,
+        "merging",
+        first_seed=60,
+    ),
+    PlantedBug("a shard manifest is overwritten", "I1, I2, I9", _manifest_overwritten, first_seed=15),
     PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
     PlantedBug("a lease is ignored", "lease", _lease_ignored),
     PlantedBug(
@@ -545,8 +560,9 @@ PLANTED_BUGS = (
         "I8, I9",
         _collection_without_horizon,
         "collecting",
+        first_seed=25,
     ),
-    PlantedBug("fence entries are collected", "I1, I2", _fences_collected),
+    PlantedBug("fence entries are collected", "I1, I2", _fences_collected, first_seed=50),
     PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back),
     PlantedBug("generations are collected before their merge", "I9", _unmerged_generation_collected),
     PlantedBug(
@@ -557,6 +573,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _base_ahead_of_the_tail_unnoticed,
         "collecting",
+        first_seed=30,
     ),
     PlantedBug("the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
@@ -601,9 +618,19 @@ PLANTED_BUGS = (
     ),
     PlantedBug("the mark of a publication is lost", "I4, marks", _mark_of_a_publication_lost, "staging"),
     PlantedBug(
-        "staged generations are collected too early", "I1, I9", _staged_collected_too_early, "staging"
+        "staged generations are collected too early",
+        "I1, I9",
+        _staged_collected_too_early,
+        "staging",
+        first_seed=270,
     ),
-    PlantedBug("staged generations are published too late", "I1", _staged_published_too_late, "staging"),
+    PlantedBug(
+        "staged generations are published too late",
+        "I1",
+        _staged_published_too_late,
+        "staging",
+        first_seed=230,
+    ),
     PlantedBug("a publication is not announced", "staged", _publication_not_announced, "staging"),
     PlantedBug(
         "a shard that is opened lacks what is published meanwhile",
