@@ -24,6 +24,7 @@ import doctest
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -41,6 +42,7 @@ import pytest
 from docs import generate
 
 import weir
+from tests.forked_program import forked_program
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.cache import process_cache
 from weir.format import layout, wal_entry
@@ -141,19 +143,22 @@ def run_console(block: Block, page: Path, programs: Path) -> None:
             compare(expected, done.stdout, where)
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Path:
-    """A directory with ``weir``, as an installation has it, and this ``python``."""
-    entry = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["weir"]
-    module, function = entry.split(":")
-    directory = tmp_path / "bin"
+def put_programs(directory: Path, weir_program: list[str]) -> Path:
+    """Make a directory with ``weir``, which is run in the way that is given, and this ``python``."""
     directory.mkdir()
-    start = f"import sys; from {module} import {function} as main; sys.exit(main())"
-    for name, arguments in {"weir": f"-c '{start}' ", "python": ""}.items():
+    for name, command in {"weir": weir_program, "python": [sys.executable]}.items():
         program = directory / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n', encoding="utf-8")
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
     return directory
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with what the examples start: ``weir``, from the entry that an installation has."""
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["weir"]
+    with forked_program(entry) as weir_program:
+        yield put_programs(tmp_path_factory.mktemp("programs") / "bin", weir_program)
 
 
 def use_endpoint(endpoint: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import lance
@@ -25,6 +26,8 @@ from weir.format.shard_manifest import ShardManifest
 
 # A put returns when its flush has; the default of 100 ms would be most of the time of these tests.
 _FLUSH_MILLISECONDS = 1
+
+_opened: list[ShardWriter] = []
 
 
 def shards_of(table: Path) -> list[uuid.UUID]:
@@ -95,9 +98,28 @@ def search(table: Path, column: str, query: list[float], k: int) -> pa.Table:
 
 
 def open_writer(table: Path, shard: uuid.UUID) -> ShardWriter:
-    """Claim a shard with the library's writer."""
+    """Claim a shard with the library's writer, to be closed: see :func:`close_writers`."""
     dataset = lance.dataset(str(table))
-    return dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=_FLUSH_MILLISECONDS)
+    writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=_FLUSH_MILLISECONDS)
+    _opened.append(writer)
+    return writer
+
+
+def close_quietly(writer: ShardWriter) -> None:
+    """Close a writer that may have been fenced, which its flush then reports."""
+    with suppress(OSError, RuntimeError):
+        writer.close()
+
+
+def close_writers() -> None:
+    """Close every writer that has been opened and may still be open.
+
+    A writer that is left looks for something to flush every millisecond for as long as the process
+    lives. One that was fenced with rows in it reads the shard's manifest each time, and a handful of
+    those keep two cores busy.
+    """
+    while _opened:
+        close_quietly(_opened.pop())
 
 
 def make_table(path: Path, kind: Kind, rows: pa.Table | None = None, **options: object) -> lance.LanceDataset:

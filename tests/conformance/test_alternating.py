@@ -6,7 +6,6 @@ and change nothing; what it had acknowledged stays.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import uuid
@@ -70,7 +69,7 @@ class Writers(RuleBasedStateMachine):
         if getattr(self, "ours", None) is not None:
             self.leave_ours()
         for writer in getattr(self, "theirs", {}).values():
-            close_quietly(writer)
+            library.close_quietly(writer)
         shutil.rmtree(getattr(self, "directory", ""), ignore_errors=True)
 
     def keys(self, numbers: list[int]) -> list[Key]:
@@ -121,7 +120,7 @@ class Writers(RuleBasedStateMachine):
                 writer = self.theirs.pop(shard)
                 with pytest.raises(OSError, match=r"(?i)fence|epoch"):
                     writer.delete(self.kind.key_table(keys)) if delete else writer.put(rows)
-                close_quietly(writer)
+                library.close_quietly(writer)
             elif delete:
                 self.their_writer(shard).delete(self.model.delete(keys))
             else:
@@ -182,7 +181,7 @@ class Writers(RuleBasedStateMachine):
         """Closing is how the library's writer flushes. One that is fenced cannot, and nothing is lost."""
         for shard, writer in self.theirs.items():
             if self.is_fenced(shard):
-                close_quietly(writer)
+                library.close_quietly(writer)
             else:
                 writer.close()
         self.theirs.clear()
@@ -223,12 +222,6 @@ class Writers(RuleBasedStateMachine):
     def read(self) -> None:
         if hasattr(self, "table"):
             self.model.check(self.table.scan().to_table())
-
-
-def close_quietly(writer: ShardWriter) -> None:
-    """Close a writer that may have been fenced, which its flush then reports."""
-    with contextlib.suppress(OSError, RuntimeError):
-        writer.close()
 
 
 # A history takes seconds: a few in CI, many with the profile "thorough", and none to shorten a failing one.

@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.test_docs import ON_SPARK, ROOT, programs
-
-__all__ = ["programs"]
+from tests.test_docs import ON_SPARK, ROOT, put_programs
 
 RUN = """
 import sys
@@ -29,7 +27,8 @@ SETTINGS = {
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-def test_the_examples_of_the_page_run(tmp_path: Path, programs: Path) -> None:
+def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
+    programs = put_programs(tmp_path / "bin", [sys.executable, "-m", "weir.cli.main"])
     directory = tmp_path / "page"
     directory.mkdir()
     given = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())

@@ -1,0 +1,117 @@
+"""Runs of a program that share nothing but its import: each is a process forked from one that did no more.
+
+To import Weir takes longer than what most commands do, and a page of the documentation has dozens of
+commands. Whoever starts the program meets what it would be without this: a process of its own, with
+the arguments, directory, environment and standard streams that it was given, and its exit code.
+
+As a program, this module needs nothing but the standard library: it asks the process that forks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+__all__ = ["forked_program"]
+
+_STREAMS = (0, 1, 2)
+
+
+@contextmanager
+def forked_program(entry: str) -> Iterator[list[str]]:
+    """Make a program that can be run until the end of a ``with`` block.
+
+    Parameters
+    ----------
+    entry : str
+        What it runs, as ``module:function``. The function returns the exit code.
+
+    Yields
+    ------
+    list of str
+        How to run it: what stands before its arguments in a command.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", f"from tests.forked_program import serve; serve({entry!r})"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        name = server.stdout.readline().strip()
+        assert name, f"{entry} cannot be imported"
+        yield [sys.executable, "-I", "-S", __file__, name]
+        server.stdin.close()
+
+
+def serve(entry: str) -> None:
+    """Print where to ask, and run the program for everyone who does, until standard input ends."""
+    # Lance warns of its threads, and here it has none: nothing of it has been called.
+    warnings.filterwarnings("ignore", "lance is not fork-safe", UserWarning)
+    module, function = entry.split(":")
+    main = getattr(importlib.import_module(module), function)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")  # to a name of the system's choice, which is no file
+        listener.listen()
+        print(listener.getsockname()[1:].decode(), flush=True)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who answer
+        while True:
+            readable, _, _ = select.select([listener, sys.stdin], [], [])
+            if listener not in readable:
+                return
+            asked, _ = listener.accept()
+            with asked:
+                if not os.fork():
+                    listener.close()
+                    _answer(asked, main)
+
+
+def _answer(asked: socket.socket, main: Callable[[], int]) -> NoReturn:
+    """Run the program in a process of its own, tell how it ended, and end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, streams, _, _ = socket.recv_fds(asked, 1, len(_STREAMS))
+    with asked.makefile("rb") as sent:
+        request = json.load(sent)
+    process = os.fork()
+    if not process:
+        asked.close()
+        for stream, number in zip(streams, _STREAMS, strict=True):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(request["directory"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        sys.argv = request["arguments"]
+        sys.exit(main())
+    for stream in streams:
+        os.close(stream)
+    _, status = os.waitpid(process, 0)
+    asked.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)  # nothing is left to do, and libraries take their time at the end of Python
+
+
+def _ask(name: str, arguments: list[str]) -> int:
+    """Have the program run on the streams of this process; return its exit code."""
+    request = {"arguments": arguments, "directory": os.getcwd(), "environment": dict(os.environ)}
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(f"\0{name}")
+        socket.send_fds(server, [b"\n"], _STREAMS)
+        server.sendall(json.dumps(request).encode())
+        server.shutdown(socket.SHUT_WR)
+        return int(server.recv(16))
+
+
+if __name__ == "__main__":
+    sys.exit(_ask(sys.argv[1], sys.argv[1:]))
