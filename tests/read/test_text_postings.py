@@ -19,6 +19,7 @@ from weir.read import text_search as text_search_module
 from weir.read import text_segment as text_segment_module
 from weir.read.generation_texts import IndexedTexts
 from weir.read.text_index import text_index
+from weir.read.text_layers import JoinedTexts, LayersPart
 from weir.read.text_parts_task import PartsTextTask
 from weir.read.text_postings_task import PostingsTextTask
 from weir.read.text_search import TextSearchPlan
@@ -69,7 +70,10 @@ def test_words_of_a_generation_are_read_from_its_index(lives: Lives) -> None:
     assert isinstance(newer, PartsTextTask)
     (tokenizer,) = newer.question.tokenizers.values()
     kinds = []
-    for part in newer.parts:
+    assert all(isinstance(part, LayersPart) for part in newer.parts)
+    layers = [layer for part in newer.parts if isinstance(part, LayersPart) for layer in part.layers]
+    # All generations as one, and every layer by itself.
+    for part in [*newer.parts, *(LayersPart((layer,)) for layer in layers)]:
         found = part.texts("text", tokenizer)
         kinds.append(type(found))
         texts = part.take(np.arange(len(part.live)), ["text"]).column("text").combine_chunks()
@@ -81,6 +85,7 @@ def test_words_of_a_generation_are_read_from_its_index(lives: Lives) -> None:
             for mine, theirs in zip(found.occurrences(word), expected.occurrences(word), strict=True):
                 np.testing.assert_array_equal(mine, theirs)
     assert kinds.count(IndexedTexts) == 2
+    assert kinds.count(JoinedTexts) == 1
 
 
 @pytest.mark.parametrize("query", ["w0", "w3 w17 w40", "w5 w1", "absent w9", "absent"])

@@ -293,6 +293,19 @@ class LocalKit(StoreKit):
         assert "data.lance" in store.list_directories("")
         assert any(meta.path.endswith(".manifest") for meta in store.list("data.lance/_versions"))
 
+    def test_listings_notice_what_others_remove(self, store: LocalStore) -> None:
+        for name in ("x/1/a", "x/1/b/c", "x/2/a"):
+            store.put(name, b"object")
+        # Each listing remembers an object of every directory, whichever the file system names first.
+        for name in ("x/1/a", "x/1/b/c"):
+            assert list(store.list_directories("x")) == ["1", "2"]
+            (Path(store.uri) / name).unlink()
+        assert list(store.list_directories("x")) == ["2"]
+        store.put("x/1/b/c", b"object")
+        assert list(store.list_directories("x")) == ["1", "2"]
+        store.delete(["x/2/a"])
+        assert list(store.list_directories("x")) == ["1"]
+
 
 class TestUnnamedFiles(LocalKit):
     unnamed_files = True

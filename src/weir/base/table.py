@@ -55,7 +55,16 @@ class BaseTable:
     True
     """
 
-    __slots__ = ("_dataset", "_details", "_index_id", "_primary_key", "_schema", "_store", "_version")
+    __slots__ = (
+        "_dataset",
+        "_details",
+        "_index_id",
+        "_namespace",
+        "_primary_key",
+        "_schema",
+        "_store",
+        "_version",
+    )
 
     def __init__(
         self,
@@ -73,6 +82,7 @@ class BaseTable:
         # Pinned, so neither changes; the library makes them anew at every call.
         self._schema = dataset.schema
         self._version = dataset.version
+        self._namespace = f"{self.identity} {store.uri}"
 
     @classmethod
     def open(cls, store: ObjectStore, *, version: int | None = None) -> BaseTable:
@@ -163,7 +173,7 @@ class BaseTable:
 
         A copy of the table has its identity, and goes its own way from there.
         """
-        return f"{self.identity} {self._store.uri}"
+        return self._namespace
 
     @property
     def version(self) -> int:

@@ -50,7 +50,9 @@ def _codes(column: pa.Array) -> npt.NDArray[np.uint64] | None:
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 class KeySet:

@@ -59,13 +59,13 @@ def get_rows(
             if not left.size:
                 break
             wanted = keys if len(left) == len(keys) else keys.take(left)
+            before = left
             for source, found, rows in group.newest(wanted):
-                settled[left[found]] = True
+                settled[before[found]] = True
                 alive = ~source.tombstones[rows]
                 if alive.any():
-                    reads.append(partial(_read_source, source, rows[alive], left[found[alive]], asked))
-            if settled.any():
-                left = left[~settled[left]]
+                    reads.append(partial(_read_source, source, rows[alive], before[found[alive]], asked))
+                left = before[~settled[before]]
     left = np.flatnonzero(~settled)
     if left.size:
         wanted = keys if len(left) == len(keys) else keys.take(left)

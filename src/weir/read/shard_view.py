@@ -90,6 +90,8 @@ class ShardReader:
         self._key_columns = key_columns
         self._wal = Wal(store, shard_id, namespace=namespace)
         self._view: ShardView | None = None
+        self._shown: ShardView | None = None
+        self._trusted_seconds = _MANIFEST_TRUST_SECONDS
         self._manifest_read_at = 0.0
 
     def refresh(self, *, reload_manifest: bool = False) -> ShardView | None:
@@ -103,9 +105,7 @@ class ShardReader:
         """
         now = time.monotonic()
         view = self._view
-        large = view is not None and sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
-        trusted = _LARGE_TAIL_TRUST_SECONDS if large else _MANIFEST_TRUST_SECONDS
-        stale = now - self._manifest_read_at > trusted
+        stale = now - self._manifest_read_at > self._trusted_seconds
         if view is None or stale or reload_manifest:
             manifest = read_latest_manifest(
                 self._store, self._shard_id, known=None if view is None else view.manifest
@@ -122,9 +122,17 @@ class ShardReader:
             assert manifest is not None
             self._manifest_read_at = now
             followed = self._rebased(followed, manifest)
-        self._view = followed
-        manifest = announced(followed.manifest, followed.last_position)
-        return followed if manifest is followed.manifest else replace(followed, manifest=manifest)
+        if followed is not self._view:
+            self._remember(followed)
+        return self._shown
+
+    def _remember(self, view: ShardView) -> None:
+        """Keep a view, and what follows from it."""
+        manifest = announced(view.manifest, view.last_position)
+        shown = view if manifest is view.manifest else replace(view, manifest=manifest)
+        large = sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
+        self._trusted_seconds = _LARGE_TAIL_TRUST_SECONDS if large else _MANIFEST_TRUST_SECONDS
+        self._view, self._shown = view, shown
 
     def _rebased(self, view: ShardView | None, manifest: ShardManifest) -> ShardView:
         """Put ``view`` on a newer manifest: what its generations cover leaves the tail."""

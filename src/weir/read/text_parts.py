@@ -1,12 +1,13 @@
 """The parts of the merged view that no full-text index covers, with the words of their texts in memory.
 
-These are the generations and the log, and the fragments that merges have added to the base table since its
-index was made. Their texts never change, so the words are kept in the process cache.
+These are the generations and the log (:mod:`weir.read.text_layers`), and the fragments that merges have added
+to the base table since its index was made. Their texts never change, so the words are kept in the process
+cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,13 +20,11 @@ from weir.base.table import BaseTable
 from weir.cache import process_cache
 from weir.read.blocked import BlockedRows
 from weir.read.damage import reading
-from weir.read.generation import Generation
-from weir.read.generation_texts import indexed_texts
 from weir.read.layers import FreshLayer
 from weir.read.text_index import TextIndex
 from weir.read.tokens_of_text import HeldTexts, TextRows, Tokenizer
 
-__all__ = ["FragmentPart", "LayerPart", "TextPart", "Totals", "fragment_parts", "totals"]
+__all__ = ["FragmentPart", "TextPart", "Totals", "fragment_parts", "totals"]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -43,8 +42,8 @@ class TextPart(Protocol):
     """Rows of which the words are known. It can be pickled."""
 
     @property
-    def label(self) -> str:
-        """Name for people."""
+    def sources(self) -> Iterator[tuple[str, Mask]]:
+        """For people: the name of each source, and per row whether it counts."""
         ...
 
     @property
@@ -68,57 +67,6 @@ class TextPart(Protocol):
     def decided_by(self) -> Hashable:
         """What the rows and ``live`` follow from, for caches."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class LayerPart:
-    """A generation, or a part of the log.
-
-    Parameters
-    ----------
-    layer : FreshLayer
-        It, and which of its rows count.
-    """
-
-    layer: FreshLayer
-
-    @property
-    def label(self) -> str:
-        """Name for people."""
-        return self.layer.label
-
-    @property
-    def live(self) -> Mask:
-        """Per row: whether it counts."""
-        return self.layer.live
-
-    @property
-    def decided_by(self) -> Hashable:
-        """What the rows and ``live`` follow from, for caches."""
-        return (self.layer.namespace, self.layer.decided_by)
-
-    def texts(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
-        """Return the words of a column."""
-        layer = self.layer
-        return process_cache().get_or_load(
-            ("texts", layer.namespace, layer.source.identity, column, tokenizer),
-            lambda: self._load(column, tokenizer),
-            lambda loaded: loaded.nbytes,
-        )
-
-    def _load(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
-        source, found = self.layer.source, None
-        if isinstance(source, Generation):
-            found = indexed_texts(self.layer.namespace, source, column, tokenizer)
-        return found or TextRows(source.column(column), tokenizer)
-
-    def matching(self, filter: str | None) -> Mask:
-        """Return, per row, whether it counts and a filter lets it pass."""
-        return self.layer.matching(filter)
-
-    def take(self, rows: Rows, columns: Sequence[str]) -> pa.Table:
-        """Return some rows, by their offset, which ascends."""
-        return self.layer.take(rows, list(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +94,11 @@ class FragmentPart:
     def label(self) -> str:
         """Name for people."""
         return f"base table version {self.base.version}, fragment {self.number}"
+
+    @property
+    def sources(self) -> Iterator[tuple[str, Mask]]:
+        """For people: the name of the source, and per row whether it counts."""
+        yield self.label, self.live
 
     @property
     def decided_by(self) -> Hashable:

@@ -11,10 +11,13 @@ import pyarrow as pa
 from weir.read.chosen_rows import take_numbered
 from weir.read.text_match import score, words_of
 from weir.read.text_parts import TextPart
-from weir.read.text_task import Question, TextCandidates, least_of_best
+from weir.read.text_pruning import best_candidates
+from weir.read.text_task import Question, Scores, TextCandidates, least_of_best
 from weir.read.tokens_of_text import Occurring, occurrences
 
 __all__ = ["PartsTextTask"]
+
+_NO_SCORES: Scores = np.zeros(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +46,49 @@ class PartsTextTask:
             column: {word: occurrences(held[column], word) for word in words}
             for column, words in words_of(question.node).items()
         }
-        starts = self._starts
-        having = np.zeros(int(starts[-1]), dtype=bool)
-        for words in known.values():
-            for numbers, _ in words.values():
-                having[numbers] = True
-        rows = np.flatnonzero(having)
-        texts = {column: Occurring(parts, rows, known[column]) for column, parts in held.items()}
-        scores, found = score(question.node, texts, question.statistics)
-        found &= self._counted(starts, rows, found)
-        own, rows = scores[found].astype(np.float32), rows[found]
-        # Cheaper than to sort them all.
-        good = own >= least_of_best(own, question.k)
-        own, rows = own[good], rows[good]
-        best = np.lexsort((rows, -own))[: question.k]
-        return TextCandidates(own[best], rows[best])
+        masks: dict[int, npt.NDArray[np.bool_]] = {}
+
+        def best(rows: npt.NDArray[np.int64]) -> TextCandidates:
+            texts = {column: Occurring(parts, rows, known[column]) for column, parts in held.items()}
+            scores, found = score(question.node, texts, question.statistics)
+            found &= self._counted(masks, rows, found)
+            own, rows = scores[found].astype(np.float32), rows[found]
+            # Cheaper than to sort them all.
+            good = own >= least_of_best(own, question.k)
+            own, rows = own[good], rows[good]
+            chosen = np.lexsort((rows, -own))[: question.k]
+            return TextCandidates(own[chosen], rows[chosen])
+
+        shortest = dict.fromkeys(held, 1)
+        return best_candidates(
+            question.node, known, question.statistics, shortest, best, question.k, _NO_SCORES
+        )
 
     @property
     def _starts(self) -> npt.NDArray[np.int64]:
         return np.cumsum([0, *(len(part.live) for part in self.parts)])
 
     def _counted(
-        self, starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], found: npt.NDArray[np.bool_]
+        self,
+        masks: dict[int, npt.NDArray[np.bool_]],
+        rows: npt.NDArray[np.int64],
+        found: npt.NDArray[np.bool_],
     ) -> npt.NDArray[np.bool_]:
-        """Return which of the rows found count, and pass the filter."""
+        """Return which of the rows found count, and pass the filter.
+
+        Parameters
+        ----------
+        masks : dict
+            By part: what is known of all of its rows.
+        """
+        starts = self._starts
         counted = np.zeros(len(rows), dtype=bool)
         bounds = rows.searchsorted(starts).tolist()
-        for part, start, low, high in zip(self.parts, starts.tolist(), bounds, bounds[1:], strict=False):
+        for at, (start, low, high) in enumerate(zip(starts.tolist(), bounds, bounds[1:], strict=False)):
             if low < high and found[low:high].any():
-                counted[low:high] = part.matching(self.question.filter)[rows[low:high] - start]
+                if at not in masks:
+                    masks[at] = self.parts[at].matching(self.question.filter)
+                counted[low:high] = masks[at][rows[low:high] - start]
         return counted
 
     def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
@@ -84,7 +101,8 @@ class PartsTextTask:
         where = f" where {self.question.filter}" if self.question.filter else ""
         columns = ", ".join(self.question.tokenizers)
         return "\n  ".join(
-            f"{part.label}: score {columns} in memory{where}, "
-            f"{np.count_nonzero(~part.live)} of {len(part.live)} rows superseded or deleted"
+            f"{label}: score {columns} in memory{where}, "
+            f"{np.count_nonzero(~live)} of {len(live)} rows superseded or deleted"
             for part in self.parts
+            for label, live in part.sources
         )

@@ -1,7 +1,7 @@
 """Scoring the rows of the base table by the posting lists of its full-text index.
 
 Posting lists say how often a row has a word and how many words it has, which is all that a score is made of.
-So every row that has a word of the query is scored, and no text is read. Where words are so common that this
+So every row that may be among the best is scored, and no text is read. Where words are so common that this
 takes longer than Lance, which passes over most of their rows, :class:`IndexTextTask` is used instead.
 """
 
@@ -20,8 +20,11 @@ from weir.read.chosen_rows import take_row_ids
 from weir.read.damage import reading
 from weir.read.text_index import Occurrences, TextIndex, text_index
 from weir.read.text_match import score, words_of
+from weir.read.text_pruning import best_candidates
 from weir.read.text_task import Question, Scores, TextCandidates, least_of_best
-from weir.read.tokens_of_text import Tokenizer
+from weir.read.tokens_of_text import Tokenizer, in_common
+
+RowIds = npt.NDArray[np.uint64]
 
 __all__ = ["MOST_POSTINGS", "PostingsTextTask"]
 
@@ -29,12 +32,10 @@ MOST_POSTINGS = 100_000
 """Of how many rows, those that have several words as often as they do, it takes no longer than Lance."""
 
 _MORE = 4
-_NO_ROWS = np.zeros(0, dtype=np.uint64)
-_NO_LENGTHS = np.zeros(0, dtype=np.int32)
 
 
 class _PostedTexts:
-    """Rows of an index that have words of a query.
+    """Some rows of an index.
 
     Parameters
     ----------
@@ -42,23 +43,18 @@ class _PostedTexts:
         The index.
     known : mapping
         By word of interest: where it occurs.
+    row_ids : ndarray of uint64
+        The rows, ascending; each has one of the words.
     """
 
-    def __init__(self, index: TextIndex, known: Mapping[str, Occurrences]) -> None:
+    def __init__(self, index: TextIndex, known: Mapping[str, Occurrences], row_ids: RowIds) -> None:
         self._index = index
         self._known = known
-        # A fuzzy word may match none.
-        every = np.concatenate([_NO_ROWS, *(one.row_ids for one in known.values())])
-        lengths = np.concatenate([_NO_LENGTHS, *(one.lengths for one in known.values())])
-        if len(known) > 1:
-            # The lists ascend, which this sort makes use of.
-            order = np.argsort(every, kind="stable")
-            every, lengths = every[order], lengths[order]
-            first = np.ones(len(every), dtype=bool)
-            np.not_equal(every[1:], every[:-1], out=first[1:])
-            every, lengths = every[first], lengths[first]
-        self.row_ids = every
-        self.lengths = lengths
+        self.row_ids = row_ids
+        self.lengths = np.zeros(len(row_ids), dtype=np.int32)
+        self._common = {word: in_common(row_ids, one.row_ids) for word, one in known.items()}
+        for word, (here, there) in self._common.items():
+            self.lengths[here] = known[word].lengths[there]
 
     def __len__(self) -> int:
         """Return how many rows there are."""
@@ -71,8 +67,8 @@ class _PostedTexts:
 
     def occurrences(self, word: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """Return the rows that a word occurs in, as offsets, and how often it does."""
-        found = self._known[word]
-        return self.row_ids.searchsorted(found.row_ids), found.counts
+        here, there = self._common[word]
+        return here, self._known[word].counts[there]
 
     def take(self, rows: npt.NDArray[np.int64]) -> pa.Array:
         """Return some of the texts."""
@@ -108,28 +104,48 @@ class PostingsTextTask:
 
     def best(self, others: Scores) -> TextCandidates:
         """Return the best rows that count."""
-        question, k = self.question, self.question.k
+        question = self.question
         index = text_index(self.base, self.column, self.fragments)
         known = {}
         for word in words_of(question.node).get(self.column, ()):
             occurs = index.occurrences(word)
             assert occurs is not None, "planned for an index that can be read"
             known[word] = occurs
-        texts = _PostedTexts(index, known)
-        every, found = score(question.node, {self.column: texts}, question.statistics)
-        scores = every.astype(np.float32)
+
+        def best(row_ids: RowIds) -> TextCandidates:
+            texts = _PostedTexts(index, known, row_ids)
+            every, found = score(question.node, {self.column: texts}, question.statistics)
+            return self._best_counted(every.astype(np.float32), found, row_ids, others)
+
+        lists = {word: (one.row_ids, one.counts) for word, one in known.items()}
+        shortest = min((int(one.lengths.min(initial=1)) for one in known.values()), default=1)
+        return best_candidates(
+            question.node,
+            {self.column: lists},
+            question.statistics,
+            {self.column: shortest},
+            best,
+            question.k,
+            others,
+        )
+
+    def _best_counted(
+        self, scores: Scores, found: npt.NDArray[np.bool_], row_ids: RowIds, others: Scores
+    ) -> TextCandidates:
+        """Return the best of some rows that count."""
+        k = self.question.k
         rows = np.flatnonzero(found & (scores >= least_of_best(others, k)))
         want = k
         while True:
             best = rows[scores[rows] >= least_of_best(scores[rows], want)]
             # Few of the best are replaced or deleted, most often.
-            counted = best[~self.blocked.contains(texts.row_ids[best])]
+            counted = best[~self.blocked.contains(row_ids[best])]
             if len(counted) >= k or len(best) == len(rows):
                 break
             want *= _MORE
-        row_ids, own = texts.row_ids[counted].astype(np.int64), scores[counted]
-        order = np.lexsort((row_ids, -own))[:k]
-        return TextCandidates(own[order], row_ids[order])
+        own_ids, own = row_ids[counted].astype(np.int64), scores[counted]
+        order = np.lexsort((own_ids, -own))[:k]
+        return TextCandidates(own[order], own_ids[order])
 
     def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""

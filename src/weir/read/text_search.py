@@ -16,13 +16,14 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.read.blocked import BlockedRows
 from weir.read.chosen_rows import fetch_chosen, result_schema
-from weir.read.layers import base_blocked, fresh_layers
+from weir.read.layers import FreshLayer, base_blocked, fresh_layers
 from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.text_corpus import Corpus
 from weir.read.text_index import TextIndex, text_index
 from weir.read.text_index_task import IndexTextTask
+from weir.read.text_layers import LayersPart, layers_parts
 from weir.read.text_match import Node, Words, has_phrases
-from weir.read.text_parts import LayerPart, TextPart, fragment_parts
+from weir.read.text_parts import TextPart, fragment_parts
 from weir.read.text_parts_task import PartsTextTask
 from weir.read.text_postings_task import MOST_POSTINGS, PostingsTextTask
 from weir.read.text_query import TextQuery, leaves
@@ -126,7 +127,7 @@ def plan_text_search(
     blocked = base_blocked(snapshot, layers)
     parts: list[TextPart] = [
         *fragment_parts(base, indexes, blocked, layers),
-        *(LayerPart(one) for one in layers),
+        *_layers_parts(snapshot, layers),
     ]
     corpora = {column: Corpus(index, blocked, layers, parts) for column, index in indexes.items()}
     node = with_words(query, corpora)
@@ -140,6 +141,13 @@ def plan_text_search(
     )
     header = f"{k} best of {store.uri}, {consistency}: base version {base.version}, {counted}"
     return TextSearchPlan(schema, names, k, indexed, newer, header)
+
+
+def _layers_parts(snapshot: ReadSnapshot, layers: Sequence[FreshLayer]) -> list[LayersPart]:
+    known: list[LayersPart] | None = snapshot.derived.get("text parts")
+    if known is None:
+        known = snapshot.derived["text parts"] = layers_parts(layers)
+    return known
 
 
 def _indexed_task(

@@ -12,7 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["AskedTexts", "HeldTexts", "Occurring", "TextRows", "Texts", "Tokenizer", "occurrences"]
+__all__ = [
+    "AskedTexts",
+    "HeldTexts",
+    "Occurring",
+    "TextRows",
+    "Texts",
+    "Tokenizer",
+    "in_common",
+    "occurrences",
+    "take_texts",
+]
 
 Rows = npt.NDArray[np.int64]
 
@@ -233,7 +243,7 @@ class AskedTexts:
 
 
 class Occurring:
-    """The rows of several sources that have some of a query's words, as if they were one.
+    """Some rows of several sources, as if they were one.
 
     Parameters
     ----------
@@ -273,17 +283,32 @@ class Occurring:
     def occurrences(self, word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
         """Return the rows that a word occurs in, as offsets into ``rows``, and how often it does."""
         found, counts = self._known[word]
-        return np.searchsorted(self.rows, found), counts
+        here, there = in_common(self.rows, found)
+        return here, counts[there]
 
     def take(self, rows: Rows) -> pa.Array:
         """Return some of the texts."""
-        numbers = self.rows[rows]
-        of = np.searchsorted(self._starts, numbers, side="right") - 1
-        parts = []
-        for at in np.unique(of).tolist():
-            mine = numbers[of == at] - self._starts[at]
-            parts.append(self._parts[at].take(mine).cast(pa.large_string()))
-        return pa.concat_arrays(parts) if parts else pa.array([], pa.large_string())
+        return take_texts(self._parts, self.rows[rows])
+
+
+def in_common(
+    rows: npt.NDArray[Any], others: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return where the numbers are that two arrays, which ascend, have in common: in one and in the other.
+
+    Examples
+    --------
+    >>> [one.tolist() for one in in_common(np.array([1, 3, 5]), np.array([3, 4, 5, 9]))]
+    [[1, 2], [0, 2]]
+    """
+    if len(rows) > len(others):
+        there, here = in_common(others, rows)
+        return here, there
+    if not len(rows):
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+    at = np.minimum(others.searchsorted(rows), len(others) - 1)
+    (found,) = (others[at] == rows).nonzero()
+    return found, at[found]
 
 
 def occurrences(parts: Sequence[Texts], word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
@@ -293,9 +318,21 @@ def occurrences(parts: Sequence[Texts], word: str) -> tuple[Rows, npt.NDArray[np
     for part in parts:
         found, count = part.occurrences(word)
         if len(found):
-            rows.append(found.astype(np.int64) + start)
+            wide = found.astype(np.int64, copy=False)
+            rows.append(wide + start if start else wide)
             counts.append(count)
         start += len(part)
     if not rows:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
-    return np.concatenate(rows), np.concatenate(counts)
+    return (rows[0], counts[0]) if len(rows) == 1 else (np.concatenate(rows), np.concatenate(counts))
+
+
+def take_texts(parts: Sequence[Texts], numbers: Rows) -> pa.Array:
+    """Return some texts of several sources; ``numbers`` ascend, one source after the other."""
+    starts = np.cumsum([0, *(len(part) for part in parts[:-1])])
+    of = np.searchsorted(starts, numbers, side="right") - 1
+    found = [
+        parts[at].take(numbers[of == at] - starts[at]).cast(pa.large_string())
+        for at in np.unique(of).tolist()
+    ]
+    return pa.concat_arrays(found) if found else pa.array([], pa.large_string())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ __all__ = ["RowInput", "as_column", "as_table", "holds_columns"]
 RowInput: TypeAlias = Any
 """Arrow table, record batch or reader, pandas or polars data frame, anything else that exports an
 Arrow stream, a list of dicts, or a dict of columns."""
+
+_INT64 = pa.int64()
 
 
 def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
@@ -108,7 +111,7 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
     """Return Python values as a column, refusing what Arrow would cut down to the column's type."""
     values = values if hasattr(values, "__array__") else list(values)
     try:
-        meant = _inferred(values)
+        meant = _integers(values) if field.type == _INT64 else _inferred(values)
         if meant is None:
             return pa.array(values, type=field.type)
         if meant.type == field.type:
@@ -124,6 +127,14 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
             f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
             where=field.name,
         ) from error
+
+
+def _integers(values: Any) -> pa.Array | None:
+    """Return what :func:`_inferred` does, which takes longer to find out that all values are integers."""
+    if isinstance(values, list) and set(map(type, values)) == {int}:
+        with suppress(OverflowError):
+            return pa.array(values, _INT64)
+    return _inferred(values)
 
 
 def _inferred(values: Any) -> pa.Array | None:

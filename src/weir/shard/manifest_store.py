@@ -20,6 +20,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from uuid import UUID
 
 from weir.errors import ConflictError, CorruptionError, ObjectExistsError, ObjectNotFoundError, WeirError
@@ -44,13 +45,17 @@ _MAX_READ_ATTEMPTS = 16
 
 def list_shards(store: ObjectStore) -> tuple[UUID, ...]:
     """Return the ids of all shards that have a directory, in ascending order. One round trip."""
-    found = []
-    for name in store.list_directories(layout.MEM_WAL):
-        try:
-            found.append(UUID(name))
-        except ValueError:
-            continue
-    return tuple(sorted(found))
+    found = map(_shard_id, store.list_directories(layout.MEM_WAL))
+    return tuple(sorted(shard_id for shard_id in found if shard_id is not None))
+
+
+@lru_cache(maxsize=4096)
+def _shard_id(name: str) -> UUID | None:
+    """Return the id of the shard whose directory has a name, or None if it is none of a shard."""
+    try:
+        return UUID(name)
+    except ValueError:
+        return None
 
 
 def read_manifest_version(store: ObjectStore, shard_id: UUID, version: int) -> ShardManifest | None:

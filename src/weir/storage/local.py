@@ -85,6 +85,8 @@ class LocalStore(ObjectStore):
             self._kind = UnnamedFile if unnamed_files else NamedFile
         # Directories whose own entries, up to the root, this process has made durable.
         self._durable: set[str] = set()
+        # An object below a directory, by which it is told that there are some still.
+        self._found_below: dict[str, str] = {}
         # Which directory the root is, once it is there.
         self._root_number = self._number_of_root()
 
@@ -168,7 +170,21 @@ class LocalStore(ObjectStore):
         prefix = check_prefix(prefix)
         with reporting("Listing the directory", self._base + prefix):
             names = [entry.name for entry in self._entries(prefix) if entry.is_dir()]
-            return sorted(name for name in names if _holds_objects(self._base + _join(prefix, name)))
+            return sorted(name for name in names if self._holds_objects(self._base + _join(prefix, name)))
+
+    def _holds_objects(self, directory: str) -> bool:
+        """Whether there is an object below a directory, at any depth: most often the one of the last time."""
+        known = self._found_below.get(directory)
+        if known is not None and self._status(known) is not None:
+            return True
+        found = _object_below(directory)
+        if found is None:
+            self._found_below.pop(directory, None)
+            return False
+        if len(self._found_below) >= _REMEMBERED_DIRECTORIES:
+            self._found_below.clear()
+        self._found_below[directory] = found
+        return True
 
     def _entries(self, prefix: str) -> Iterator[os.DirEntry[str]]:
         """Yield what lies directly in a directory, except what the store keeps for itself."""
@@ -464,8 +480,8 @@ def _join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
-def _holds_objects(location: str) -> bool:
-    """Whether there is an object below a directory, at any depth."""
+def _object_below(location: str) -> str | None:
+    """Return the location of an object below a directory, at any depth, or None."""
     pending = [location]
     while pending:
         try:
@@ -476,11 +492,11 @@ def _holds_objects(location: str) -> bool:
                     if entry.is_dir():
                         pending.append(entry.path)
                     elif entry.is_file():
-                        return True
+                        return entry.path
         except OSError as error:
             if error.errno not in _ABSENT:
                 raise
-    return False
+    return None
 
 
 def _version(status: os.stat_result) -> str:
