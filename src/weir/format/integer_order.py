@@ -1,4 +1,4 @@
-"""The order of integers, by a radix sort: keys are integers most often, and are sorted for every generation."""
+"""The order of integers, by a radix sort: most keys are integers, and every generation sorts its keys."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _integers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[Any]
 
 
 def _last_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the offsets, ascending, of the last of all that are equal. Takes half the time that hashing does."""
+    """Return the offsets, ascending, of the last of all that are equal: in half the time of hashing them."""
     order = integer_order(values)
     ascending = values[order]
     is_last = np.ones(len(values), dtype=bool)
