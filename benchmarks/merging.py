@@ -1,5 +1,9 @@
 """Merges of many shards: in this process and on Spark, and what a row costs as the base table grows.
 
+That is measured with the same number of rows for every size of the base table, of which each costs more the
+larger it is, since a merge looks at all its keys; and with the same share of it, as merges have that wait for
+a share (:class:`weir.MergePolicy`).
+
 Every merge begins with the same table: a base, and one unmerged generation in each of eight shards. The
 table is copied by hard links, since a merge changes no file that is there.
 """
@@ -8,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,8 +23,9 @@ import pyarrow as pa
 
 import weir
 from benchmarks.context import Context, Result
-from benchmarks.harness import Case, Contender, Sense, Target, measure
+from benchmarks.harness import Case, Contender, Measurement, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
+from benchmarks.spark.processor_time import ProcessorTimes
 from weir.services.runner import Runner, ThreadRunner
 
 __all__ = ["run"]
@@ -37,6 +42,8 @@ _IN_PROCESS = "in-process"
 _ON_SPARK = "Spark"
 _FACTOR = 1.5
 _FLAT = 1.5
+_SHARE = 50
+"""One of so many rows of the base table is merged at once where merges wait for a share."""
 
 
 def run(context: Context) -> Result:
@@ -57,18 +64,22 @@ def run(context: Context) -> Result:
             name = f"merge of {merged:,} rows of {_SHARDS} shards into {scale.base_rows:,}"
             cases.append(Case("merging", name, taken, (target,), rows_per_call=merged))
     sizes = [size for size in (1, 5, 20) if size * 1_000_000 <= scale.largest_base_rows]
-    sources = {_size(size): _table(context, size * 1_000_000, merged) for size in sizes}
-    if sources:
+    notes = []
+    if sizes:
         context.say("merging: larger and larger base tables")
-        contenders = [
-            Contender(name, partial(_merging, source, ThreadRunner(), merged))
-            for name, source in sources.items()
-        ]
-        taken = measure(contenders, rounds=scale.rounds, calls=1, warm_up=0)
-        targets = tuple(Target(name, Sense.WITHIN, _FLAT, (_size(1),)) for name in list(sources)[1:])
+        of_number, taken = _measured(context, dict.fromkeys(sizes, merged))
+        targets = tuple(Target(_size(size), Sense.WITHIN, _FLAT, (_size(1),)) for size in sizes[1:])
         cases.append(
             Case("merging", f"merge of {merged:,} rows, by rows of the base", taken, targets, merged)
         )
+        context.say("merging: the same share of larger and larger base tables")
+        shares = {size: size * 1_000_000 // _SHARE for size in sizes}
+        of_share, taken = _measured(context, shares)
+        cases += [
+            Case("merging", f"merge of {rows:,} rows into {_size(size)}", (one,), (), rows)
+            for (size, rows), one in zip(shares.items(), taken, strict=True)
+        ]
+        notes = [f"{merged:,} rows, {of_number.describe()}", f"1 of {_SHARE} rows, {of_share.describe()}"]
     return Result(
         "merging",
         f"merge of one generation in each of {_SHARDS} shards",
@@ -78,9 +89,33 @@ def run(context: Context) -> Result:
             "in-process: two threads; Spark: local[2], with Python workers that have started",
             "as many shards as fit into 256 MiB are merged in one commit, and so by one task",
             "the merge with everything that belongs to it: extending the key index, publishing the shards",
+            *notes,
         ),
         tuple(cases),
     )
+
+
+def _measured(context: Context, merged: Mapping[int, int]) -> tuple[ProcessorTimes, tuple[Measurement, ...]]:
+    """Measure merges into base tables of several sizes, in turns.
+
+    Parameters
+    ----------
+    merged : mapping of int to int
+        For every size, in millions of rows, how many rows to merge.
+    """
+    times = ProcessorTimes()
+    contenders = []
+    for size, rows in merged.items():
+        source = _table(context, size * 1_000_000, rows)
+        contenders.append(Contender(_size(size), partial(_metered, times, _size(size), source, rows)))
+    return times, measure(contenders, rounds=context.scale.rounds, calls=1, warm_up=0)
+
+
+@contextmanager
+def _metered(times: ProcessorTimes, name: str, source: Path, rows: int) -> Iterator[Callable[[], None]]:
+    """Yield a merge whose processor time is taken."""
+    with _merging(source, ThreadRunner(), rows) as merge, times.metered(name, merge) as metered:
+        yield metered
 
 
 def _size(millions: int) -> str:
@@ -110,11 +145,14 @@ def _spark() -> Iterator[Runner | None]:
 
 def _table(context: Context, base_rows: int, merged_rows: int) -> Path:
     """Write a table whose base has the even ids, and whose generations have ids of both kinds."""
-    context.say(f"merging: writing {base_rows:,} rows")
-    path = context.directory / f"merging-{base_rows}"
+    path = context.directory / f"merging-{base_rows}-{merged_rows}"
     if path.exists():
         return path
-    lance.write_dataset(_base_batches(base_rows), path, schema=_SCHEMA)
+    base = context.directory / f"merging-{base_rows}"
+    if not base.exists():
+        context.say(f"merging: writing {base_rows:,} rows")
+        lance.write_dataset(_base_batches(base_rows), base, schema=_SCHEMA)
+    shutil.copytree(base, path, copy_function=os.link)
     table = weir.adopt(path, primary_key="id", shard_by=weir.bucket("id", _SHARDS), fsync=False)
     ids = np.random.default_rng(7).choice(2 * base_rows, size=merged_rows, replace=False)
     deleted = ids[::_DELETED_SHARE]
@@ -137,7 +175,7 @@ def _rows(ids: np.ndarray, *, generation: int) -> pa.Table:
 
 
 @contextmanager
-def _merging(source: Path, runner: Runner, rows: int) -> Iterator[Callable[[], object]]:
+def _merging(source: Path, runner: Runner, rows: int) -> Iterator[Callable[[], None]]:
     """Yield a merge of a copy of a table, to be called once."""
     copy = source.with_name(f"{source.name}-copy")
     shutil.rmtree(copy, ignore_errors=True)

@@ -31,6 +31,7 @@ PUBLIC_NAMES = [
     "BooleanQuery",
     "BoostQuery",
     "MatchQuery",
+    "MergePolicy",
     "MultiMatchQuery",
     "PhraseQuery",
     "SnapshotToken",

@@ -14,6 +14,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.policy import IndexPolicy
 from weir.read.snapshot import bounded
 from weir.read.text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
+from weir.services.merge_policy import MergePolicy
 from weir.sharding.shard_by import (
     bucket,
     day,
@@ -36,6 +37,7 @@ __all__ = [
     "IndexDefinition",
     "IndexPolicy",
     "MatchQuery",
+    "MergePolicy",
     "MultiMatchQuery",
     "PhraseQuery",
     "SnapshotToken",

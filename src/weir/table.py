@@ -38,6 +38,7 @@ from weir.services.garbage_report import GarbageReport
 from weir.services.index_creation import create_index, create_indexes
 from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport, merge_generations
+from weir.services.merge_policy import ALWAYS, MergePolicy
 from weir.services.recover import RecoverReport, recover_shards
 from weir.services.runner import Runner, ThreadRunner
 from weir.services.status import TableStatus, table_status
@@ -725,7 +726,11 @@ class Table:
         drop_consumer(self._store, name)
 
     def merge(
-        self, *, runner: Runner | None = None, on_progress: Callable[[int, int], None] | None = None
+        self,
+        *,
+        runner: Runner | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+        policy: MergePolicy | None = None,
     ) -> MergeReport:
         """Merge every flushed generation into the base table, exactly once.
 
@@ -738,6 +743,8 @@ class Table:
             Executes the tasks. Default: threads of this process.
         on_progress : callable, optional
             Called with (shards done, shards in all).
+        policy : MergePolicy, optional
+            Says whether there is enough to merge. Default: whatever there is, is.
 
         Raises
         ------
@@ -746,7 +753,13 @@ class Table:
         """
         snapshot = self._reader.take_newest()
         manifests = [view.manifest for view in snapshot.shards]
-        return merge_generations(snapshot.base, manifests, runner or ThreadRunner(), on_progress=on_progress)
+        return merge_generations(
+            snapshot.base,
+            manifests,
+            runner or ThreadRunner(),
+            policy=policy or ALWAYS,
+            on_progress=on_progress,
+        )
 
     def collect_garbage(
         self,
@@ -1049,6 +1062,7 @@ class Table:
         horizon: timedelta = DEFAULT_HORIZON,
         runner: Runner | None = None,
         on_progress: Callable[[str, int, int], None] | None = None,
+        merge_policy: MergePolicy | None = None,
     ) -> MaintenanceReport:
         """Merge, compact, let the indexes catch up, and collect garbage: one round of each.
 
@@ -1061,6 +1075,8 @@ class Table:
         on_progress : callable, optional
             Called with (what is going on, steps of it done, steps of it in all): ``"merge"``,
             ``"compact"``, ``"catch up"``, ``"collect"``, one after the other.
+        merge_policy : MergePolicy, optional
+            Says whether there is enough to merge. Default: whatever there is, is.
 
         Returns
         -------
@@ -1073,7 +1089,7 @@ class Table:
             return None if on_progress is None else partial(on_progress, what)
 
         return MaintenanceReport(
-            merge=self.merge(runner=runner, on_progress=reporting("merge")),
+            merge=self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy),
             compact=self.compact(runner=runner, on_progress=reporting("compact")),
             indexes=self.catch_up_indexes(runner=runner, on_progress=reporting("catch up")),
             garbage=self.collect_garbage(horizon=horizon, runner=runner, on_progress=reporting("collect")),

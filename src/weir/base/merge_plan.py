@@ -60,6 +60,11 @@ class MergeTask:
         return self.generations[-1].generation
 
     @property
+    def rows(self) -> int:
+        """Rows of the run, deletes and rows that later ones replace among them."""
+        return sum(one.physical_rows for one in self.generations)
+
+    @property
     def nbytes(self) -> int:
         """Estimate of the run's rows as Arrow data, in bytes."""
         return sum(map(estimated_bytes, self.generations))

@@ -79,9 +79,12 @@ class BloomFilter:
         if count < 1:
             raise InputError(f"a bloom filter cannot be sized for {count} keys")
         size = _size_in_bytes(count)
-        blocks, bits = _positions(hashes, size // _BLOCK_BYTES)
+        first_bits = 8 * _BLOCK_BYTES * _blocks_of(hashes, size // _BLOCK_BYTES)
+        low = hashes.astype(np.uint32)
         flags = np.zeros(8 * size, np.bool_)
-        flags[(256 * blocks[:, None] + _WORD_BITS + bits).reshape(-1)] = True
+        # Word by word, so that what is worked on stays in the processor's cache.
+        for first_bit, salt in zip(_WORD_BITS, _SALTS, strict=True):
+            flags[first_bits + (first_bit + _bits_of(low, salt))] = True
         return cls(np.packbits(flags, bitorder="little").view("<u4").reshape(-1, _WORDS))
 
     @classmethod
@@ -153,6 +156,16 @@ def _positions(
     hashes: npt.NDArray[np.uint64], blocks: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
     """Return ``int64[keys]``, the block of each hash, and ``uint32[keys, 8]``, the bit in each word."""
-    block = ((hashes >> np.uint64(32)) * np.uint64(blocks)) >> np.uint64(32)
-    low = hashes.astype(np.uint32)
-    return block.astype(np.int64), (low[:, None] * _SALTS) >> np.uint32(27)
+    return _blocks_of(hashes, blocks), _bits_of(hashes.astype(np.uint32)[:, None], _SALTS)
+
+
+def _blocks_of(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.int64]:
+    """Return the block of each hash, which its upper half picks."""
+    return (((hashes >> np.uint64(32)) * np.uint64(blocks)) >> np.uint64(32)).astype(np.int64)
+
+
+def _bits_of(
+    low: npt.NDArray[np.uint32], salts: npt.NDArray[np.uint32] | np.uint32
+) -> npt.NDArray[np.uint32]:
+    """Return the bits that lower halves of hashes have in words with some salts."""
+    return (low * salts) >> np.uint32(27)

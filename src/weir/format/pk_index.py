@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import KeyValueError
+from weir.format.integer_order import integer_order
 
 __all__ = ["PAGE_ROWS", "PkIndex", "build"]
 
@@ -62,7 +63,7 @@ def build(keys: pa.Array) -> PkIndex:
     if keys.null_count:
         row = int(np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))[0])
         raise KeyValueError(f"the primary key of row {row} is null")
-    rows = pc.array_sort_indices(keys)
+    rows = _ascending(keys)
     values = keys.take(rows)
     page_data = pa.record_batch(
         [values, rows],
@@ -88,3 +89,10 @@ def build(keys: pa.Array) -> PkIndex:
         ),
     )
     return PkIndex(page_data, page_lookup)
+
+
+def _ascending(keys: pa.Array) -> pa.Array:
+    """Return the rows in the order of their keys, as uint64; rows with equal keys stay in row order."""
+    if pa.types.is_integer(keys.type):
+        return pa.array(integer_order(keys.to_numpy()).view(np.uint64))
+    return pc.array_sort_indices(keys)

@@ -19,6 +19,7 @@ from weir.base.published import is_left_behind, publish_shards
 from weir.base.table import BaseTable
 from weir.format.shard_manifest import ShardManifest
 from weir.logs import get_logger
+from weir.services.merge_policy import ALWAYS, MergePolicy
 from weir.services.runner import Runner
 from weir.sharding.shard_values import field_types
 from weir.throttle import background
@@ -78,6 +79,8 @@ class MergeReport:
         Rows written to the base table and keys deleted from it.
     version : int
         Version of the base table afterwards.
+    rows_left : int, default 0
+        Stored rows of generations that the policy has wait for more.
     """
 
     shards: int
@@ -85,6 +88,7 @@ class MergeReport:
     rows_upserted: int
     rows_deleted: int
     version: int
+    rows_left: int = 0
 
 
 def group_merges(
@@ -135,6 +139,7 @@ def merge_generations(
     manifests: Sequence[ShardManifest],
     runner: Runner,
     *,
+    policy: MergePolicy = ALWAYS,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> MergeReport:
     """Merge every flushed generation that the base table does not contain yet.
@@ -149,6 +154,8 @@ def merge_generations(
         The newest manifest of every shard.
     runner : Runner
         Executes one task for as many shards as are merged in one commit.
+    policy : MergePolicy
+        Says whether to merge them now. Default: always.
     on_progress : callable, optional
         Called with (shards done, shards in all).
 
@@ -159,7 +166,9 @@ def merge_generations(
     CorruptionError
         If a generation is missing or unreadable.
     """
-    groups = group_merges(plan_merge(base.store, base.details, manifests))
+    tasks = plan_merge(base.store, base.details, manifests)
+    is_due = policy.is_due(tasks, base_rows=base.dataset.count_rows())
+    groups = group_merges(tasks) if is_due else ()
     total = sum(group.shards for group in groups)
     # Also where a merge has died between its commit and the end.
     base = note_unknown_fields(base)
@@ -186,6 +195,7 @@ def merge_generations(
         rows_upserted=sum(result.rows_upserted for result in applied),
         rows_deleted=sum(result.rows_deleted for result in applied),
         version=after.version,
+        rows_left=0 if is_due else sum(task.rows for task in tasks),
     )
     _log.info(
         "table.merged",

@@ -136,7 +136,8 @@ def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float
         pieces = background.paced(rows.pieces(), urgency)
         data = pa.RecordBatchReader.from_batches(rows.written.schema, pieces)
     else:
-        data = unsliced(rows.to_table())
+        # As one piece: the library takes half as long again for what comes in fifty.
+        data = unsliced(rows.to_table().combine_chunks())
     return lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
 
 

@@ -31,6 +31,10 @@ _MAX_INLINE_BYTES = 1024 * 1024
 _MAX_HELD_BYTES = 128 * 1024 * 1024
 """How many bytes of rows a task holds before it stages those of the shard that has most."""
 
+_ROUTED_TOGETHER_BYTES = 16 * 1024 * 1024
+"""How many bytes of rows are split by shard at once: Spark hands over some thousand rows at a time, and a
+generation of as many pieces takes half as long again to write."""
+
 
 @dataclass(frozen=True, slots=True)
 class InlineRows:
@@ -174,19 +178,32 @@ class _Task:
     def __init__(self, rows: TaskRows, inline_bytes: int) -> None:
         self._rows = rows
         self._inline_bytes = inline_bytes
+        self._unrouted: list[pa.Table] = []
+        self._unrouted_bytes = 0
         self._held: dict[ShardValues, list[pa.Table]] = {}
         self._nbytes: dict[ShardValues, int] = {}
         self._pieces: list[Piece] = []
         self._opened: Table | None = None
 
     def add(self, changes: pa.Table) -> None:
-        for shard, rows in self._rows.router.route(changes):
-            self._held.setdefault(shard, []).append(rows)
-            self._nbytes[shard] = self._nbytes.get(shard, 0) + rows.nbytes
+        self._unrouted.append(changes)
+        self._unrouted_bytes += changes.nbytes
+        held = self._unrouted_bytes + sum(self._nbytes.values())
+        if self._unrouted_bytes >= _ROUTED_TOGETHER_BYTES or held > _MAX_HELD_BYTES:
+            self._route()
         while sum(self._nbytes.values()) > _MAX_HELD_BYTES:
             self._stage(max(self._nbytes, key=self._nbytes.__getitem__))
 
+    def _route(self) -> None:
+        changes = pa.concat_tables(self._unrouted)
+        self._unrouted, self._unrouted_bytes = [], 0
+        for shard, rows in self._rows.router.route(changes.combine_chunks()):
+            self._held.setdefault(shard, []).append(rows)
+            self._nbytes[shard] = self._nbytes.get(shard, 0) + rows.nbytes
+
     def finish(self) -> tuple[Piece, ...]:
+        if self._unrouted:
+            self._route()
         staged = {piece.shard for piece in self._pieces}
         left = self._inline_bytes
         for shard in sorted(self._nbytes, key=self._nbytes.__getitem__):

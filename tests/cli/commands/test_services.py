@@ -23,6 +23,19 @@ def test_merge_says_what_it_merged(people: Path, weir_program: Run) -> None:
     assert weir_program("status", people).out.count("0 rows for a merge") == 1
 
 
+def test_merge_and_maintain_wait_for_a_share(people: Path, weir_program: Run) -> None:
+    weir_program("merge", people)
+    with weir.open(people).writer() as writer:
+        writer.upsert([{"id": 1, "name": "Grace"}])
+    waits = weir_program("merge", people, "--min-share", "0.5")
+    assert waits.out.startswith("1 row left to wait for more; the base table has version ")
+    maintained = json.loads(weir_program("maintain", people, "--min-share", "0.5", "--json").out)
+    assert maintained["merge"]["rows_left"] == 1
+    assert json.loads(weir_program("merge", people, "--min-share", "0.3", "--json").out)["rows_upserted"] == 1
+    refused = weir_program("merge", people, "--min-share", "-1")
+    assert (refused.code, "at least 0" in refused.err) == (2, True)
+
+
 def test_gc_says_what_it_collects_and_why(people: Path, weir_program: Run) -> None:
     weir_program("merge", people)
     before = sorted(people.rglob("*"))

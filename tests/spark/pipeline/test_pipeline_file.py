@@ -77,6 +77,8 @@ horizon = "2h"
 version_retention = "7d"
 runner = "threads"
 grace = "1m"
+merge_share = 0.02
+merge_generations = 9
 
 [metrics]
 every = "5s"
@@ -138,6 +140,7 @@ def test_a_file_and_the_same_pipeline_in_python_are_equal(tmp_path: Path) -> Non
             version_retention=timedelta(days=7),
             runner="threads",
             grace=timedelta(minutes=1),
+            merge_policy=weir.MergePolicy(min_share=0.02, max_generations=9),
         ),
         metrics=Metrics(every=timedelta(seconds=5), file="metrics.jsonl", log=False, arrival="timestamp"),
     )
@@ -190,6 +193,11 @@ def test_files_and_composite_keys(tmp_path: Path) -> None:
         ('every = "5s"', 'every = "0s"', "metrics.every", "more than none"),
         ('merge = "30s"', 'merge = "often"', "services.merge", "a number with a unit"),
         ('merge = "30s"', 'merge = "0s"', "services.merge", "more than none"),
+        ("merge_share = 0.02", "merge_share = -1", "services.merge_share", "at least 0"),
+        ("merge_share = 0.02", 'merge_share = "2%"', "services.merge_share", "a number"),
+        ("merge_share = 0.02", "merge_share = true", "services.merge_share", "a number"),
+        ("merge_generations = 9", "merge_generations = 0", "services.merge_generations", "at least 1"),
+        ("merge_generations = 9", "merge_generations = 9.5", "services.merge_generations", "whole number"),
         ('trigger = "10s"', 'trigger = "once"', "stream.trigger", "a number with a unit"),
         ('runner = "threads"', 'runner = "dask"', "services.runner", "'spark' or on 'threads'"),
         ('primary_key = "id"', "primary_key = 7", "table.primary_key", "text or a list of texts"),

@@ -18,23 +18,35 @@ from weir.durations import parse_duration
 from weir.errors import ConflictError, RunnerError, StorageError
 from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT
 from weir.services.merge import MergeReport
+from weir.services.merge_policy import MergePolicy
 from weir.services.runner import Runner
 from weir.table import Table
+
+MinShare = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE",
+        help="Merge only if the rows that wait for it are at least this share of the rows of the base table, "
+        "or a shard has 64 generations of them.",
+    ),
+]
 
 __all__ = ["collect_garbage", "compact", "maintain", "merge", "merge_with_progress", "recover"]
 
 
 def merge(
     uri: Uri,
+    min_share: MinShare = 0.0,
     spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Merge what has been flushed into the base table."""
+    policy = MergePolicy(min_share=min_share)
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner:
-        report = merge_with_progress(table, runner)
+        report = merge_with_progress(table, runner, policy)
     _output(json).merged(report)
 
 
@@ -124,6 +136,7 @@ def maintain(
             show_default=False,
         ),
     ] = None,
+    min_share: MinShare = 0.0,
     spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
@@ -132,6 +145,7 @@ def maintain(
     """Merge, compact, let the indexes catch up, and collect garbage."""
     waits = parse_duration(horizon, "horizon")
     period = None if every is None else parse_duration(every, "every")
+    policy = MergePolicy(min_share=min_share)
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
 
@@ -143,6 +157,7 @@ def maintain(
                 on_progress=lambda what, done, total: progress(
                     done / max(total, 1), f"{what}: {done} of {total}"
                 ),
+                merge_policy=policy,
             )
         answer.maintained(report)
 
@@ -185,10 +200,13 @@ def recover(
     _output(json).recovered(report)
 
 
-def merge_with_progress(table: Table, runner: Runner | None = None) -> MergeReport:
+def merge_with_progress(
+    table: Table, runner: Runner | None = None, policy: MergePolicy | None = None
+) -> MergeReport:
     """Merge what has been flushed, with a progress bar."""
     with progress_bar("merge") as progress:
         return table.merge(
             runner=runner,
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
+            policy=policy,
         )

@@ -16,6 +16,12 @@ __all__ = ["print_compacted", "print_maintained", "print_merged", "print_recover
 
 def print_merged(console: Console, report: MergeReport) -> None:
     """Print what was merged."""
+    if report.rows_left:
+        console.print(
+            f"{counted(report.rows_left, 'row')} left to wait for more; "
+            f"the base table has version {report.version}"
+        )
+        return
     if not report.generations:
         console.print(f"nothing to merge; the base table has version {report.version}")
         return

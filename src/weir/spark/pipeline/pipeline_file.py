@@ -43,6 +43,8 @@
     version_retention = "7d"
     runner = "spark"                          # or "threads"
     grace = "30s"
+    merge_share = 0.02                        # of the base table's rows; merges wait for as many
+    merge_generations = 64                    # of a shard, at which they do not
 
     [metrics]
     every = "10s"
@@ -62,13 +64,14 @@ Lengths of time are texts like ``90s`` and ``1d 12h``. Only ``source``, ``table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from weir.errors import OptionError
 from weir.schema_text import parse_schema
+from weir.services.merge_policy import MergePolicy
 from weir.sharding.shard_by import ShardBy
 from weir.sharding.shard_text import parse_shard_by
 from weir.spark.pipeline.pipeline import Pipeline
@@ -92,7 +95,8 @@ _VALUE = ("format", "schema", "options")
 _TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "storage_options")
 _STREAM = ("checkpoint", "trigger", "cluster_by_shard")
 _INTERVALS = ("merge", "index", "compact", "collect")
-_SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace")
+_MERGE_POLICY = ("merge_share", "merge_generations")
+_SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace", *_MERGE_POLICY)
 _METRICS = ("every", "file", "log", "arrival")
 _SPARK = ("master", "settings")
 
@@ -236,7 +240,18 @@ def _services(table: TomlTable) -> Services:
         version_retention=table.duration_or_off("version_retention", None),
         runner=runner,
         grace=table.duration("grace", usual.grace),
+        merge_policy=_merge_policy(table, usual.merge_policy),
     )
+
+
+def _merge_policy(table: TomlTable, usual: MergePolicy) -> MergePolicy:
+    share = table.number("merge_share", usual.min_share)
+    generations = table.whole_number("merge_generations", usual.max_generations)
+    # Checked one after the other, so that an error has the name of its key.
+    with table.placing("merge_share"):
+        policy = replace(usual, min_share=share)
+    with table.placing("merge_generations"):
+        return replace(policy, max_generations=generations)
 
 
 def _metrics(table: TomlTable) -> Metrics:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from weir.errors import OptionError
 from weir.services.garbage import DEFAULT_HORIZON
+from weir.services.merge_policy import ALWAYS, MergePolicy
 from weir.sharding.shard_by import ShardBy
 
 __all__ = [
@@ -203,6 +204,8 @@ class Services:
     grace : timedelta
         How long a pipeline that stops waits for runs that have begun. Each is safe to break off.
         Default 30 seconds.
+    merge_policy : MergePolicy
+        Whether a merge that is due by its interval has enough to merge. Default: whatever there is, is.
     """
 
     merge: timedelta | None = timedelta(minutes=1)
@@ -213,6 +216,7 @@ class Services:
     version_retention: timedelta | None = None
     runner: Runners = "spark"
     grace: timedelta = timedelta(seconds=30)
+    merge_policy: MergePolicy = ALWAYS
 
     def __post_init__(self) -> None:
         for name in ("merge", "index", "compact", "collect"):

@@ -28,7 +28,7 @@ def table_services(table: Table, settings: Services, runner: Runner) -> tuple[Sc
     """
 
     def merge() -> Mapping[str, Any]:
-        report = table.merge(runner=runner)
+        report = table.merge(runner=runner, policy=settings.merge_policy)
         return {
             "generations": report.generations,
             "rows_upserted": report.rows_upserted,

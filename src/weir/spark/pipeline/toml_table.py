@@ -134,6 +134,18 @@ class TomlTable:
         value = self._value(key, bool)
         return default if value is None else value
 
+    def whole_number(self, key: str, default: int) -> int:
+        """Return a whole number."""
+        value = self._value(key, int)
+        return default if value is None else value
+
+    def number(self, key: str, default: float) -> float:
+        """Return a number, written with a point or without."""
+        value = self.values.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self._wrong(key, "a number")
+        return value
+
     def duration(self, key: str, default: timedelta) -> timedelta:
         """Return a length of time, written as text: ``"90s"``."""
         text = self._duration_text(key)
