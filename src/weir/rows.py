@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from weir.errors import InputError, KeyValueError, SchemaError
 from weir.format.wal_entry import TOMBSTONE
+from weir.list_cast import cast, infinities, is_list
 
 __all__ = [
     "OPERATION",
@@ -343,7 +344,7 @@ def _refuse_unlike(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
                     hint=f"The fields are {', '.join(known)}",
                 )
             _refuse_unlike(field.type, known[field.name], f"{path}.{field.name}")
-    elif _is_list(given) and _is_list(wanted):
+    elif is_list(given) and is_list(wanted):
         _refuse_unlike(given.value_type, wanted.value_type, path)
     elif _is_plain(given) and _is_plain(wanted) and not _fits(given, wanted):
         if types.is_date(given) and types.is_timestamp(wanted):
@@ -503,7 +504,7 @@ def _refuse_nested_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
         parts = [(kind.field(at), valid.field(at)) for at in range(kind.num_fields)]
     elif pa.types.is_map(kind):
         parts = [(kind.key_field, valid.keys), (kind.item_field, valid.items)]
-    elif _is_list(kind):
+    elif is_list(kind):
         parts = [(kind.value_field, valid.flatten())]
     else:
         return
@@ -565,11 +566,10 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             hint=f"Cast it to {field.type} first",
         )
     try:
-        fitted = column.cast(field.type)
-        if pa.types.is_floating(field.type) and pa.types.is_floating(column.type):
-            grown = pc.and_not(pc.is_inf(fitted), pc.is_inf(column))
-            if pc.any(grown).as_py():
-                raise pa.ArrowInvalid("a number is too large")
+        fitted = cast(column, field.type)
+        infinite = infinities(fitted)
+        if infinite and infinite > infinities(column):
+            raise pa.ArrowInvalid("a number is too large")
         return fitted
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
@@ -587,7 +587,7 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
         return _fits(given.value_type, wanted)
     if types.is_dictionary(wanted):
         return _fits(given, wanted.value_type)
-    if _is_list(given) and _is_list(wanted):
+    if is_list(given) and is_list(wanted):
         return _fits(given.value_type, wanted.value_type)
     if types.is_struct(given) and types.is_struct(wanted):
         same = [field.name for field in given] == [field.name for field in wanted]
@@ -624,7 +624,3 @@ def _is_binary(kind: pa.DataType) -> bool:
         or pa.types.is_fixed_size_binary(kind)
         or pa.types.is_binary_view(kind)
     )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
