@@ -142,11 +142,33 @@ def test_delete_needs_nullable_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["id >", "nope = 1", "id = 'x' AND", "", "id + 1", "SELECT 1", "id = 1; DROP TABLE t", 7]
+    "text",
+    [
+        "id >",
+        "nope = 1",
+        "id = 'x' AND",
+        "",
+        "id + 1",
+        "SELECT 1",
+        "id = 1; DROP TABLE t",
+        "id = 1) OR (true",
+        "id = 1) nonsense",
+        7,
+    ],
 )
 def test_bad_filters(table: weir.Table, text: Any) -> None:
     with pytest.raises(FilterError):
         table.scan(filter=text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(id = 1)", "name = ')' OR id = 1", "id = 1 -- )", "id = 1 /* ) */", "name = 'it''s )' OR id = 1"],
+)
+def test_parentheses_that_close_nothing_are_no_matter(table: weir.Table, text: str) -> None:
+    with table.writer() as writer:
+        writer.upsert([GOOD])
+    assert table.scan(filter=text).to_table().column("id").to_pylist() == [1]
 
 
 def test_filter_error_names_the_columns(table: weir.Table) -> None:

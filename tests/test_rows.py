@@ -68,3 +68,19 @@ def test_nulls_are_refused_where_there_can_be_none(
         as_batches(given)
     assert raised.value.where == where  # type: ignore[attr-defined]
     assert "null" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.float32()), pa.float32()], ids=str)
+def test_a_number_that_would_become_infinite_is_refused_at_any_depth(kind: pa.DataType) -> None:
+    schema = pa.schema([("id", pa.int64()), ("value", kind)])
+    nested = pa.types.is_nested(kind)
+
+    def given(*numbers: float) -> pa.Table:
+        wide = pa.list_(pa.float64()) if nested else pa.float64()
+        values = [[number, 1.0] for number in numbers] if nested else list(numbers)
+        return pa.table({"id": pa.array(range(len(numbers))), "value": pa.array(values, wide)})
+
+    with pytest.raises(SchemaError, match=r"value.* too large"):
+        list(as_row_tables(given(1.0, 1e300), schema, ("id",)))
+    (rows,) = as_row_tables(given(float("inf"), 1.0), schema, ("id",))
+    assert rows.num_rows == 2

@@ -175,6 +175,7 @@ def test_a_schema_may_be_given_and_has_to_fit(table: weir.Table) -> None:
         ({"at": "TOKEN", "retainSeconds": "5"}, OptionError, "contradict"),
         ({"consistency": "snapshot", "retainSeconds": "5"}, OptionError, "contradict"),
         ({"retainSeconds": "-1"}, OptionError, "whole number"),
+        ({"retainSeconds": "9" * 18}, OptionError, "at most 86,399,999,999,999"),
         ({"rowsPerPartition": "0"}, OptionError, "whole number"),
         ({"startingFrom": "latest"}, OptionError, "a batch read has no option 'startingFrom'"),
         ({"at": "OTHER"}, InputError, "the token is of the table"),

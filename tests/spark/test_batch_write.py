@@ -128,7 +128,7 @@ def test_a_lease_that_somebody_holds_is_respected(spark: SparkSession, tmp_path:
     with table.writer() as other:
         other.upsert([{"id": 1, "value": "a"}])
         with pytest.raises(PySparkException, match="LeaseHeldError"):
-            save(rows, table)
+            save(rows, table, lease_wait=0)
         other.upsert([{"id": 2, "value": "still there"}])
         save(rows, table, takeover="true")
         with pytest.raises(weir.errors.FencedError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -74,11 +76,32 @@ def test_other_writers_between_micro_batches(tmp_path: Path) -> None:
     with weir.open(table.uri).writer() as writer:
         writer.upsert([{"id": n, "value": "held"} for n in range(20)])
         with pytest.raises(LeaseHeldError):
-            commit(kept, table, 4, task(table, batch(1, 2, value="too early")))
+            commit(kept, table, 4, task(table, batch(1, 2, value="too early")), lease_wait="0")
     commit(kept, table, 4, task(table, batch(1, 2, value="in turn")))
     assert contents(table) == model | dict.fromkeys(range(20), "held") | {1: "in turn", 2: "in turn"}
     assert leases(table) == {"released"}
     assert not table.verify().findings
+
+
+def test_two_queries_write_to_one_table_at_once(tmp_path: Path) -> None:
+    table = create(tmp_path, shards=2)
+    batches = 6
+
+    def query(name: str, first: int) -> None:
+        kept = KeptWriters()
+        for number in range(batches):
+            rows = task(table, batch(*range(first, first + 20), value=f"{name} {number}"))
+            commit(kept, table, number, replace(rows, query_id=name))
+
+    with ThreadPoolExecutor(2) as pool:
+        for running in [pool.submit(query, "one", 0), pool.submit(query, "other", 100)]:
+            running.result()
+    last = batches - 1
+    assert contents(table) == dict.fromkeys(range(20), f"one {last}") | dict.fromkeys(
+        range(100, 120), f"other {last}"
+    )
+    assert set(marks(table).values()) == {1}
+    assert leases(table) == {"released"}
 
 
 def test_a_commit_that_is_fenced_half_way_is_made_once(tmp_path: Path) -> None:

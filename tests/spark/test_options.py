@@ -58,3 +58,7 @@ def test_switches_and_whole_numbers() -> None:
             as_whole_number("sequence", wrong)
     with pytest.raises(OptionError, match="at least 1"):
         as_whole_number("maxRows", "0", least=1)
+    assert as_whole_number("sequence", str(2**63 - 1)) == 2**63 - 1
+    for wrong in (str(2**63), "9" * 5_000):
+        with pytest.raises(OptionError, match=r"at most 9,223,372,036,854,775,807, got \d{19,30} "):
+            as_whole_number("sequence", wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,11 +13,13 @@ from tests.spark.sink_kit import SCHEMA, contents, create, marks
 import weir
 from weir.errors import InputError, LeaseHeldError
 from weir.format import layout
+from weir.spark import sink
 from weir.spark.options import TableLocation
 from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import InlineRows, TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.storage.counting import CountingStore
+from weir.writer import TableWriter
 
 QUERY = "8f1e7f60-93a0-4c3b-9b56-0f1f6a3f2a11"
 
@@ -145,10 +148,49 @@ def test_a_query_takes_its_own_lease_over_and_respects_others(tmp_path: Path) ->
     with table.writer() as foreign:
         foreign.upsert([{"id": 3, "value": "foreign"}])
         with pytest.raises(LeaseHeldError):
-            commit(table, 1, task(table, batch(2, value="too early")))
+            commit(table, 1, task(table, batch(2, value="too early")), lease_wait="0")
         foreign.upsert([{"id": 4, "value": "foreign"}])
     commit(table, 1, task(table, batch(2, value="in turn")))
     assert contents(table) == {1: "of the one before", 2: "in turn", 3: "foreign", 4: "foreign"}
+
+
+@pytest.mark.parametrize("mark", ["micro-batch", "batch"])
+def test_a_commit_waits_for_its_turn(tmp_path: Path, mark: str) -> None:
+    table = create(tmp_path, shards=2)
+    result = task(table, batch(*range(20), value="second"))
+    options = WriteOptions.parse({"path": table.uri})
+    with ThreadPoolExecutor(1) as pool:
+        with weir.open(table.uri).writer() as foreign:
+            foreign.upsert([{"id": n, "value": "first"} for n in range(30)])
+            if mark == "batch":
+                waiting = pool.submit(sink.commit, table, [result], None, options, holder=None, flush=True)
+            else:
+                waiting = pool.submit(commit, table, 0, result)
+            # Long enough for some attempts that find the shards taken.
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1.5)
+            foreign.upsert([{"id": 1, "value": "still ours"}])
+        waiting.result(timeout=60)
+    assert contents(table) == dict.fromkeys(range(20), "second") | dict.fromkeys(range(20, 30), "first")
+    assert not table.verify().findings
+
+
+def test_a_commit_without_a_mark_is_not_repeated_once_it_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path, shards=2)
+    attempts: list[int] = []
+
+    def held(*_: object, **__: object) -> None:
+        attempts.append(1)
+        raise LeaseHeldError("another writer has a shard that is only staged for")
+
+    monkeypatch.setattr(TableWriter, "publish_routed", held)
+    options = WriteOptions.parse({"path": table.uri, "lease_wait": "30"})
+    with pytest.raises(LeaseHeldError):
+        sink.commit(table, [task(table, batch(1, 2, value="a"))], None, options, holder=None, flush=False)
+    assert attempts == [1]
+    assert contents(table) == {1: "a", 2: "a"}
 
 
 def test_the_schema_is_checked_without_rows(tmp_path: Path) -> None:

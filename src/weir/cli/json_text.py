@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from weir.cli.base64_text import decode_base64, encode_base64
+from weir.list_cast import cast_array
 
 __all__ = ["from_json_type", "json_column", "json_lines", "json_type", "parse_json_column"]
 
@@ -107,7 +108,7 @@ def from_json_type(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         rebuilt = pa.ListArray.from_arrays(
             _offsets(column), values, pa.list_(values.type), mask=column.is_null()
         )
-        return _map(rebuilt, data_type) if types.is_map(data_type) else rebuilt.cast(data_type)
+        return _map(rebuilt, data_type) if types.is_map(data_type) else cast_array(rebuilt, data_type)
     if types.is_struct(data_type):
         children = [
             from_json_type(child, field.type)

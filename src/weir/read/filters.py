@@ -21,6 +21,9 @@ from weir.indexing.library_message import library_message
 __all__ = ["check_filter", "matching_rows"]
 
 _TEXT_LITERAL = re.compile(r"'(?:[^']|'')*'")
+_NO_CODE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+"""Texts, quoted names and comments. A quotation mark that is doubled ends one and begins another."""
+
 _SYSTEM_COLUMN = re.compile(
     r"\b_(?:rowid|rowaddr|rowoffset|row_created_at_version|row_last_updated_at_version)\b"
 )
@@ -50,9 +53,21 @@ def check_filter(schema: pa.Schema, text: str) -> None:
 
 def _checked(schema: pa.Schema, text: str) -> bool:
     _evaluate(schema.empty_table(), text)
-    # Lance passes over whatever follows a complete condition; in parentheses that is an error.
+    # Lance passes over whatever follows a complete condition; in parentheses that is an error, if they
+    # are not closed by the text itself.
+    if _closes_too_much(text):
+        raise FilterError(f"the filter {text!r} closes a parenthesis that it does not open", where="filter")
     _evaluate(schema.empty_table(), f"({text}\n)")
     return True
+
+
+def _closes_too_much(text: str) -> bool:
+    depth = 0
+    for mark in re.findall(r"[()]", _NO_CODE.sub(" ", text)):
+        depth += 1 if mark == "(" else -1
+        if depth < 0:
+            return True
+    return False
 
 
 def matching_rows(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from weir.errors import SchemaError
+from weir.list_cast import cast, infinities, is_list
 
-__all__ = ["cast_to", "fits", "is_list", "is_text"]
+__all__ = ["cast_to", "fits", "is_text"]
 
 
 def cast_to(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -25,11 +25,10 @@ def cast_to(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             hint=f"Cast it to {field.type} first",
         )
     try:
-        fitted = column.cast(field.type)
-        if pa.types.is_floating(field.type) and pa.types.is_floating(column.type):
-            grown = pc.and_not(pc.is_inf(fitted), pc.is_inf(column))
-            if pc.any(grown).as_py():
-                raise pa.ArrowInvalid("a number is too large")
+        fitted = cast(column, field.type)
+        infinite = infinities(fitted)
+        if infinite and infinite > infinities(column):
+            raise pa.ArrowInvalid("a number is too large")
         return fitted
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
@@ -85,8 +84,3 @@ def _is_binary(kind: pa.DataType) -> bool:
         or pa.types.is_fixed_size_binary(kind)
         or pa.types.is_binary_view(kind)
     )
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists, of whatever length."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

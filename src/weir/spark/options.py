@@ -26,6 +26,8 @@ _STORE_PREFIXES = ("aws_", "azure_", "google_")
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Options of streaming queries, which Spark hands to the sink as well."""
 
+_MOST = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
@@ -128,17 +130,23 @@ def as_switch(name: str, value: str) -> bool:
     return value.lower() == "true"
 
 
-def as_whole_number(name: str, value: str, *, least: int = 0) -> int:
+def as_whole_number(name: str, value: str, *, least: int = 0, most: int = _MOST) -> int:
     """Return an option that is a whole number.
 
     Raises
     ------
     OptionError
-        If it is none, or below ``least``.
+        If it is none, below ``least`` or above ``most``.
     """
-    if not (value.isascii() and value.isdigit()) or int(value) < least:
+    is_number = value.isascii() and value.isdigit()
+    if not is_number or (len(value) <= len(str(_MOST)) and int(value) < least):
         raise OptionError(
             f"the option {name!r} must be a whole number of at least {least}, got {value!r}", where=name
+        )
+    # Python itself refuses to read a number of thousands of digits.
+    if len(value) > len(str(_MOST)) or int(value) > most:
+        raise OptionError(
+            f"the option {name!r} must be a whole number of at most {most:,}, got {value:.30}", where=name
         )
     return int(value)
 

@@ -60,6 +60,7 @@ _STREAM = (
 )
 _ROWS_PER_PARTITION = 1024 * 1024
 _STREAM_RETAIN = timedelta(days=1)
+_MOST_SECONDS = timedelta.max // timedelta(seconds=1)
 _NAME = re.compile(r"\s*(?:`([^`]+)`|([^,`]+?))\s*(?:,|$)")
 
 
@@ -110,7 +111,7 @@ class BatchReadOptions:
         _refuse_others(options, _STREAM, _BATCH, "a batch read")
         location, given = split_options(options, _BATCH)
         consistency = Consistency.parse(given.get("consistency", STRONG))
-        retain = timedelta(seconds=as_whole_number("retainSeconds", given.get("retainSeconds", "0")))
+        retain = _retain(given, timedelta(0))
         at = SnapshotToken.parse(given["at"]) if "at" in given else None
         if at is not None and "consistency" in given:
             raise _contradiction("consistency", "at")
@@ -180,7 +181,6 @@ class StreamReadOptions:
         consumer = given.get("consumer")
         if consumer is not None:
             consumer_path(consumer)  # refuses what is no name
-        seconds = given.get("retainSeconds")
         return cls(
             location=location,
             columns=_columns(given),
@@ -188,9 +188,7 @@ class StreamReadOptions:
             consumer=consumer,
             max_rows=_limit(given, "maxRowsPerTrigger"),
             max_bytes=_limit(given, "maxBytesPerTrigger"),
-            retain=_STREAM_RETAIN
-            if seconds is None
-            else timedelta(seconds=as_whole_number("retainSeconds", seconds)),
+            retain=_retain(given, _STREAM_RETAIN),
             rows_per_partition=_rows_per_partition(given),
         )
 
@@ -234,6 +232,13 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
 def _rows_per_partition(given: Mapping[str, str]) -> int:
     rows = _limit(given, "rowsPerPartition")
     return _ROWS_PER_PARTITION if rows is None else rows
+
+
+def _retain(given: Mapping[str, str], usual: timedelta) -> timedelta:
+    text = given.get("retainSeconds")
+    if text is None:
+        return usual
+    return timedelta(seconds=as_whole_number("retainSeconds", text, most=_MOST_SECONDS))
 
 
 def _limit(given: Mapping[str, str], name: str) -> int | None:

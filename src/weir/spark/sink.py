@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weir import failpoint
-from weir.errors import InputError, ObjectExistsError, OptionError, WeirError
+from weir.errors import InputError, LeaseHeldError, ObjectExistsError, OptionError, WeirError, WriterError
 from weir.format import stream_record
 from weir.format.source import Source
 from weir.format.stream_record import StreamRecord
@@ -25,6 +25,7 @@ from weir.shard.publish import StagedGeneration, discard_staged
 from weir.sharding.shard_values import ShardValues
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.staging import InlineRows, TaskResult, TaskRows, pieces_by_shard
+from weir.spark.turns import in_turn
 from weir.spark.write_options import WriteOptions
 from weir.storage.interface import ObjectStore
 from weir.table import Table
@@ -90,24 +91,37 @@ def commit(
     kept : KeptWriters, optional
         Where to look for a writer of the holder, and to leave it for its next commit. Default: a writer
         is opened for this commit, and closed after it.
+
+    Raises
+    ------
+    LeaseHeldError, FencedError
+        If another writer had the shards for longer than the options say to wait.
     """
     changes, staged = _parted(table, results)
     failpoint.reach("sink.before_commit")
 
+    applied = False
+
     def write(writer: TableWriter) -> tuple[WriteReceipt, WriteReceipt]:
-        receipts = (
-            writer.apply_routed(changes, source=source),
-            writer.publish_routed(staged, source=source),
-        )
+        nonlocal applied
+        first = writer.apply_routed(changes, source=source)
+        applied = bool(changes)
+        receipts = first, writer.publish_routed(staged, source=source)
         failpoint.reach("sink.before_close")
         return receipts
 
-    if changes or staged:
+    def attempt() -> tuple[WriteReceipt, WriteReceipt]:
         if kept is None or holder is None or source is None:
             with table.writer(**options.of_writer(holder=holder, flush=flush)) as writer:
-                receipts = write(writer)
-        else:
-            receipts = kept.run(holder, table, options, write, flush=flush)
+                return write(writer)
+        return kept.run(holder, table, options, write, flush=flush)
+
+    def may_repeat(error: WriterError) -> bool:
+        # Without a mark only what has certainly not begun: a lease that is held is found before that.
+        return source is not None or (isinstance(error, LeaseHeldError) and not applied)
+
+    if changes or staged:
+        receipts = in_turn(attempt, seconds=options.lease_wait, may_repeat=may_repeat, where=table.uri)
         _log.info(
             "sink.committed",
             table=table.uri,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ __all__ = ["WriteOptions"]
 
 _COUNTS = ("max_memtable_rows", "max_memtable_bytes", "max_memtable_entries")
 _SWITCHES = ("takeover", "flush", "fsync")
-_NAMES = ("source", "sequence", "lease_ttl", *_COUNTS, *_SWITCHES)
+_NAMES = ("source", "sequence", "lease_ttl", "lease_wait", *_COUNTS, *_SWITCHES)
+_LEASE_WAIT_SECONDS = 60.0
 
 # Every commit claims its shards anew, and reads what former ones have left in the log.
 _MAX_TAIL_ENTRIES = 64
@@ -38,6 +40,8 @@ class WriteOptions:
         As for :func:`weir.open`.
     writer : mapping of str to object, default {}
         Options of :class:`weir.config.WriterOptions` that were given.
+    lease_wait : float, default 60
+        Seconds a commit waits for shards that another writer has.
     """
 
     location: TableLocation
@@ -45,6 +49,7 @@ class WriteOptions:
     flush: bool | None
     fsync: bool
     writer: Mapping[str, Any]
+    lease_wait: float = _LEASE_WAIT_SECONDS
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> WriteOptions:
@@ -66,7 +71,12 @@ class WriteOptions:
             writer["takeover"] = switches["takeover"]
         WriterOptions.from_keywords(**writer)
         return WriteOptions(
-            location, _source(given), switches.get("flush"), switches.get("fsync", True), writer
+            location,
+            _source(given),
+            switches.get("flush"),
+            switches.get("fsync", True),
+            writer,
+            _lease_wait(given),
         )
 
     def of_writer(self, *, holder: str | None, flush: bool) -> dict[str, Any]:
@@ -99,6 +109,18 @@ def _source(given: Mapping[str, str]) -> Source | None:
     if "source" not in given:
         return None
     return Source(given["source"], as_whole_number("sequence", given["sequence"]))
+
+
+def _lease_wait(given: Mapping[str, str]) -> float:
+    if "lease_wait" not in given:
+        return _LEASE_WAIT_SECONDS
+    seconds = _seconds("lease_wait", given["lease_wait"])
+    if not 0 <= seconds < math.inf:
+        raise OptionError(
+            f"the option 'lease_wait' must be a number of seconds of at least 0, got {seconds}",
+            where="lease_wait",
+        )
+    return seconds
 
 
 def _seconds(name: str, value: str) -> float:

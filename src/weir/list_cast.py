@@ -1,0 +1,103 @@
+"""Casts of Arrow arrays that have lists in them, without what Arrow does wrong.
+
+Arrow makes a vector of nulls of a null list by reading the first value of any list. Where there is no value
+at all, as in the only rows of a batch that have no vector, it reads what does not belong to it: the process
+dies, or the vector is accidental. And a number that is too large for a narrower floating-point type becomes
+infinite in silence.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["cast", "cast_array", "infinities", "is_list"]
+
+_ZEROS = pa.py_buffer(bytes(64))
+"""More than any value of a plain type takes: as offsets and as data, an empty or a zero value."""
+
+
+def cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Cast a column, also where none of its lists that get a fixed size has a value.
+
+    Raises
+    ------
+    ArrowInvalid, ArrowNotImplementedError
+        As Arrow does.
+
+    Examples
+    --------
+    >>> lists = pa.chunked_array([[None]], pa.list_(pa.float32()))
+    >>> cast(lists, pa.list_(pa.float32(), 2)).to_pylist()
+    [None]
+    """
+    return pa.chunked_array([cast_array(chunk, wanted) for chunk in column.chunks], wanted)
+
+
+def cast_array(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Cast an array as :func:`cast` does a column."""
+    kind = values.type
+    if kind == wanted or not kind.num_fields or not _has_fixed_size(wanted):
+        return values.cast(wanted)
+    if not values.null_count and not any(part.num_fields for part in _parts(kind)):
+        return values.cast(wanted)
+    # With a value at the end every list has something to read.
+    return pa.concat_arrays([values, _zero(kind, wanted)]).cast(wanted).slice(0, len(values))
+
+
+def infinities(values: pa.Array | pa.ChunkedArray) -> int:
+    """Return how many numbers are infinite, at any depth of lists and structs.
+
+    Examples
+    --------
+    >>> infinities(pa.array([[1.0, float("inf")], None]))
+    1
+    """
+    if isinstance(values, pa.ChunkedArray):
+        return sum(map(infinities, values.chunks))
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return pc.sum(pc.is_inf(values)).as_py() or 0
+    if is_list(kind):
+        return infinities(values.flatten())
+    if pa.types.is_struct(kind):
+        return sum(map(infinities, values.flatten()))
+    if pa.types.is_map(kind):
+        return infinities(values.items)
+    return 0
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists, of any size or of a fixed one."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _has_fixed_size(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists of a fixed size, or hold such at any depth."""
+    return bool(pa.types.is_fixed_size_list(kind)) or any(map(_has_fixed_size, _parts(kind)))
+
+
+def _zero(given: pa.DataType, wanted: pa.DataType) -> pa.Array:
+    """Return one value of a type, without nulls, whose lists have as many values as they are to have."""
+    types = pa.types
+    if is_list(given):
+        size = wanted.list_size if types.is_fixed_size_list(wanted) else 1
+        values = pa.concat_arrays([_zero(given.value_type, wanted.value_type)] * size)
+        if types.is_fixed_size_list(given):
+            return pa.FixedSizeListArray.from_arrays(values, type=given)
+        made = pa.LargeListArray if types.is_large_list(given) else pa.ListArray
+        return made.from_arrays([0, size], values, type=given)
+    if types.is_struct(given):
+        parts = [_zero(one.type, other.type) for one, other in zip(given, wanted, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(given))
+    if types.is_map(given):
+        keys, items = _zero(given.key_type, wanted.key_type), _zero(given.item_type, wanted.item_type)
+        return pa.MapArray.from_arrays([0, 1], keys, items, type=given)
+    if types.is_dictionary(given) or isinstance(given, pa.BaseExtensionType):
+        return pa.nulls(1, given)
+    return pa.Array.from_buffers(given, 1, [None, *[_ZEROS] * (given.num_buffers - 1)])
+
+
+def _parts(kind: pa.DataType) -> list[pa.DataType]:
+    return [kind.field(number).type for number in range(kind.num_fields)]
