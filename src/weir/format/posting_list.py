@@ -163,7 +163,8 @@ def _ranges(sizes: Numbers, starts: Numbers | int = 0) -> Numbers:
     """Return as many numbers as each size says, from each start on, one range after the other."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    found: Numbers = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return found
 
 
 def _damaged(where: str, message: str) -> CorruptionError:
