@@ -87,7 +87,7 @@ def decode(blocks: pa.Array, lengths: npt.NDArray[np.uint32], *, where: str) -> 
     data = np.frombuffer(flat.buffers()[2] or b"", dtype=np.uint8)
     bounds = np.frombuffer(flat.buffers()[1], dtype=np.int64)[flat.offset : flat.offset + len(flat) + 1]
     number = _ranges(whole)
-    at = np.repeat(first_block[:-1], whole) + number
+    at = _ranges(whole, first_block[:-1])
     to = (np.repeat(starts[:-1], whole) + BLOCK_ROWS * number)[:, None] + np.arange(BLOCK_ROWS)
     if len(at):
         documents[to], counts[to] = _whole_blocks(data, bounds[at], bounds[at + 1], where)
@@ -95,7 +95,7 @@ def decode(blocks: pa.Array, lengths: npt.NDArray[np.uint32], *, where: str) -> 
     if len(having):
         last = first_block[having] + whole[having]
         rows = left[having]
-        to = np.repeat(starts[having] + BLOCK_ROWS * whole[having], rows) + _ranges(rows)
+        to = _ranges(rows, starts[having] + BLOCK_ROWS * whole[having])
         documents[to], counts[to] = _last_blocks(
             data, bounds[last] + _SCORE_BYTES, bounds[last + 1], rows, where
         )
@@ -141,25 +141,30 @@ def _last_blocks(
 ) -> tuple[Numbers, Numbers]:
     """Return rows and counts of last blocks, one block after the other."""
     sizes = np.maximum(high - low, 0)
-    at = np.repeat(low, sizes) + _ranges(sizes)
-    read = data[at]
+    read = data[_ranges(sizes, low)]
     ends = np.flatnonzero(read < 128)
     begins = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)
     digits = ends + 1 - begins
     if len(ends) != 2 * int(rows.sum()) or ends[-1] + 1 != len(read) or digits.max() > _LONGEST_NUMBER:
         raise _damaged(where, "a last block has not as many numbers as rows")
-    values = np.add.reduceat((read & 127).astype(np.int64) << (7 * _ranges(digits)), begins)
+    values = (read[begins] & 127).astype(np.int64)
+    for digit in range(1, int(digits.max())):
+        (longer,) = np.nonzero(digits > digit)
+        values[longer] += (read[begins[longer] + digit] & 127).astype(np.int64) << (7 * digit)
     # First the rows of a block, as steps, then its counts.
-    of_block = np.repeat(np.cumsum(2 * rows) - 2 * rows, rows) + _ranges(rows)
+    of_block = _ranges(rows, np.cumsum(2 * rows) - 2 * rows)
     steps, counts = values[of_block], values[of_block + np.repeat(rows, rows)]
     total = np.cumsum(steps)
     begin = np.cumsum(rows) - rows
     return total - np.repeat(total[begin] - steps[begin], rows), counts
 
 
-def _ranges(sizes: Numbers) -> Numbers:
-    """Return the numbers from 0 to each size, one range after the other."""
-    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+def _ranges(sizes: Numbers, starts: Numbers | int = 0) -> Numbers:
+    """Return as many numbers as each size says, from each start on, one range after the other."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    found: Numbers = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return found
 
 
 def _damaged(where: str, message: str) -> CorruptionError:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["METRICS", "distances", "nearest"]
+__all__ = ["METRICS", "distances", "nearest", "nearest_among"]
 
 METRICS = ("l2", "cosine", "dot", "hamming")
 """Squared Euclidean distance; one minus the cosine; one minus the inner product; differing bits."""
@@ -68,25 +68,59 @@ def nearest(
         Inner product of every vector with itself.
     """
     if len(vectors) > k and metric != "hamming":
-        candidates = _candidates(vectors, squared_lengths, query, k, metric)
-        found = distances(vectors[candidates], query, metric)
-    else:
-        candidates, found = np.arange(len(vectors)), distances(vectors, query, metric)
+        with np.errstate(invalid="ignore", over="ignore"):
+            # Not a matrix product, which the library spreads over all cores: slower where they are busy.
+            inner = np.vecdot(vectors, query)
+        return nearest_among(np.arange(len(vectors)), inner, vectors, squared_lengths, query, k, metric)
+    return _nearest_exactly(np.arange(len(vectors)), vectors, query, k, metric)
+
+
+def nearest_among(
+    rows: Rows,
+    inner: npt.NDArray[Any],
+    vectors: Vectors,
+    squared_lengths: npt.NDArray[Any],
+    query: Vectors,
+    k: int,
+    metric: str,
+) -> tuple[Rows, Distances]:
+    """Return the ``k`` nearest of some vectors and their distances, as :func:`nearest` does of all.
+
+    Parameters
+    ----------
+    rows : ndarray of int64
+        Offsets of the vectors to choose from.
+    inner : ndarray
+        Inner product of each of them with the query.
+    """
+    if len(rows) > k:
+        rows = rows[_candidates(inner, squared_lengths[rows], query, vectors, k, metric)]
+    return _nearest_exactly(rows, vectors[rows], query, k, metric)
+
+
+def _nearest_exactly(
+    rows: Rows, vectors: Vectors, query: Vectors, k: int, metric: str
+) -> tuple[Rows, Distances]:
+    found = distances(vectors, query, metric)
     defined = ~np.isnan(found)
-    candidates, found = candidates[defined], found[defined]
-    best = np.lexsort((candidates, found))[:k]
-    return candidates[best], found[best]
+    rows, found = rows[defined], found[defined]
+    best = np.lexsort((rows, found))[:k]
+    return rows[best], found[best]
 
 
 def _candidates(
-    vectors: Vectors, squared_lengths: npt.NDArray[Any], query: Vectors, k: int, metric: str
+    inner: npt.NDArray[Any],
+    squared_lengths: npt.NDArray[Any],
+    query: Vectors,
+    vectors: Vectors,
+    k: int,
+    metric: str,
 ) -> Rows:
+    """Return the offsets of the inner products that the rounding error leaves in doubt."""
     own = float(query @ query)
     precision = float(np.finfo(vectors.dtype).eps) * 4 * np.sqrt(vectors.shape[1])
     longest = float(squared_lengths.max())
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # Not a matrix product, which the library spreads over all cores: that is slower where they are busy.
-        inner = np.vecdot(vectors, query)
         if metric == "l2":
             rough = squared_lengths - 2 * inner
             doubt = precision * (own + 2 * longest)
@@ -97,6 +131,6 @@ def _candidates(
             rough = -inner / np.sqrt(squared_lengths * own)
             doubt = precision
     if not np.isfinite(rough).all():
-        return np.arange(len(vectors))
+        return np.arange(len(inner))
     limit = np.partition(rough, k - 1)[k - 1] + 2 * doubt
     return np.flatnonzero(rough <= limit)

@@ -25,6 +25,8 @@ __all__ = ["DatasetVectorTask"]
 _LIBRARY_QUERY_INDEX = "query_index"
 _ROW_ID = "_rowid"
 _SPARE_ROWS = 4
+_MOST_AT_ONCE = 2
+"""Of how many times the rows asked for all columns are read, though most will be dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +95,16 @@ class DatasetVectorTask:
             np.concatenate([part.query for part in parts]),
             np.concatenate([part.distance for part in parts]),
             np.concatenate([part.rows for part in parts]),
-            pa.concat_tables([part.table for part in parts]) if self._at_once else None,
+            pa.concat_tables([part.table for part in parts]) if self._at_once(k) else None,
         )
 
-    @property
-    def _at_once(self) -> bool:
-        """Whether to read the columns of the result with the distances.
+    def _at_once(self, k: int) -> bool:
+        """Whether to read the columns of ``k`` rows with the distances.
 
         A few rows too many take less than going back for the best, unless there are vectors to read.
         """
+        if k > _MOST_AT_ONCE * self.query.k:
+            return False
         schema = self.source.opened().schema
         return not any(is_vector(schema.field(name).type) for name in self.columns)
 
@@ -123,8 +126,9 @@ class DatasetVectorTask:
         if self.use_index and self.refine is not None:
             # Spare rows need no more candidates.
             nearest["refine_factor"] = max(-(-self.refine * self.query.k // k), 1)
+        at_once = self._at_once(k)
         table = dataset.scanner(
-            columns=[*self.columns, DISTANCE] if self._at_once else [DISTANCE],
+            columns=[*self.columns, DISTANCE] if at_once else [DISTANCE],
             nearest=nearest,
             filter=self.filter,
             prefilter=self.filter is not None,
@@ -138,7 +142,7 @@ class DatasetVectorTask:
             query = table.column(_LIBRARY_QUERY_INDEX).to_numpy().astype(np.int32)
         else:
             query = np.full(len(rows), number, dtype=np.int32)
-        read = table.select(list(self.columns)) if self._at_once else None
+        read = table.select(list(self.columns)) if at_once else None
         return VectorCandidates(query, distance, rows, read)
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.cache import process_cache
-from weir.read.distances import nearest
+from weir.read.distances import nearest, nearest_among
 from weir.read.vector_rows import VectorRows
 
 __all__ = ["Centroids", "Division", "divided"]
@@ -111,12 +111,24 @@ class Division:
         probes : ndarray of int
             The partitions.
         """
-        at = _ranges(self.starts[probes], self.starts[probes + 1])
-        at = at[keep[self.rows[at]]]
+        low, high = self.starts[probes], self.starts[probes + 1]
+        at = _ranges(low, high)
+        counted = keep[self.rows[at]]
+        at = at[counted]
         if len(at) < k:
             return None
-        found, distance = nearest(self.vectors[at], self.squared_lengths[at], query, k, metric)
-        return self.rows[at[found]], distance
+        if metric == "hamming":
+            found, distance = nearest(self.vectors[at], self.squared_lengths[at], query, k, metric)
+            return self.rows[at[found]], distance
+        # Where they are: to bring all of them together would take as long as comparing them.
+        with np.errstate(invalid="ignore", over="ignore"):
+            inner = [
+                np.vecdot(self.vectors[start:end], query)
+                for start, end in zip(low.tolist(), high.tolist(), strict=True)
+            ]
+        products = np.concatenate(inner)[counted]
+        best, distance = nearest_among(at, products, self.vectors, self.squared_lengths, query, k, metric)
+        return self.rows[best], distance
 
 
 def divided(
