@@ -178,8 +178,8 @@ def _source(world: World) -> FeedSource:
 
 
 def _place(token: SnapshotToken) -> _Place:
-    """Return how far a token has come in every shard."""
-    return {cut.shard_id: cut.position for cut in token.shards}
+    """Return how far a token has come in every shard where it has passed anything."""
+    return {cut.shard_id: cut.position for cut in token.shards if cut.position}
 
 
 def _changes(batch: ChangeBatch, before: bool) -> list[Change]:
