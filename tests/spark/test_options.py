@@ -42,6 +42,12 @@ def test_what_is_unknown_or_missing_is_refused_by_name() -> None:
         split_options({"path": "ftp://host/flights"}, [])
 
 
+def test_what_spark_adds_for_its_catalog_is_told_of_as_such() -> None:
+    added = {"path": "/data/flights", "location": "/data/flights", "owner": "me", "provider": "weir"}
+    with pytest.raises(OptionError, match="Make a view: CREATE TEMPORARY VIEW"):
+        split_options(added, ["columns"])
+
+
 def test_credentials_are_not_shown() -> None:
     location, _ = split_options({"path": "s3://b/t", "aws_secret_access_key": "hush"}, [])
     assert "hush" not in repr(location)

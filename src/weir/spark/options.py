@@ -26,6 +26,9 @@ _STORE_PREFIXES = ("aws_", "azure_", "google_")
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Options of streaming queries, which Spark hands to the sink as well."""
 
+_OF_CATALOG = frozenset({"owner", "provider"})
+"""What Spark adds to the options of a table that is to be in its catalog."""
+
 _MOST = 2**63 - 1
 
 
@@ -92,6 +95,13 @@ def split_options(options: Mapping[str, str], known: Collection[str]) -> tuple[T
     Traceback (most recent call last):
     weir.errors.OptionError: the format "weir" has no option 'colums' [colums]. Did you mean 'columns'?
     """
+    if {name.lower() for name in options} >= _OF_CATALOG:
+        raise OptionError(
+            "a Weir table cannot be in the catalog of Spark, which does not tell a source that is written in "
+            "Python where such a table is",
+            where="CREATE TABLE",
+            hint="Make a view: CREATE TEMPORARY VIEW flights USING weir OPTIONS (path 's3://bucket/flights')",
+        )
     names = {name.lower(): name for name in known}
     storage: dict[str, str] = {}
     own: dict[str, str] = {}
@@ -112,7 +122,8 @@ def split_options(options: Mapping[str, str], known: Collection[str]) -> tuple[T
         raise OptionError(
             "the table is not named",
             where=_PATH,
-            hint='Give its path, as in .load("s3://bucket/flights"), .save(...) or .start(...)',
+            hint='Give its path, as in .load("s3://bucket/flights"), .save(...) or .start(...); of a table '
+            "in its catalog Spark does not tell it",
         )
     return TableLocation(parse_location(uri).uri, storage), own
 
