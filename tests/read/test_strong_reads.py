@@ -1,17 +1,22 @@
-"""What a strong read costs while another process writes: one probe per shard, counted by requests."""
+"""Strong reads while others write: what they cost, counted by requests, and what they show."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 
 import weir
+from weir import failpoint
+from weir.base.table import BaseTable
+from weir.failpoint import FailpointError
 from weir.storage.counting import CountingStore
+from weir.storage.local import LocalStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
 SHARDS = 4
@@ -81,3 +86,28 @@ def test_a_strong_read_adds_one_probe_per_shard(table: weir.Table, other: OtherP
     store.reset()
     table.get([1], consistency="bounded(600000)")
     assert not store.counts
+
+
+def test_a_shard_that_begins_and_merges_while_shards_are_listed(tmp_path: Path) -> None:
+    """The merge has deleted and not yet written: without the shard, the base table shows half of it."""
+    lance.write_dataset(pa.table({"id": [1, 2], "value": ["old", "old"]}), tmp_path / "table")
+    table = weir.adopt(tmp_path / "table", primary_key="id", fsync=False)
+
+    class ListsSlowly(LocalStore):
+        began = False
+
+        def list_directories(self, prefix: str) -> Sequence[str]:
+            listed = super().list_directories(prefix)
+            if not self.began:
+                self.began = True
+                with table.writer() as writer:
+                    writer.upsert([{"id": 2, "value": "new"}])
+                    writer.delete([1])
+                with failpoint.armed("merge.between_passes", "raise"), pytest.raises(FailpointError):
+                    table.merge()
+            return listed
+
+    slow = ListsSlowly(table.uri, fsync=False)
+    reader = weir.Table(slow, BaseTable.open(slow))
+    assert reader.scan().to_table().to_pylist() == [{"id": 2, "value": "new"}]
+    assert slow.began

@@ -238,6 +238,7 @@ class SnapshotReader:
 
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
+        listed_after = base.version
         views = {
             view.shard_id: view
             for view in self._views(
@@ -250,6 +251,14 @@ class SnapshotReader:
             # its list was merged before. So if the base table is not ahead of what a shard showed,
             # nothing is missing.
             self._base = base = base.latest()
+            if base.version != listed_after:
+                # A shard may have begun since the shards were listed, and have merged: the base table alone
+                # may show half of what it did.
+                listed_after = base.version
+                begun = self._views(set(list_shards(self._store)) - views.keys(), ShardReader.refresh)
+                if begun:
+                    views.update((view.shard_id, view) for view in begun)
+                    continue
             if self._latest is not None and self._latest[1].shows(base, tuple(views.values())):
                 return self._latest[1]
             ahead = [view.shard_id for view in views.values() if base_is_ahead(base, view)]
