@@ -554,7 +554,7 @@ PLANTED_BUGS = (
         "merging",
         first_seed=60,
     ),
-    PlantedBug("a shard manifest is overwritten", "I1, I2, I9", _manifest_overwritten, first_seed=15),
+    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=15),
     PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
     PlantedBug("a lease is ignored", "lease", _lease_ignored),
     PlantedBug(
@@ -616,7 +616,7 @@ PLANTED_BUGS = (
         "repeating",
     ),
     PlantedBug(
-        "staged generations are published twice", "I4, I5, staged", _staged_twice_published, "staging"
+        "staged generations are published twice", "I4, I5, I7, staged", _staged_twice_published, "staging"
     ),
     PlantedBug("the mark of a publication is lost", "I4, marks", _mark_of_a_publication_lost, "staging"),
     PlantedBug(
