@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,8 +11,8 @@ import pytest
 
 import weir.base.merge
 from tests.base.table_kit import apply, contents, manifest_of, new_table, progress, write_generation
-from weir.base.merge import merge_run, merge_runs
-from weir.base.merge_plan import MergeTask
+from weir.base.merge import _Merge, merge_run, merge_runs
+from weir.base.merge_plan import DEFAULT_MAX_TASK_BYTES, MergeTask
 from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.format.shard_manifest import FlushedGeneration
@@ -105,6 +106,31 @@ def test_what_others_merge_in_between_is_left_to_them(
     assert result.shards == 3 - len(commits)
     assert contents(base.latest()) == model
     assert [progress(base, task.shard_id) for task in tasks] == [2, 2, 2]
+
+
+def test_merges_that_would_get_in_each_others_way_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = new_table(tmp_path, rows=[(n, "base") for n in range(40)])
+    manifests, model = [], contents(base)
+    for number, shard in enumerate(SHARDS[:3]):
+        # More new keys than the library's filter has room for, so that any two of such commits conflict.
+        rows = [(key, "new") for key in range(100_000 * number, 100_000 * number + 10_000)]
+        apply(model, base, rows)
+        generation = replace(write_generation(base, shard, 1, rows), in_memory_bytes=DEFAULT_MAX_TASK_BYTES)
+        manifests.append(manifest_of(shard, [generation]))
+    attempts: list[int] = []
+    execute = _Merge._execute
+
+    def counted(merge: _Merge, *arguments: Any) -> dict[str, int]:
+        attempts.append(1)
+        return execute(merge, *arguments)
+
+    monkeypatch.setattr(_Merge, "_execute", counted)
+    report = merge_generations(base, manifests, ThreadRunner(4))
+    assert (report.shards, report.rows_upserted) == (3, 30_000)
+    assert len(attempts) == 3, "none was made again"
+    assert contents(base.latest()) == model
 
 
 def test_one_shard_out_of_order_stops_all(tmp_path: Path) -> None:

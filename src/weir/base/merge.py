@@ -17,6 +17,10 @@ A run with only deletes, or with nothing at all, is one commit with the mark.
 
 Runs of several shards are merged like one. ``merge_insert`` looks at all keys of the base table, which costs
 as much for few rows as for many, and their marks can be in one commit.
+
+Merges that run at the same time get in each other's way, also those of different shards: a commit holds a
+Bloom filter of the keys that it inserts, made for 8,192 of them, and the library takes two filters that have
+bits in common for the same key inserted twice. The one that is later begins anew.
 """
 
 from __future__ import annotations
@@ -207,7 +211,7 @@ class _Merge:
         deleted = 0
         failpoint.reach("merge.before_deletes")
         if run.deletes.num_rows and run.num_upserts:
-            pinned = self._builder(run.deletes.num_rows).when_matched_delete().conflict_retries(0)
+            pinned = self._builder(run.deletes.num_rows).when_matched_delete()
             deleted = self._execute(pinned, run.deletes)["num_deleted_rows"]
             self.deleted_before_race = deleted
             self._passed.append(copy.copy(self._dataset))
@@ -250,7 +254,8 @@ class _Merge:
             and rows * _LOOKUP_BELOW < self._dataset.count_rows()
             and bool(key_index_names(self._dataset, key))
         )
-        return self._dataset.merge_insert(list(key)).use_index(look_up)
+        # The library would wait for seconds before it tries again, and then with the same marks.
+        return self._dataset.merge_insert(list(key)).use_index(look_up).conflict_retries(0)
 
     def _upserts(self) -> pa.Table | pa.RecordBatchReader:
         schema = self._base.schema

@@ -1,7 +1,9 @@
 """Merging flushed generations into the base table: plan on one machine, tasks for some shards each.
 
 Lance MemWAL spec, "MemTable Merger". Each task commits its own data and progress together
-(invariant I7), so there is nothing left to commit at the end.
+(invariant I7), so there is nothing left to commit at the end. One runs after the other, since of two that
+insert rows at the same time one has to begin anew (:mod:`weir.base.merge`), and the library uses all
+processors for one.
 """
 
 from __future__ import annotations
@@ -153,7 +155,7 @@ def merge_generations(
     manifests : sequence of ShardManifest
         The newest manifest of every shard.
     runner : Runner
-        Executes one task for as many shards as are merged in one commit.
+        Executes one task at a time, for as many shards as are merged in one commit.
     policy : MergePolicy
         Says whether to merge them now. Default: always.
     on_progress : callable, optional
@@ -174,7 +176,7 @@ def merge_generations(
     base = note_unknown_fields(base)
     applied: list[MergeResult] = []
     done = shards = 0
-    for merged in runner.run(run_merge_group, groups):
+    for merged in (one for group in groups for one in runner.run(run_merge_group, (group,))):
         applied += merged.applied
         shards += max((result.shards for result in merged.applied), default=0)
         for _ in range(merged.group.shards):
