@@ -171,6 +171,11 @@ def test_parentheses_that_close_nothing_are_no_matter(table: weir.Table, text: s
     assert table.scan(filter=text).to_table().column("id").to_pylist() == [1]
 
 
+def test_filter_error_has_the_filter_as_it_was_given(table: weir.Table) -> None:
+    with pytest.raises(FilterError, match="the filter 'id = 1; DROP TABLE t' cannot be used"):
+        table.scan(filter="id = 1; DROP TABLE t")
+
+
 def test_filter_error_names_the_columns(table: weir.Table) -> None:
     with pytest.raises(FilterError, match="id, name, vector"):
         table.scan(filter="nope = 1")
@@ -300,6 +305,17 @@ def test_filter_that_fails_on_a_row(table: weir.Table, merged: bool) -> None:
         table.merge()
     with pytest.raises(FilterError, match=r"(?i)divide by zero"):
         table.scan(filter="1 / id = 1").to_table()
+
+
+@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("text", ["count(*) > 1", "row_number() OVER () = 1"])
+def test_a_filter_over_all_rows_is_no_damage(table: weir.Table, text: str, merged: bool) -> None:
+    with table.writer(flush_on_close=merged) as writer:
+        writer.upsert([GOOD, {**GOOD, "id": 2}])
+    if merged:
+        table.merge()
+    with pytest.raises(FilterError, match="expression"):
+        table.scan(filter=text).to_table()
 
 
 @pytest.mark.parametrize("part", ["base", "generation"])
