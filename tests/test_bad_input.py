@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -171,6 +172,11 @@ def test_parentheses_that_close_nothing_are_no_matter(table: weir.Table, text: s
     assert table.scan(filter=text).to_table().column("id").to_pylist() == [1]
 
 
+def test_filter_error_has_the_filter_as_it_was_given(table: weir.Table) -> None:
+    with pytest.raises(FilterError, match="the filter 'id = 1; DROP TABLE t' cannot be used"):
+        table.scan(filter="id = 1; DROP TABLE t")
+
+
 def test_filter_error_names_the_columns(table: weir.Table) -> None:
     with pytest.raises(FilterError, match="id, name, vector"):
         table.scan(filter="nope = 1")
@@ -302,6 +308,17 @@ def test_filter_that_fails_on_a_row(table: weir.Table, merged: bool) -> None:
         table.scan(filter="1 / id = 1").to_table()
 
 
+@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("text", ["count(*) > 1", "row_number() OVER () = 1"])
+def test_a_filter_over_all_rows_is_no_damage(table: weir.Table, text: str, merged: bool) -> None:
+    with table.writer(flush_on_close=merged) as writer:
+        writer.upsert([GOOD, {**GOOD, "id": 2}])
+    if merged:
+        table.merge()
+    with pytest.raises(FilterError, match="expression"):
+        table.scan(filter=text).to_table()
+
+
 @pytest.mark.parametrize("part", ["base", "generation"])
 def test_damaged_data_file_is_corruption(table: weir.Table, part: str) -> None:
     with table.writer() as writer:
@@ -327,6 +344,7 @@ def test_rows_and_keys_of_every_kind(table: weir.Table) -> None:
         writer.upsert(pd.DataFrame({"id": [2], "name": ["b"]}))
         writer.upsert(pl.DataFrame({"id": [3], "name": ["c"]}))
         writer.upsert({"id": [4], "name": ["d"]})
+        writer.upsert({"id": pa.array([4]), "name": pd.Series(["d"])})
         writer.upsert(batch)
         writer.upsert(pa.RecordBatchReader.from_batches(SCHEMA, [batch.slice(0, 0), batch]))
         writer.upsert([pa.RecordBatch.from_pylist([{**GOOD, "id": 6}], SCHEMA)])
@@ -347,6 +365,25 @@ def test_rows_and_keys_of_every_kind(table: weir.Table) -> None:
         writer.delete([{"id": 6, "name": "ignored"}])
         writer.delete([])
     assert sorted(table.scan(["id"]).to_table().column("id").to_pylist()) == [1, 2, 3, 4, 5]
+
+
+def test_columns_of_numpy(table: weir.Table) -> None:
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    with table.writer() as writer:
+        writer.upsert({"id": np.arange(3, dtype=np.int32), "name": np.array(list("abc")), "vector": vectors})
+        assert table.scan().to_table().sort_by("id").to_pylist() == [
+            {"id": number, "name": "abc"[number], "vector": vectors[number].tolist()} for number in range(3)
+        ]
+        with pytest.raises(SchemaError, match="'vector'"):
+            writer.upsert({"id": np.arange(3), "vector": np.zeros((3, 3), np.float32)})
+        with pytest.raises(SchemaError, match="'id'"):
+            writer.upsert({"id": np.array([0.5, 1.5])})
+        with pytest.raises(SchemaError, match="do not make a table"):
+            writer.upsert({"id": np.arange(3), "name": np.array(["a"])})
+        with pytest.raises(InputError, match="list of one dict"):
+            writer.upsert({"id": np.int64(1)})
+        writer.delete({"id": np.arange(2)})
+    assert table.get(np.arange(3))["id"].to_pylist() == [2]
 
 
 def test_shard_column_outside_the_key(tmp_path: Path) -> None:

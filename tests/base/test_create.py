@@ -320,6 +320,10 @@ def test_what_cannot_be_adopted_stays_as_it_is(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"id": [1, None], "_score": [1.0, 2.0]}), nameless.uri)
     with pytest.raises(SchemaError, match="_score"):
         adopt_base_table(nameless, ("id",))
+    everything = new_store(tmp_path)
+    lance.write_dataset(pa.table({"id": [1, 2], "*": [1.0, 2.0]}), everything.uri)
+    with pytest.raises(SchemaError, match="reserved"):
+        adopt_base_table(everything, ("id",))
     holes = new_store(tmp_path)
     lance.write_dataset(pa.table({"id": [1, None], "price": [1.0, 2.0]}), holes.uri)
     with pytest.raises(KeyValueError, match="1 rows have no key"):

@@ -186,6 +186,7 @@ def check_only_read(kept: Kept, words: str) -> None:
         "collect": table.collect_garbage,
         "pin": table.snapshot,
         "consume": lambda: table.changes(consumer="somebody"),
+        "index": lambda: table.create_index("text", "BITMAP"),
     }
     for name, work in refused.items():
         try:

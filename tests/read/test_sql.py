@@ -190,6 +190,23 @@ def test_another_name_and_a_token(tmp_path: Path) -> None:
     assert list(table.sql("SELECT id FROM t WHERE id > 5").to_batches()) == []
 
 
+@pytest.mark.parametrize("name", ["Flights", "my.flights", "my flights", 'my "flights"', "rows of t", "ünï"])
+def test_a_name_counts_as_it_is_written(table: weir.Table, name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    query = table.sql(f"SELECT id FROM {quoted} WHERE {quoted}.id > 3 AND carrier = 'ZZ'", name=name)
+    assert sorted(query.to_table()["id"].to_pylist()) == [*range(58, 70)]
+    assert query.needed.filter is not None
+    top = table.sql(f"SELECT * FROM {quoted} WHERE id < 30 ORDER BY id DESC LIMIT 2", name=name)
+    assert top.to_table()["id"].to_pylist() == [29, 28]
+    assert top.needed.top is not None
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+def test_what_is_no_name(table: weir.Table, name: Any) -> None:
+    with pytest.raises(QueryError, match="is a text"):
+        table.sql("SELECT 1", name=name)
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -32,7 +32,9 @@ def test_paths(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "~": "/home/somebody",
         "~/table": "/home/somebody/table",
         "a~b": f"{tmp_path}/a~b",
-        "s3:/bucket": f"{tmp_path}/s3:/bucket",
+        "./s3:/bucket": f"{tmp_path}/s3:/bucket",
+        "s3x:/bucket": f"{tmp_path}/s3x:/bucket",
+        "C:x": f"{tmp_path}/C:x",
         "/percent%20sign": "/percent%20sign",
         "/": "/",
     }.items():
@@ -122,6 +124,10 @@ def test_object_stores(uri: str, expected: str, options: dict[str, str] | None) 
         "file:///nul%00byte",
         "nul\0byte",
         "s3://[bucket/table",
+        "s3:/bucket/table",
+        "s3a:bucket/table",
+        "gcs:/bucket/table",
+        "file:/data/table",
     ],
 )
 def test_locations_that_cannot_be_understood(uri: str) -> None:
@@ -140,7 +146,7 @@ def test_unsupported_schemes_say_what_is_supported() -> None:
 
 @pytest.mark.parametrize("uri", [None, 7, b"/data"])
 def test_locations_that_are_no_text(uri: Any) -> None:
-    with pytest.raises(UriError):
+    with pytest.raises(UriError, match="no text"):
         open_store(uri)
 
 

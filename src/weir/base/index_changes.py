@@ -21,6 +21,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex
 from weir.indexing.kinds import IndexKind
 from weir.indexing.library_message import library_message
+from weir.storage.local_errors import hint_for
 
 __all__ = ["base_indexes", "create_index", "drop_index", "free_index_name"]
 
@@ -87,6 +88,8 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
         There is an index of that name, and it is not to be replaced.
     ConflictError
         Concurrent commits got in the way of every attempt.
+    StorageError
+        The operating system has refused a write.
     """
     definition.check_column(base.schema)
 
@@ -100,7 +103,8 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
         try:
             build_index(dataset, definition)
         except LIBRARY_ERRORS as error:
-            if classify(error) is LibraryFailure.CONFLICT:
+            # What the operating system has refused is no matter of the index.
+            if classify(error) is LibraryFailure.CONFLICT or hint_for(error) is not None:
                 raise
             raise IndexDefinitionError(
                 f"the index {definition.name!r} of kind {definition.kind} cannot be built: "

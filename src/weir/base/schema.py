@@ -51,6 +51,7 @@ _OF_ANY_LENGTH: tuple[Callable[[pa.DataType], bool], ...] = (
 
 RESERVED_NAMES = frozenset(
     {
+        "*",
         "__action",
         "__merge_source_sentinel",
         "_distance",
@@ -65,7 +66,7 @@ RESERVED_NAMES = frozenset(
         "_tombstone",
     }
 )
-"""Column names that Weir or Lance adds to rows itself."""
+"""Column names that Weir or Lance adds to rows itself, and the one that Lance reads as all of them."""
 
 
 def table_schema(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:

@@ -13,7 +13,11 @@ from weir.indexing.library_message import library_message
 
 __all__ = ["reading"]
 
-_FILTER_FAILURE = "Error applying filter expression"
+_FILTER_FAILURES = (
+    "Error applying filter expression",
+    # A condition that is an aggregate and nothing else passes on a table without rows, as it is checked.
+    "Physical plan does not support logical expression",
+)
 
 
 @contextmanager
@@ -44,9 +48,9 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
         raise
     except BaseException as error:
         said = library_message(error)
-        if condition is not None and _FILTER_FAILURE in str(error):
+        if condition is not None and any(sign in str(error) for sign in _FILTER_FAILURES):
             raise FilterError(
-                f"the filter {condition!r} cannot be evaluated on every row: {library_message(error)}",
+                f"the filter {condition!r} cannot be evaluated on every row: {said}",
                 where="filter",
             ) from error
         if (

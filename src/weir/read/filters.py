@@ -57,7 +57,7 @@ def _checked(schema: pa.Schema, text: str) -> bool:
     # are not closed by the text itself.
     if _closes_too_much(text):
         raise FilterError(f"the filter {text!r} closes a parenthesis that it does not open", where="filter")
-    _evaluate(schema.empty_table(), f"({text}\n)")
+    _evaluate(schema.empty_table(), text, as_condition=f"({text}\n)")
     return True
 
 
@@ -81,7 +81,7 @@ def matching_rows(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
     return _evaluate(rows, text)
 
 
-def _evaluate(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
+def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> npt.NDArray[np.int64]:
     lowered = text.lower()
     # A column counts as named if its name occurs anywhere in the text: too many costs a copy, too
     # few would be an error.
@@ -92,7 +92,8 @@ def _evaluate(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
         dataset = lance.write_dataset(
             unsliced(slim), "memory://", mode="create", max_rows_per_file=max(slim.num_rows, 1)
         )
-        found = dataset.scanner(columns=[], filter=text, with_row_id=True, scan_in_order=True).to_table()
+        condition = as_condition or text
+        found = dataset.scanner(columns=[], filter=condition, with_row_id=True, scan_in_order=True).to_table()
     except (ValueError, OSError, RuntimeError) as error:
         raise FilterError(
             f"the filter {text!r} cannot be used: {_reason(error)}",

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
-import pyarrow as pa
-
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError, OptionError, SnapshotExpiredError
@@ -164,6 +162,7 @@ class SnapshotReader:
     def __init__(self, store: ObjectStore, base: BaseTable) -> None:
         self._store = store
         self._base = base
+        self._columns = base.schema
         self._shards: dict[UUID, ShardReader] = {}
         self._lock = threading.Lock()
         self._latest: tuple[float, ReadSnapshot] | None = None
@@ -239,18 +238,20 @@ class SnapshotReader:
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
         listed_after = base.version
-        views = {
-            view.shard_id: view
-            for view in self._views(
-                list_shards(self._store), lambda reader: reader.refresh(reload_manifest=reload_manifests)
-            )
-        }
+        views = self._all_views(reload_manifests)
         for _ in range(_MAX_ATTEMPTS):
             # The base table last. What a shard did not show because it had been collected is merged: the
             # log of a shard is collected no further than merged generations reach, and what has gone off
             # its list was merged before. So if the base table is not ahead of what a shard showed,
             # nothing is missing.
             self._base = base = base.latest()
+            if base.schema is not self._columns and not base.schema.equals(self._columns):
+                # Rows of the log have been given the columns of another version.
+                self._columns = base.schema
+                self._shards.clear()
+                listed_after = base.version
+                views = self._all_views(reload_manifests)
+                continue
             if base.version != listed_after:
                 # A shard may have begun since the shards were listed, and have merged: the base table alone
                 # may show half of what it did.
@@ -272,6 +273,12 @@ class SnapshotReader:
             hint="Read again, or merge less often",
         )
 
+    def _all_views(self, reload_manifests: bool) -> dict[UUID, ShardView]:
+        views = self._views(
+            list_shards(self._store), lambda reader: reader.refresh(reload_manifest=reload_manifests)
+        )
+        return {view.shard_id: view for view in views}
+
     def _views(
         self, shard_ids: Collection[UUID], refresh: Callable[[ShardReader], ShardView | None]
     ) -> tuple[ShardView, ...]:
@@ -285,15 +292,11 @@ class SnapshotReader:
             reader = self._shards[shard_id] = ShardReader(
                 self._store,
                 shard_id,
-                self._row_schema,
+                wal_schema(self._columns),
                 self._base.primary_key,
                 namespace=self._base.namespace,
             )
         return reader
-
-    @property
-    def _row_schema(self) -> pa.Schema:
-        return wal_schema(self._base.schema)
 
     def _published(self) -> ReadSnapshot:
         with self._lock:

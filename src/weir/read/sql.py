@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlQuery"]
 
-_ROWS = "_weir_rows"
-"""What the rows that were read are called; the query sees them through a view with every column."""
-
 
 class SqlQuery:
     """A SQL query over a table, ready to run; each method that returns rows runs it anew.
@@ -91,12 +88,14 @@ class SqlQuery:
         context = sql_context()
         rows = self._needed_rows()
         batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
-        context.register_record_batches(_ROWS, [batches])
+        # The query sees them through a view with every column, and cannot mean them by their own name.
+        name = f"rows of {self._name}"
+        context.register_record_batches(quoted(name), [batches])
         shown = [
             column(quoted(field.name)) if field.name in self.needed.columns else _absent(field)
             for field in self._schema
         ]
-        context.register_view(self._name, context.table(_ROWS).select(*shown))
+        context.register_view(quoted(self._name), context.table(quoted(name)).select(*shown))
         try:
             return context.sql(self._query)
         except Exception as error:  # DataFusion raises nothing more specific

@@ -94,8 +94,10 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
     QueryError
         If it does not parse, is no query, or names what there is not.
     """
+    if not isinstance(name, str) or not name:
+        raise QueryError(f"the name of a table in a query is a text, got {name!r}", where="name")
     context = sql_context()
-    context.register_record_batches(name, [schema.empty_table().to_batches() or [_empty(schema)]])
+    context.register_record_batches(quoted(name), [schema.empty_table().to_batches() or [_empty(schema)]])
     try:
         plan = context.sql_with_options(query, _ONLY_QUERIES).optimized_logical_plan()
     except Exception as error:  # DataFusion raises nothing more specific
@@ -161,7 +163,10 @@ def _condition(filter: LogicalPlan, mark: str = "`") -> str | None:
     except Exception:  # DataFusion raises nothing more specific
         return None
     scan = filter.inputs()[0].to_variant()
-    qualifier = re.compile(rf'\b{re.escape(scan.table_name())}\.(?:"((?:[^"]|"")+)"|(\w+))')
+    table = scan.table_name()
+    qualifier = re.compile(
+        rf'(?:\b{re.escape(table)}|{re.escape(quoted(table))})\.(?:"((?:[^"]|"")+)"|(\w+))'
+    )
 
     def column(match: re.Match[str]) -> str:
         name = (match[1] or match[2]).replace(chr(34) * 2, chr(34))
@@ -236,7 +241,7 @@ def _fetched(plan: LogicalPlan) -> int | None:
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as DataFusion reads it."""
+    """Return the name of a column or a table as DataFusion reads it."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -112,15 +112,15 @@ class TableReader:
                 consistency=str(state),
             )
 
-        if state.token is None:
-            return self._scan_newest(state.fresh, planned)
-
-        def planned_then(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
-            # The table may have had other columns then.
-            check_asked(snapshot.base.schema, columns, filter)
+        def planned_as_it_is(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
+            # It may have other columns than when it was asked.
+            if snapshot.base.schema is not self._base.schema:
+                check_asked(snapshot.base.schema, columns, filter)
             return planned(snapshot, count_only)
 
-        return self._scan_at(state.token, planned_then)
+        if state.token is None:
+            return self._scan_newest(state.fresh, planned_as_it_is)
+        return self._scan_at(state.token, planned_as_it_is)
 
     def _scan_newest(self, fresh: Consistency, planned: Callable[[ReadSnapshot, bool], ScanPlan]) -> Scan:
         read: ReadSnapshot | None = None
@@ -171,7 +171,7 @@ class TableReader:
         wanted = KeySet(_distinct(table).columns)
 
         def found(snapshot: ReadSnapshot) -> pa.Table:
-            if state.token is not None:
+            if snapshot.base.schema is not self._base.schema:
                 check_asked(snapshot.base.schema, columns, None)
             names = snapshot.base.schema.names if columns is None else list(columns)
             return get_rows(self._store, snapshot, wanted, names, self._shards.for_keys)
@@ -195,10 +195,15 @@ class TableReader:
             )
         query = request.checked(self._base.schema)
 
+        def asked_of(seen: ReadSnapshot) -> Query:
+            same = seen.base.schema is self._base.schema or seen.base.schema.equals(self._base.schema)
+            return query if same else request.checked(seen.base.schema)
+
         def plan() -> tuple[ReadSnapshot, SearchPlan]:
             background.foreground()
             return self.snapshots.read(
-                state.fresh, lambda seen: (seen, request.plan(self._planner, seen, query, str(state)))
+                state.fresh,
+                lambda seen: (seen, request.plan(self._planner, seen, asked_of(seen), str(state))),
             )
 
         return Search(plan, self.snapshots.reading, attempts=MAX_SNAPSHOTS)
@@ -226,10 +231,11 @@ class TableReader:
             return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=at)
 
         def top(needed: Needed) -> pa.Table:
-            return self._read(
-                self._asked(consistency, at),
-                lambda snapshot: top_rows(self._planner, self._shards.for_keys, snapshot, needed),
-            )
+            def read(snapshot: ReadSnapshot) -> pa.Table:
+                check_asked(snapshot.base.schema, needed.columns, None)
+                return top_rows(self._planner, self._shards.for_keys, snapshot, needed)
+
+            return self._read(self._asked(consistency, at), read)
 
         return SqlQuery(query, self._base.schema, name, scan, top)
 

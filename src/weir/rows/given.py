@@ -64,10 +64,14 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
 
 def holds_columns(data: Mapping[Any, Any]) -> bool:
     """Whether a dict holds columns rather than the values of one row."""
-    return bool(data) and all(
-        isinstance(value, (Sequence, pa.Array, pa.ChunkedArray)) and not isinstance(value, (str, bytes))
-        for value in data.values()
-    )
+    return bool(data) and all(map(_is_column, data.values()))
+
+
+def _is_column(value: Any) -> bool:
+    if isinstance(value, (Sequence, pa.Array, pa.ChunkedArray)):
+        return not isinstance(value, (str, bytes))
+    # Arrays of NumPy and columns of data frames; single numbers of NumPy are arrays without a dimension.
+    return hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
 
 
 def _from_pandas(data: Any) -> pa.Table:
@@ -110,7 +114,8 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
 
 def as_column(values: Any, field: pa.Field) -> pa.Array:
     """Return Python values as a column, refusing what Arrow would cut down to the column's type."""
-    values = values if hasattr(values, "__array__") else list(values)
+    # The rows of a matrix are lists of numbers.
+    values = values if hasattr(values, "__array__") and getattr(values, "ndim", 1) == 1 else list(values)
     try:
         meant = _integers(values) if field.type == _INT64 else _inferred(values)
         if meant is None:

@@ -66,9 +66,12 @@ def parse_location(uri: str | os.PathLike[str]) -> Location:
         text: object = os.fspath(uri)
     except TypeError:
         text = None
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str):
+        raise UriError("The location is no text and no path", where=repr(uri), hint=f"Give {SUPPORTED}")
+    if not text.strip():
         raise UriError("The location is empty", where=repr(uri), hint=f"Give {SUPPORTED}")
     if "://" not in text:
+        _refuse_unfinished(text)
         return _path_location(os.path.expanduser(text))
     try:
         parts = urlsplit(text)
@@ -90,6 +93,18 @@ def parse_location(uri: str | os.PathLike[str]) -> Location:
             hint="Write '?' as %3F and '#' as %23 where they belong to a name",
         )
     return _file_location(text, parts) if scheme == "file" else _object_store_location(text, parts, scheme)
+
+
+def _refuse_unfinished(text: str) -> None:
+    """Refuse a URI that lacks a slash: as a path it would be a table on this machine's disk instead."""
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme in ("file", *_OBJECT_STORES, *_SYNONYMS):
+        whole = f"{scheme}://{'/' if scheme == 'file' else ''}{rest.lstrip('/')}"
+        raise UriError(
+            f"{scheme}: without two slashes after it is no URI",
+            where=text,
+            hint=f"Write {whole}, or ./{text} for a directory of that name",
+        )
 
 
 def _path_location(path: str) -> Location:
