@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-import structlog
 
 from weir.cli.main import main
 
@@ -27,12 +26,6 @@ class Answer:
 
 
 Run = Callable[..., Answer]
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture
