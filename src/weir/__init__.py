@@ -6,28 +6,11 @@ the table by jobs that run beside the writers. See :func:`weir.create` for an ex
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 import weir.library_log  # noqa: F401  # before the library is imported
 from weir import errors
-from weir.format.snapshot_token import SnapshotToken
-from weir.format.source import Source
-from weir.indexing.definition import IndexDefinition
-from weir.indexing.policy import IndexPolicy
-from weir.read.snapshot import bounded
-from weir.read.text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
-from weir.services.merge_policy import MergePolicy
-from weir.sharding.shard_by import (
-    bucket,
-    day,
-    expression,
-    hour,
-    identity,
-    month,
-    multi_bucket,
-    truncate,
-    unsharded,
-    year,
-)
-from weir.table import Table, adopt, create, open
 
 __version__ = "0.1.0"
 
@@ -60,3 +43,57 @@ __all__ = [
     "unsharded",
     "year",
 ]
+
+# Lance, Arrow, NumPy and pandas take most of a second to import. They are imported with the first name
+# that needs them, so that `weir --help` answers at once, and a process that reads a token or asks for an
+# error class does not wait for a table it does not open. Type checkers and editors read the first branch.
+if TYPE_CHECKING:
+    from weir.format.snapshot_token import SnapshotToken
+    from weir.format.source import Source
+    from weir.indexing.definition import IndexDefinition
+    from weir.indexing.policy import IndexPolicy
+    from weir.read.snapshot import bounded
+    from weir.read.text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
+    from weir.services.merge_policy import MergePolicy
+    from weir.sharding.shard_by import (
+        bucket,
+        day,
+        expression,
+        hour,
+        identity,
+        month,
+        multi_bucket,
+        truncate,
+        unsharded,
+        year,
+    )
+    from weir.table import Table, adopt, create, open
+else:
+    _NAMES = {
+        "weir.format.snapshot_token": ["SnapshotToken"],
+        "weir.format.source": ["Source"],
+        "weir.indexing.definition": ["IndexDefinition"],
+        "weir.indexing.policy": ["IndexPolicy"],
+        "weir.read.snapshot": ["bounded"],
+        "weir.read.text_query": [
+            *("BooleanQuery", "BoostQuery", "MatchQuery", "MultiMatchQuery", "PhraseQuery"),
+        ],
+        "weir.services.merge_policy": ["MergePolicy"],
+        "weir.sharding.shard_by": [
+            *("bucket", "day", "expression", "hour", "identity", "month", "multi_bucket", "truncate"),
+            *("unsharded", "year"),
+        ],
+        "weir.table": ["Table", "adopt", "create", "open"],
+    }
+    _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+    def __getattr__(name: str) -> object:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Two threads may come here for one name: both import and find the same object.
+        value = globals()[name] = getattr(import_module(module), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Options, as frozen dataclasses: each field with its unit, default and meaning."""
+"""Options, as frozen dataclasses: each field with its unit, default and meaning; and defaults of services."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from dataclasses import dataclass, fields
 
 from weir.errors import OptionError
 
-__all__ = ["WriterOptions"]
+__all__ = ["DEFAULT_ROWS_PER_FRAGMENT", "RETRAIN_IMBALANCE_THRESHOLD", "WriterOptions"]
+
+DEFAULT_ROWS_PER_FRAGMENT = 1024 * 1024
+"""Rows that compaction makes fragments of."""
+RETRAIN_IMBALANCE_THRESHOLD = 5.0
+"""How many times larger than the smallest filled partition the largest may be before it learns again."""
 
 _MEBIBYTE = 1024 * 1024
 

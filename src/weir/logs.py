@@ -8,34 +8,45 @@ its text is ``event key=value ...`` and the fields are attributes of the record 
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
-from typing import Any
 
-import structlog
-
-__all__ = ["get_logger"]
+__all__ = ["EventLogger", "get_logger"]
 
 
-def _render(
-    logger: object, method: str, event: MutableMapping[str, Any]
-) -> tuple[tuple[str], dict[str, dict[str, dict[str, Any]]]]:
-    name = str(event.pop("event"))
-    fields = dict(event)
-    text = " ".join([name, *(f"{key}={value}" for key, value in fields.items())])
-    return (text,), {"extra": {"event_fields": {"event": name, **fields}}}
+class EventLogger:
+    """Logs the events of one module.
+
+    Parameters
+    ----------
+    logger : logging.Logger
+        What they are passed on to.
+    """
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Log something that happens where all is well."""
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Log something that somebody should look at."""
+        self._log(logging.WARNING, event, fields)
+
+    def _log(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        text = " ".join([event, *(f"{key}={value}" for key, value in fields.items())])
+        # The record names the line that logs the event, two calls up.
+        self._logger.log(level, text, extra={"event_fields": {"event": event, **fields}}, stacklevel=3)
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+def get_logger(name: str) -> EventLogger:
     """Return the logger of a module.
 
     Examples
     --------
     >>> get_logger("weir.example").info("shard.flushed", generation=3)
     """
-    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[structlog.stdlib.filter_by_level, _render],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-    return logger
+    return EventLogger(logging.getLogger(name))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from weir.base.generation_indexes import generation_indexes
 from weir.base.index_changes import base_indexes, drop_index
 from weir.base.table import BaseTable
+from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex
@@ -31,8 +32,8 @@ from weir.read.sql import SqlQuery
 from weir.read.table_reader import TableReader
 from weir.read.text_query import TextQuery
 from weir.rows import RowInput
-from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD, CatchUpReport, catch_up_indexes
-from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT, CompactReport, compact
+from weir.services.catch_up import CatchUpReport, catch_up_indexes
+from weir.services.compact import CompactReport, compact
 from weir.services.garbage import DEFAULT_HORIZON, collect_garbage
 from weir.services.garbage_report import GarbageReport
 from weir.services.index_creation import create_index, create_indexes

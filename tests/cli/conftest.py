@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-import structlog
 
 from weir.cli.main import main
 
@@ -30,9 +30,16 @@ Run = Callable[..., Answer]
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
+def _interrupts_arrive() -> Iterator[None]:
+    """Take SIGINT as in a terminal, also where the tests run in the background.
+
+    A shell has the jobs that it puts there ignore it, and so does whatever they start.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    structlog.reset_defaults()
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from weir.errors import ConflictError, OptionError, SnapshotExpiredError
 from weir.format import wal_entry
 from weir.format.wal_entry import wal_schema
 from weir.format.wal_header import WalEntryHeader
-from weir.read import changes
+from weir.read import changes, consumers, feed_start
 from weir.read.tokens import live_roots
 from weir.shard.wal import Wal
 from weir.storage.counting import CountingStore
@@ -30,7 +30,8 @@ from weir.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 SOON = timedelta(milliseconds=5)
-LATER = timedelta(seconds=20)
+LATER = timedelta(minutes=3)
+"""Longer than anything takes that is to come, on however slow a machine."""
 NOW = timedelta(0)
 Written = tuple[int, str | None]
 
@@ -78,19 +79,24 @@ with table.writer() as writer:
         for key in (life, life + 1):
             expected[key].append(None)
     feed = table.changes(consumer="watch", follow=True, poll=SOON, timeout=LATER, max_rows=max_rows)
-    writer = subprocess.Popen([sys.executable, "-c", code, table.uri])
-    try:
-        found: dict[int, list[str | None]] = {}
-        for change in feed:
-            for key, name in listed(change):
-                found.setdefault(key, []).append(name)
-            feed.commit()
-            if -1 in found and found == expected:
-                break
-        assert writer.wait(timeout=60) == 0
-    finally:
-        writer.kill()
-        writer.wait()
+    found: dict[int, list[str | None]] = {}
+
+    def stop_if_it_fails(process: subprocess.Popen[bytes]) -> None:
+        if process.wait() != 0:
+            feed.stop()
+
+    with subprocess.Popen([sys.executable, "-c", code, table.uri]) as writer:
+        try:
+            threading.Thread(target=stop_if_it_fails, args=(writer,), daemon=True).start()
+            for change in feed:
+                for key, name in listed(change):
+                    found.setdefault(key, []).append(name)
+                feed.commit()
+                if found == expected:
+                    break
+            assert writer.wait(timeout=120) == 0
+        finally:
+            writer.kill()
     assert found == expected
     assert list(table.changes(consumer="watch")) == []
 
@@ -116,7 +122,7 @@ def test_another_thread_stops_it(table: weir.Table) -> None:
         while not found:
             time.sleep(0.005)
         feed.stop()
-        thread.join(timeout=20)
+        thread.join(timeout=120)
         assert not thread.is_alive()
         writer.upsert(rows((2, "b")))
     assert found == [(1, "a")]
@@ -124,21 +130,47 @@ def test_another_thread_stops_it(table: weir.Table) -> None:
     assert [one for change in feed for one in listed(change)] == [(2, "b")]
 
 
-def test_waiting_costs_a_listing_and_a_probe_per_shard(table: weir.Table) -> None:
+class _OnlyWaitsTakeTime:
+    """Stands in for the module ``time``: passes by as much as its events are waited for, at once."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def event(self) -> threading.Event:
+        clock = self
+
+        class Event(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                assert timeout is not None
+                clock.seconds += timeout
+                return self.is_set()
+
+        return Event()
+
+
+def test_waiting_costs_a_listing_and_a_probe_per_shard(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows(*((n, "a") for n in range(20))))
     process_cache().clear()
     store = CountingStore(open_store(table.uri, fsync=False))
     counted = Table(store, BaseTable.open(store))
-    feed = counted.changes(
-        "earliest", follow=True, poll=timedelta(hours=1), timeout=timedelta(milliseconds=30)
-    )
+    feed = counted.changes("earliest", follow=True, poll=timedelta(hours=1), timeout=timedelta(minutes=30))
+    # However slow the machine is, it looks, waits until its time is over, and looks again.
+    clock = _OnlyWaitsTakeTime()
+    monkeypatch.setattr(changes, "time", clock)
+    monkeypatch.setattr(feed, "_stopped", clock.event())
     list(feed)
     store.reset()
     list(feed)
     ends = {"list_directories": 1, "get": 4 * 3, "head": 3}
     probes = {"list_directories": 2, "head": 2 * 3}
     assert dict(store.counts) == {name: ends.get(name, 0) + probes.get(name, 0) for name in ends}
+    assert clock.seconds == 2 * 30 * 60
 
 
 def test_what_was_collected_before_it_was_seen_is_named(
@@ -162,11 +194,22 @@ def test_what_was_collected_before_it_was_seen_is_named(
         list(following)
 
 
-def test_a_consumer_that_waits_is_not_taken_for_one_that_is_gone(table: weir.Table) -> None:
+def test_a_consumer_that_waits_is_not_taken_for_one_that_is_gone(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Now(datetime):
+        moment = datetime(2026, 1, 15, tzinfo=UTC)
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return cls.moment.astimezone(tz)
+
+    for module in (consumers, feed_start):
+        monkeypatch.setattr(module, "datetime", Now)
     store = open_store(table.uri, fsync=False)
     with table.writer() as writer:
         writer.upsert(rows((1, "a")))
-    age = timedelta(milliseconds=400)
+    age = timedelta(minutes=8)
     feed = table.changes(consumer="patient", max_age=age)
     idle = table.changes(consumer="idle", max_age=age)
     list(feed)
@@ -175,13 +218,14 @@ def test_a_consumer_that_waits_is_not_taken_for_one_that_is_gone(table: weir.Tab
     wal = Wal(store, feed.token.shards[0].shard_id, namespace="another")
     end = feed.token.shards[0].position
     for number in range(1, 9):
-        time.sleep(0.1)
+        # It says that it is alive whenever a quarter of its limit has passed.
+        Now.moment += age / 4 + timedelta(seconds=1)
         # A log goes on without changes: each claim of the shard leaves a fence there.
         wal.append(end + number, wal_entry.encode(WalEntryHeader(number + 1, fence=True), wal_schema(SCHEMA)))
         assert list(feed) == []
         # What it was given and has not acknowledged, it does not wait for.
         assert list(idle) == []
-    assert [root.holder for root in live_roots(store, datetime.now(UTC))] == ["consumer patient"]
+    assert [root.holder for root in live_roots(store, Now.moment)] == ["consumer patient"]
 
 
 @pytest.mark.parametrize(

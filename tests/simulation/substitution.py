@@ -36,6 +36,7 @@ import weir.read.threads
 import weir.shard.given_up
 import weir.shard.holder
 import weir.shard.lease
+import weir.table  # What is imported later would not be replaced.
 import weir.throttle
 from weir.format import shard_manifest, wal_entry
 

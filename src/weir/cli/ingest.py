@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from weir.cli.input.checked import Operations, RowChecker
-from weir.cli.input.files import FileFormat, RowFile, open_rows
+from weir.cli.input.files import RowFile, open_rows
+from weir.cli.input.formats import FileFormat
 from weir.cli.input.rows import ReadRequest
 from weir.errors import InputError, OptionError
 from weir.rows import check_deletable

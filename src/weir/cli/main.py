@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-import structlog
 import typer
 
 from weir.cli.commands import app
@@ -48,7 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    _log_to_standard_error()
     try:
         code = app(
             args=None if arguments is None else list(arguments), prog_name="weir", standalone_mode=False
@@ -80,16 +78,6 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _refused(message: str) -> int:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return _FAILED
-
-
-def _log_to_standard_error() -> None:
-    """Keep standard output for results: warnings go to standard error, and lesser things nowhere."""
-    if not structlog.is_configured():
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger("warning"),
-            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-            cache_logger_on_first_use=False,
-        )
 
 
 if __name__ == "__main__":

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import weir
-from weir.cli.output import JsonOutput, Output, TextOutput
 from weir.cli.text_values import parse_storage_options
-from weir.table import Table
+
+if TYPE_CHECKING:
+    from weir.cli.output import Output
 
 __all__ = [
     "AsJson",
@@ -69,7 +70,7 @@ AtToken = Annotated[
 ]
 
 
-def open_table(uri: str, storage_option: list[str] | None, no_fsync: bool) -> Table:
+def open_table(uri: str, storage_option: list[str] | None, no_fsync: bool) -> weir.Table:
     """Open the table that the options name."""
     options = parse_storage_options(storage_option or ())
     return weir.open(uri, storage_options=options, fsync=not no_fsync)
@@ -77,4 +78,11 @@ def open_table(uri: str, storage_option: list[str] | None, no_fsync: bool) -> Ta
 
 def output_for(as_json: bool) -> Output:
     """Return how results are shown."""
-    return JsonOutput() if as_json else TextOutput()
+    # Only what shows the result is imported: a program that reads JSON does not wait for tables and colours.
+    if as_json:
+        from weir.cli.output.json_output import JsonOutput
+
+        return JsonOutput()
+    from weir.cli.output.text_output import TextOutput
+
+    return TextOutput()

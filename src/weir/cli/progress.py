@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-
 __all__ = ["live_line", "progress_bar"]
 
 
@@ -33,6 +23,16 @@ def progress_bar(what: str) -> Iterator[Callable[[float | None, str], None]]:
         To be told the fraction that is done, from 0 to 1, None if it is not known; and a few words on
         where it stands.
     """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -66,6 +66,9 @@ def live_line(text: str) -> Iterator[Callable[[str], None]]:
     callable
         To be told what the line is to say from now on.
     """
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from weir.cli.input.files import FileFormat
+from weir.cli.input.formats import FileFormat
 from weir.cli.json_text import json_column, json_lines
 from weir.errors import OptionError, StorageError, WeirError
 

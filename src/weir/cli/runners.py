@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weir.cli.progress import progress_bar
-from weir.services.runner import Runner, ThreadRunner
+
+if TYPE_CHECKING:
+    from weir.services.runner import Runner
 
 __all__ = ["OnSpark", "runner_on"]
 
@@ -41,6 +43,8 @@ def runner_on(spark: str | None) -> Iterator[Runner]:
         If the extra is not installed, or there is no Spark there.
     """
     if spark is None:
+        from weir.services.runner import ThreadRunner
+
         yield ThreadRunner()
         return
     with progress_bar("spark") as progress:

@@ -27,17 +27,15 @@ from weir.base.index_upkeep import (
 )
 from weir.base.table import BaseTable
 from weir.base.versions import maintained_indexes
+from weir.config import RETRAIN_IMBALANCE_THRESHOLD
 from weir.errors import IndexNotFoundError, OptionError
 from weir.indexing.describe import ExistingIndex
 from weir.logs import get_logger
 from weir.services.runner import Runner
 
-__all__ = ["RETRAIN_IMBALANCE_THRESHOLD", "CatchUpReport", "IndexCaughtUp", "catch_up_indexes"]
+__all__ = ["CatchUpReport", "IndexCaughtUp", "catch_up_indexes"]
 
 _log = get_logger(__name__)
-
-RETRAIN_IMBALANCE_THRESHOLD = 5.0
-"""How many times larger than the smallest filled partition the largest may be before it learns again."""
 
 _ROWS_PER_TASK = 1_000_000
 """At least, as far as there are so many: every segment is one more for a search to ask."""

@@ -19,17 +19,15 @@ from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.table import BaseTable
 from weir.base.versions import maintained_indexes
+from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.errors import ConflictError, OptionError
 from weir.logs import get_logger
 from weir.services.runner import Runner
 from weir.storage.interface import ObjectStore
 
-__all__ = ["DEFAULT_ROWS_PER_FRAGMENT", "CompactReport", "CompactTask", "compact", "rewrite"]
+__all__ = ["CompactReport", "CompactTask", "compact", "rewrite"]
 
 _log = get_logger(__name__)
-
-DEFAULT_ROWS_PER_FRAGMENT = 1024 * 1024
-"""Rows that compaction makes fragments of."""
 
 _DEFAULT_MAX_DELETED = 0.1
 

@@ -14,7 +14,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from weir.cli.input.files import STANDARD_INPUT, FileFormat, RowFile, find_files, open_rows
+from weir.cli.input.files import STANDARD_INPUT, RowFile, find_files, open_rows
+from weir.cli.input.formats import FileFormat
 from weir.cli.input.rows import ReadRequest
 from weir.cli.input.schema import read_schema
 from weir.cli.json_text import json_lines

@@ -1,6 +1,10 @@
 """The commands of ``weir``: each turns its options into one call and hands the result to an output.
 
 One module per subject; here they get their names, in the order in which the help lists them.
+
+At its top such a module imports what declares its options, and nothing that takes time: help, the version
+and mistakes in the options are answered at once. What a command needs of the library it imports when it
+runs, or finds as an attribute of :mod:`weir`.
 """
 
 from __future__ import annotations

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weir.cli.options import AsJson, NoFsync
-from weir.demo.embedded import run_embedded_demo
-from weir.demo.options import DemoOptions
-from weir.demo.report import DemoReport
-from weir.demo.source import flights_archive
 from weir.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from weir.demo.options import DemoOptions
+    from weir.demo.report import DemoReport
 
 __all__ = ["demo"]
 
@@ -42,6 +42,9 @@ def demo(
     no_fsync: NoFsync = False,
 ) -> None:
     """Stream a year of real flights into a table on Spark, kill the driver, and check every row."""
+    from weir.demo.embedded import run_embedded_demo
+    from weir.demo.options import DemoOptions
+
     options = DemoOptions(directory=directory, flights=flights, seed=seed, keep=keep, fsync=not no_fsync)
     run = run_embedded_demo if embedded else _run_spark_demo
     report = run(options, to_standard_error=json)
@@ -52,6 +55,8 @@ def demo(
 
 
 def _run_spark_demo(options: DemoOptions, *, to_standard_error: bool) -> DemoReport:
+    from weir.demo.source import flights_archive
+
     flights_archive()
     try:
         # Here, since the extra may not be installed.

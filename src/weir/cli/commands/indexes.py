@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+import weir
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.progress import progress_bar
 from weir.cli.runners import OnSpark, runner_on
 from weir.cli.text_values import parse_names, parse_parameters
-from weir.indexing.policy import IndexPolicy
-from weir.services.catch_up import RETRAIN_IMBALANCE_THRESHOLD
+from weir.config import RETRAIN_IMBALANCE_THRESHOLD
 
 __all__ = ["auto", "catch_up", "create", "drop", "help_if_alone", "list_indexes"]
 
@@ -98,7 +98,7 @@ def auto(
     no_fsync: NoFsync = False,
 ) -> None:
     """Build every index that the types and values of the columns call for and the table lacks."""
-    policy = IndexPolicy(
+    policy = weir.IndexPolicy(
         rows_per_zone=rows_per_zone,
         enumerations=() if enumerations is None else parse_names(enumerations, "enumerations"),
         identifiers=() if identifiers is None else parse_names(identifiers, "identifiers"),

@@ -13,9 +13,6 @@ from weir.cli.output import note
 from weir.cli.progress import progress_bar
 from weir.cli.runners import OnSpark, runner_on
 from weir.cli.text_values import parse_storage_options
-from weir.services.inspect import inspect as describe_object
-from weir.services.inspection.target import split_location
-from weir.storage.open import open_store
 
 __all__ = ["inspect", "verify"]
 
@@ -46,6 +43,10 @@ def inspect(
     storage_option: StorageOptions = None,
 ) -> None:
     """Print what an object of a table says, broken ones as far as they can be read."""
+    from weir.services.inspect import inspect as describe_object
+    from weir.services.inspection.target import split_location
+    from weir.storage.open import open_store
+
     root, path = split_location(uri, what)
     store = open_store(root, parse_storage_options(storage_option or ()), fsync=False)
     description = describe_object(store, path, rows=rows)

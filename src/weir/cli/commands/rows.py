@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 from weir.cli.commands.services import merge_with_progress as _merge
-from weir.cli.ingest import IngestOptions, ingest
-from weir.cli.input.files import FileFormat, find_files
+from weir.cli.input.formats import FileFormat
 from weir.cli.options import AsJson, AtToken, Consistent, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.cli.progress import progress_bar
-from weir.cli.row_files import output_format, write_rows
-from weir.cli.text_values import parse_keys, parse_names
+from weir.cli.text_values import parse_names
 from weir.errors import OptionError
-from weir.read.scan import Scan
-from weir.read.snapshot import STRONG, Consistency
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from weir.read.scan import Scan
+    from weir.read.snapshot import Consistency
 
 __all__ = ["get", "ingest_files", "scan", "sql"]
 
@@ -86,6 +87,9 @@ def ingest_files(
     no_fsync: NoFsync = False,
 ) -> None:
     """Upsert or delete the rows of files."""
+    from weir.cli.ingest import IngestOptions, ingest
+    from weir.cli.input.files import find_files
+
     options = IngestOptions(format, op_column, delete, batch_rows, delimiter, tuple(null or ()), dry_run)
     table = _open(uri, storage_option, no_fsync)
     found = find_files(files)
@@ -125,7 +129,7 @@ def scan(
     if sum((count, explain, output is not None)) > 1:
         raise OptionError("only one of --count, --explain and --output can be had", where="scan")
     if output is not None:
-        output_format(output)
+        _check_name(output)
     names = None if columns is None else parse_names(columns, "columns")
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
@@ -170,6 +174,8 @@ def get(
     """Look rows up by primary key. Keys that do not exist have no row."""
     names = None if columns is None else parse_names(columns, "columns")
     table = _open(uri, storage_option, no_fsync)
+    from weir.cli.key_text import parse_keys
+
     wanted = parse_keys(keys, table.schema, table.primary_key)
     rows = table.get(wanted, names, consistency=_state(consistency, at), at=at)
     _output(json).rows(iter(rows.to_batches()), rows.schema)
@@ -203,7 +209,7 @@ def sql(
     if explain and output is not None:
         raise OptionError("only one of --explain and --output can be had", where="sql")
     if output is not None:
-        output_format(output)
+        _check_name(output)
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
     found = table.sql(query, name=name, consistency=_state(consistency, at), at=at)
@@ -213,6 +219,8 @@ def sql(
     with progress_bar("sql"):
         rows = found.to_table()
     if output is not None:
+        from weir.cli.row_files import write_rows
+
         answer.saved(write_rows(iter(rows.to_batches()), rows.schema, output), output)
         return
     shown = rows if answer.shows_all_rows else rows.slice(0, _ROWS_SHOWN)
@@ -223,10 +231,21 @@ def sql(
 
 def _state(consistency: str, at: str | None) -> str | Consistency:
     """Return the consistency to read with: at a token there is none to choose, but it must not be ignored."""
+    from weir.read.snapshot import STRONG
+
     return STRONG if at is not None and consistency == str(STRONG) else consistency
 
 
+def _check_name(path: Path) -> None:
+    """Refuse a file before anything is read, if its name does not say in which format it is to be."""
+    from weir.cli.row_files import output_format
+
+    output_format(path)
+
+
 def _save(found: Scan, path: Path) -> int:
+    from weir.cli.row_files import write_rows
+
     with progress_bar("scan") as progress:
         plan = found.to_reader()
         return write_rows(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import weir
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
@@ -14,13 +15,13 @@ from weir.cli.output import note
 from weir.cli.progress import progress_bar
 from weir.cli.repetition import repeat
 from weir.cli.runners import OnSpark, runner_on
+from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.durations import parse_duration
 from weir.errors import ConflictError, RunnerError, StorageError
-from weir.services.compact import DEFAULT_ROWS_PER_FRAGMENT
-from weir.services.merge import MergeReport
-from weir.services.merge_policy import MergePolicy
-from weir.services.runner import Runner
-from weir.table import Table
+
+if TYPE_CHECKING:
+    from weir.services.merge import MergeReport
+    from weir.services.runner import Runner
 
 MinShare = Annotated[
     float,
@@ -43,7 +44,7 @@ def merge(
     no_fsync: NoFsync = False,
 ) -> None:
     """Merge what has been flushed into the base table."""
-    policy = MergePolicy(min_share=min_share)
+    policy = weir.MergePolicy(min_share=min_share)
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner:
         report = merge_with_progress(table, runner, policy)
@@ -145,7 +146,7 @@ def maintain(
     """Merge, compact, let the indexes catch up, and collect garbage."""
     waits = parse_duration(horizon, "horizon")
     period = None if every is None else parse_duration(every, "every")
-    policy = MergePolicy(min_share=min_share)
+    policy = weir.MergePolicy(min_share=min_share)
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
 
@@ -201,7 +202,7 @@ def recover(
 
 
 def merge_with_progress(
-    table: Table, runner: Runner | None = None, policy: MergePolicy | None = None
+    table: weir.Table, runner: Runner | None = None, policy: weir.MergePolicy | None = None
 ) -> MergeReport:
     """Merge what has been flushed, with a progress bar."""
     with progress_bar("merge") as progress:

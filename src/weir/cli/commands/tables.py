@@ -7,14 +7,11 @@ from typing import Annotated
 import typer
 
 import weir
-from weir.cli.input.schema import read_schema
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.text_values import parse_names, parse_storage_options
 from weir.errors import OptionError
-from weir.schema_text import parse_schema
-from weir.sharding.shard_text import parse_shard_by
 
 __all__ = ["create", "status"]
 
@@ -57,6 +54,10 @@ def create(
     """Create a table."""
     if (schema is None) == (schema_from is None):
         raise OptionError("give the columns with --schema, or with --schema-from", where="schema")
+    from weir.cli.input.schema import read_schema
+    from weir.schema_text import parse_schema
+    from weir.sharding.shard_text import parse_shard_by
+
     columns = parse_schema(schema) if schema is not None else read_schema(str(schema_from))
     table = weir.create(
         uri,

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+import weir
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.durations import parse_duration
-from weir.format.snapshot_token import SnapshotToken
 
 __all__ = ["changes", "snapshot"]
 
@@ -39,7 +39,7 @@ def snapshot(
     kept = None if no_pin else parse_duration(retain, "retain")
     table = _open(uri, storage_option, no_fsync)
     if release is not None:
-        token = SnapshotToken.parse(release)
+        token = weir.SnapshotToken.parse(release)
         table.release(token)
         _output(json).released(token)
         return

@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
@@ -21,24 +20,16 @@ import pyarrow as pa
 
 from weir.cli.input.columnar import ARROW_FILE_MAGIC, open_arrow, open_parquet
 from weir.cli.input.csv_rows import open_csv
+from weir.cli.input.formats import FileFormat
 from weir.cli.input.json_rows import open_json_lines
 from weir.cli.input.prefixed import PrefixedStream, read_fully
 from weir.cli.input.rows import FileRows, ReadRequest, RowStream, reading
 from weir.errors import InputError
 
-__all__ = ["STANDARD_INPUT", "FileBytes", "FileFormat", "RowFile", "find_files", "open_bytes", "open_rows"]
+__all__ = ["STANDARD_INPUT", "FileBytes", "RowFile", "find_files", "open_bytes", "open_rows"]
 
 STANDARD_INPUT = "-"
 _STANDARD_INPUT_NAME = "standard input"
-
-
-class FileFormat(StrEnum):
-    """The formats that are read."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    JSONL = "jsonl"
-    ARROW = "arrow"
 
 
 _SUFFIXES = {

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from weir.cli.input.files import FileBytes, FileFormat, RowFile, find_files, open_bytes, open_rows
+from weir.cli.input.files import FileBytes, RowFile, find_files, open_bytes, open_rows
+from weir.cli.input.formats import FileFormat
 from weir.cli.input.prefixed import read_fully
 from weir.cli.input.rows import ReadRequest, reading
 from weir.errors import InputError

@@ -8,7 +8,5 @@ text has a module of its own, ``*_text.py``.
 from __future__ import annotations
 
 from weir.cli.output.interface import Output, note
-from weir.cli.output.json_output import JsonOutput
-from weir.cli.output.text_output import TextOutput
 
-__all__ = ["JsonOutput", "Output", "TextOutput", "note"]
+__all__ = ["Output", "note"]

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from weir.cli.ingest import IngestReport
-from weir.format.snapshot_token import SnapshotToken
-from weir.indexing.definition import IndexDefinition
-from weir.read.changes import ChangeBatch
-from weir.services.catch_up import CatchUpReport
-from weir.services.compact import CompactReport
-from weir.services.garbage_report import GarbageReport
-from weir.services.index_status import IndexReport
-from weir.services.inspect import Description
-from weir.services.maintain import MaintenanceReport
-from weir.services.merge import MergeReport
-from weir.services.recover import RecoverReport
-from weir.services.status import TableStatus
-from weir.services.verify import VerifyReport
-from weir.table import Table
-
 if TYPE_CHECKING:
-    # PySpark is optional.
+    # Named by annotations alone, while PySpark is optional and the library takes its time: `note` is
+    # for every command.
+    from collections.abc import Iterator, Sequence
+    from datetime import timedelta
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from weir.cli.ingest import IngestReport
+    from weir.format.snapshot_token import SnapshotToken
+    from weir.indexing.definition import IndexDefinition
+    from weir.read.changes import ChangeBatch
+    from weir.services.catch_up import CatchUpReport
+    from weir.services.compact import CompactReport
+    from weir.services.garbage_report import GarbageReport
+    from weir.services.index_status import IndexReport
+    from weir.services.inspect import Description
+    from weir.services.maintain import MaintenanceReport
+    from weir.services.merge import MergeReport
+    from weir.services.recover import RecoverReport
+    from weir.services.status import TableStatus
+    from weir.services.verify import VerifyReport
     from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
+    from weir.table import Table
 
 __all__ = ["Output", "note"]
 
