@@ -20,6 +20,7 @@ from tests.conformance import library
 from tests.conformance.tables import KINDS, Kind
 
 import weir
+from weir.base.merge_guard import deletes_id, guard_id
 from weir.format import layout, wal_entry
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
@@ -134,14 +135,18 @@ def test_manifests_are_equal(pair: tuple[Kind, Written, Written]) -> None:
 
 
 def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Written], tmp_path: Path) -> None:
-    """But for Weir's own entries: its table id, the guard of merges, and the shard snapshots."""
+    """But for Weir's own entries: its table id, the other marks of merges, and the shard snapshots."""
     kind, ours, theirs = pair
     weir.open(ours.place, fsync=False).merge()
     library.merge(theirs.place, theirs.shard, kind)
     left, right = library.details_of(ours.place), library.details_of(theirs.place)
     own = [one for one in left.merged_generations if one.shard_id == ours.shard]
     assert [one.generation for one in own] == [one.generation for one in right.merged_generations] == [1]
-    assert len(left.merged_generations) == 2
+    assert {one.shard_id for one in left.merged_generations} == {
+        ours.shard,
+        guard_id(ours.shard),
+        deletes_id(ours.shard),
+    }
     assert left.index_catchup == () or all(one.index_name.endswith("_idx") for one in left.index_catchup)
     (one,), (other,) = left.shard_specs, right.shard_specs
     assert one == other

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
+import xxhash
 from hypothesis import given
 
 from weir.errors import InputError
@@ -21,7 +23,8 @@ def cuts(draw: st.DrawFn) -> ShardCut:
     first, position = sorted([draw(NUMBERS), draw(NUMBERS)])
     if draw(st.booleans()) and position:
         first = position + 1 if position < 2**64 - 1 else position
-    return ShardCut(draw(st.uuids()), draw(NUMBERS), draw(NUMBERS), first, position)
+    stamp = draw(st.just(b"") | st.binary(min_size=4, max_size=4))
+    return ShardCut(draw(st.uuids()), draw(NUMBERS), draw(NUMBERS), first, position, stamp)
 
 
 TOKENS = st.builds(
@@ -33,7 +36,7 @@ TOKENS = st.builds(
     ),
     pin=st.none() | st.binary(min_size=16, max_size=16).map(bytes.hex),
 )
-ONE = SnapshotToken("table", 3, (ShardCut(UUID(int=7), 2, 1, 4, 9),), "0f" * 16)
+ONE = SnapshotToken("table", 3, (ShardCut(UUID(int=7), 2, 1, 4, 9, b"\1\2\3\4"),), "0f" * 16)
 
 
 @given(token=TOKENS)
@@ -55,6 +58,18 @@ def test_no_other_text_is_taken_for_it(token: SnapshotToken, data: st.DataObject
             SnapshotToken.parse(changed)
 
 
+def test_texts_of_older_versions_are_read_and_written_where_they_say_as_much() -> None:
+    text = "w1.BDNmMmEHAAEAAAAAAAAAAAAAAAAAAAAFAgEEBp-ho1U"
+    token = SnapshotToken("3f2a", 7, (ShardCut(UUID(int=5), 2, 1, 4, 9),))
+    assert SnapshotToken.parse(text) == token
+    assert str(token) == text
+    # A newer one without any stamp has the older text, and no other.
+    body = base64.urlsafe_b64decode(text[3:] + "=")[:-4] + b"\0"
+    padded = base64.urlsafe_b64encode(body + xxhash.xxh32_digest(body)).rstrip(b"=").decode()
+    with pytest.raises(InputError, match="the same token has another text"):
+        SnapshotToken.parse(f"w2.{padded}")
+
+
 def test_every_changed_character_is_noticed() -> None:
     text = str(ONE)
     for at, character in enumerate(text):
@@ -63,7 +78,9 @@ def test_every_changed_character_is_noticed() -> None:
             SnapshotToken.parse(changed)
 
 
-@pytest.mark.parametrize("text", ["", "w1.", "w2.AAAA", "w1.????", "w1.é", None, 7, "w1." + "A" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "w1.", "w2.AAAA", "w3.AAAA", "w1.????", "w1.é", None, 7, "w1." + "A" * 40]
+)
 def test_what_is_no_token(text: Any) -> None:
     with pytest.raises(InputError, match="is not the text of a snapshot token"):
         SnapshotToken.parse(text)
@@ -86,6 +103,8 @@ def test_values_that_no_text_could_hold(change: dict[str, Any], message: str) ->
         ShardCut(UUID(int=1), 0, 0, 7, 5)
     with pytest.raises(InputError):
         ShardCut(UUID(int=1), 2**64, 0, 0, 0)
+    with pytest.raises(InputError):
+        ShardCut(UUID(int=1), 0, 0, 0, 0, b"123")
 
 
 def test_a_token_without_its_pin_is_of_the_same_state() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import lance
 import pyarrow as pa
@@ -13,16 +13,21 @@ from lance.mem_wal import LsmScanner, ShardSnapshot
 
 import weir
 import weir.base.published
+import weir.read.snapshot
+from weir import failpoint
 from weir.base.merge import merge_run
 from weir.base.merge_plan import plan_merge
 from weir.base.published import publish_shards, published_shards
 from weir.base.table import BaseTable
 from weir.cache import process_cache
+from weir.failpoint import FailpointError
 from weir.format import layout
 from weir.services.garbage import collect_garbage
 from weir.services.runner import ThreadRunner
+from weir.shard.manifest_store import list_shards
 from weir.sharding.shard_values import field_types
 from weir.storage.counting import CountingStore
+from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -130,6 +135,97 @@ def test_generations_that_have_been_collected_since_are_not_missed(table: weir.T
     assert not listed & left
     assert read(reader) == MERGED | dict.fromkeys(range(5, 15), "published")
     assert read(weir.open(table.uri, fsync=False)) == MERGED | dict.fromkeys(range(5, 15), "published")
+
+
+def interrupt_merge(table: weir.Table) -> None:
+    with failpoint.armed("merge.between_passes", "raise"), pytest.raises(FailpointError):
+        table.merge()
+
+
+@pytest.mark.parametrize("are_listed", [False, True], ids=["unlisted", "listed"])
+def test_deletes_of_a_merge_are_not_shown_without_its_rows(table: weir.Table, are_listed: bool) -> None:
+    """A row that is replaced by one with another key: at no moment neither is there."""
+    with table.writer() as writer:
+        writer.delete([0, 1, 2, 3])
+        writer.upsert([{"id": key, "name": "instead"} for key in (10, 11, 12, 13)])
+    expected = {key: name for key, name in MERGED.items() if key > 3}
+    expected |= dict.fromkeys(range(10, 14), "instead")
+    if are_listed:
+        publish(table)
+    interrupt_merge(table)
+    assert lance.dataset(table.uri).count_rows() == 6
+    assert read(table) == read(weir.open(table.uri, fsync=False)) == expected
+    store = CountingStore(open_store(table.uri))
+    reader = weir.Table(store, BaseTable.open(store))
+    process_cache().clear()
+    store.reset()
+    reader.scan(consistency="snapshot").to_table()
+    assert ("list_directories" in store.counts) != are_listed
+    # What comes after is shown of no shard, or of those that had to be looked at.
+    write(table, range(20, 21), "later")
+    assert read(table) in (expected, expected | {20: "later"})
+    # Started over, with more, and interrupted again: the mark is raised.
+    with table.writer() as writer:
+        writer.delete([4])
+        writer.upsert([{"id": 5, "name": "later"}])
+    interrupt_merge(table)
+    del expected[4]
+    assert read(table) == expected | {5: "later", 20: "later"}
+    # And once more, with nothing that is new.
+    interrupt_merge(table)
+    assert read(table) == expected | {5: "later", 20: "later"}
+    table.merge()
+    assert read(table) == expected | {5: "later", 20: "later"}
+    store.reset()
+    reader.scan(consistency="snapshot").to_table()
+    assert set(store.counts) <= {"get"}
+    assert not table.verify().findings
+
+
+def test_deletes_of_the_first_merge_of_a_shard_are_not_shown_without_its_rows(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"id": [1, 2], "name": ["old", "old"]}), tmp_path / "t")
+    table = weir.adopt(tmp_path / "t", primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.delete([1])
+        writer.upsert([{"id": 3, "name": "new"}])
+    # Nothing is known of the shard yet.
+    assert read(table) == {1: "old", 2: "old"}
+    interrupt_merge(table)
+    assert read(table) == {2: "old", 3: "new"}
+    assert not table.verify().findings
+    assert table.status().unmerged_rows == 2
+    table.merge()
+    assert read(table) == {2: "old", 3: "new"}
+
+
+def test_generations_that_are_merged_and_collected_while_they_are_looked_for(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the base table, which shows half of them, and the one at the shards."""
+    with table.writer() as writer:
+        writer.delete([0, 1, 2, 3])
+        writer.upsert([{"id": key, "name": "instead"} for key in (10, 11, 12, 13)])
+    interrupt_merge(table)
+    reader = weir.open(table.uri, fsync=False)
+    done: list[bool] = []
+
+    def collected_before(store: ObjectStore) -> tuple[UUID, ...]:
+        if not done:
+            done.append(True)
+            table.merge()
+            for _ in range(2):
+                collect_garbage(
+                    BaseTable.open(store),
+                    ThreadRunner(),
+                    horizon=timedelta(0),
+                    version_retention=timedelta(0),
+                )
+        return list_shards(store)
+
+    monkeypatch.setattr(weir.read.snapshot, "list_shards", collected_before)
+    found = names(reader.scan(consistency="snapshot").to_table())
+    assert done
+    assert found == dict.fromkeys(range(4, 10), "merged") | dict.fromkeys(range(10, 14), "instead")
 
 
 def test_shards_that_are_not_listed_yet_are_seen_later(table: weir.Table, tmp_path: Path) -> None:

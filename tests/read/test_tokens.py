@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 import shutil
 import subprocess
 import sys
@@ -370,9 +371,47 @@ def test_another_manifest_in_its_place_is_not_taken_for_it(table: weir.Table) ->
     (cut,) = token.shards
     path = Path(table.uri) / layout.manifest_path(cut.shard_id, cut.manifest_version)
     manifest = shard_manifest.decode(path.read_bytes(), where="here")
-    for changes in ({"writer_epoch": 9}, {"replay_after_wal_entry_position": 1}):
-        path.write_bytes(shard_manifest.encode(replace(manifest, **changes)))  # type: ignore[arg-type]
+    changes: dict[str, Any]
+    for changes in (
+        {"writer_epoch": 9},
+        {"replay_after_wal_entry_position": 1},
+        # The same but for what it lists, as of two writers that flush after the same claim.
+        {"write_id": secrets.token_bytes(16), "flushed_generations": ()},
+    ):
+        path.write_bytes(shard_manifest.encode(replace(manifest, **changes)))
         assert f"version {cut.manifest_version} of the manifest" in gone(table, token)
+    assert any("another is in its place" in str(one) for one in table.verify().findings)
+
+
+def test_a_token_of_an_older_weir_is_read(table: weir.Table) -> None:
+    """It does not say which commit made the manifests that it names."""
+    token = table.snapshot()
+    assert str(token).startswith("w2.")
+    older = replace(token, shards=tuple(replace(cut, stamp=b"") for cut in token.shards))
+    assert str(older).startswith("w1.")
+    change_everything(table)
+    process_cache().clear()
+    assert names(weir.open(table.uri).scan(at=str(older)).to_table()) == names(
+        weir.open(table.uri).scan(at=str(token)).to_table()
+    )
+
+
+def test_a_pin_that_came_too_late_does_not_take_another_manifest_for_its_own(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cut,) = table.snapshot(retain=None).shards
+    table, store = opened(table.uri, CountingStore)
+    put = store.put_if_absent
+
+    def replaced_meanwhile(path: str, data: Any) -> None:
+        put(path, data)
+        there = layout.manifest_path(cut.shard_id, cut.manifest_version)
+        manifest = shard_manifest.decode(store.get(there), where="here")
+        store.put(there, shard_manifest.encode(replace(manifest, write_id=secrets.token_bytes(16))))
+
+    monkeypatch.setattr(store, "put_if_absent", replaced_meanwhile)
+    with pytest.raises(SnapshotExpiredError, match="of the manifest"):
+        table.snapshot()
 
 
 @pytest.mark.parametrize("part", ["all", "data", "_versions"])

@@ -1,7 +1,10 @@
-"""When a merge is worth what it costs: a share of the base table, or many generations of a shard."""
+"""When a merge is worth what it costs: a share of the base table, many generations of a shard, or an age."""
 
 from __future__ import annotations
 
+import os
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,9 +15,12 @@ import pytest
 import weir
 from weir import MergePolicy
 from weir.base.merge_plan import MergeTask
+from weir.base.table import BaseTable
 from weir.errors import OptionError
+from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration
 from weir.services.merge_policy import ALWAYS
+from weir.storage.counting import CountingStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
@@ -93,6 +99,43 @@ def test_many_generations_do_not_wait(tmp_path: Path) -> None:
     assert merged == [0, 0, 3, 0, 0, 3]
 
 
+def test_rows_do_not_wait_longer_than_their_age(tmp_path: Path) -> None:
+    made = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
+    store = CountingStore(made.store)
+    table = weir.Table(store, BaseTable.open(store))
+    with table.writer() as writer:
+        writer.upsert([{"id": number, "name": "old"} for number in range(100)])
+    table.merge()
+    with table.writer() as writer:
+        writer.upsert([{"id": number, "name": "new"} for number in range(10)])
+    (first, second) = (one.shard_id for one in table.status().shards)
+    age_files(table, second, timedelta(hours=2))
+    assert 7_190 < table.status().lag_seconds < 7_300
+    store.reset()
+    assert table.merge(policy=MergePolicy(min_share=0.5)).rows_left == 10
+    heads = store.counts["head"]
+    store.reset()
+    assert table.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(hours=3))).rows_left == 10
+    # Of each shard how old its oldest generation is, and only where that decides.
+    assert store.counts["head"] == heads + 2
+    merged = table.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(hours=2)))
+    # All that waits, whichever of it is old.
+    assert (merged.shards, merged.rows_upserted, merged.rows_left) == (2, 10, 0)
+    # Rows of the log that are older are nothing that could be merged.
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": 1, "name": "newer"}])
+    age_files(table, first, timedelta(hours=5))
+    age_files(table, second, timedelta(hours=5))
+    assert table.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(0))).generations == 0
+
+
+def age_files(table: weir.Table, shard_id: UUID, age: timedelta) -> None:
+    """Have all files of a shard look as if they had been written earlier."""
+    then = time.time() - age.total_seconds()
+    for path in (Path(table.uri) / layout.shard_directory(shard_id)).rglob("*"):
+        os.utime(path, (then, then))
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -103,6 +146,8 @@ def test_many_generations_do_not_wait(tmp_path: Path) -> None:
         ({"min_share": "1%"}, "at least 0, got '1%'"),
         ({"max_generations": 0}, "at least 1, got 0"),
         ({"max_generations": 2.5}, "at least 1, got 2.5"),
+        ({"max_age": timedelta(seconds=-1)}, "at least 0, or None"),
+        ({"max_age": 3600}, "at least 0, or None for no limit, got 3600"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:

@@ -6,9 +6,10 @@ not, and whoever repeats it finds out from the table.
 
 A run that has deletes as well as rows takes two commits, since one ``merge_insert`` cannot do both:
 
-1. The deletes, without a mark. They are pinned: the library looks up the keys in the version whose
-   merge progress was read, deletes exactly those physical rows, and fails if another commit has
-   touched one of them. A row that a newer generation has put there since is another physical row.
+1. The deletes, marked only as such (:mod:`weir.base.merge_guard`). They are pinned: the library looks up
+   the keys in the version whose merge progress was read, deletes exactly those physical rows, and fails
+   if another commit has touched one of them. A row that a newer generation has put there since is
+   another physical row.
    After a crash here the run is still unmerged, and its tombstones hide the same keys anyway.
 2. The rows, with the mark (:mod:`weir.base.merge_guard` says why the mark is two numbers). If the
    library refuses it, somebody else has merged in between and this merge has changed nothing.
@@ -41,7 +42,7 @@ from weir.base.details_commit import wait_for_turn
 from weir.base.durability import sync_changes
 from weir.base.key_index import key_index_names
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
-from weir.base.merge_guard import guard_id
+from weir.base.merge_guard import deletes_id, guard_id
 from weir.base.merge_plan import MergeTask
 from weir.base.run_rows import Run, RunRows, read_runs
 from weir.base.table import BaseTable
@@ -212,6 +213,8 @@ class _Merge:
         failpoint.reach("merge.before_deletes")
         if run.deletes.num_rows and run.num_upserts:
             pinned = self._builder(run.deletes.num_rows).when_matched_delete()
+            if marks := self._deletes_marks():
+                pinned = pinned.mark_sstables_as_compacted(marks)
             deleted = self._execute(pinned, run.deletes)["num_deleted_rows"]
             self.deleted_before_race = deleted
             self._passed.append(copy.copy(self._dataset))
@@ -246,6 +249,12 @@ class _Merge:
                 CompactedSsTable(str(guard_id(task.shard_id)), self._merged[task.shard_id] + 1),
             )
         ]
+
+    def _deletes_marks(self) -> list[CompactedSsTable]:
+        """Return the marks of the deletes, but for those that a merge before this one has left behind."""
+        reached = self._base.details.merged_generation
+        marks = ((deletes_id(task.shard_id), task.last_generation) for task in self._tasks)
+        return [CompactedSsTable(str(mark), last) for mark, last in marks if reached(mark) < last]
 
     def _builder(self, rows: int) -> MergeInsertBuilder:
         key = self._base.primary_key

@@ -1,4 +1,4 @@
-"""The second mark of a merge, by which a merger notices that another one was faster.
+"""The marks of a merge besides the generation it has taken in: a guard, and how far deletes have come.
 
 A merge commit marks the last generation it has taken in, and the library refuses the commit if the
 mark is not above the one recorded. That is enough for two mergers with the same run of generations,
@@ -11,20 +11,30 @@ that was unmerged when the merge was planned. Of all merges planned from the sam
 and the library refuses the rest.
 
 A guard id is a name-based UUID (version 5), Weir's shard ids have the form of random ones (version 4):
-neither is ever taken for the other. Whoever lists merge progress leaves the guards away
-(:func:`without_guards`).
+neither is ever taken for the other.
+
+**Deletes.** A merge of deletes and rows takes two commits. The first marks, under a third id, the last
+generation of which it has deleted keys. While that is above the merged generation, the base table shows
+half of the generations between: who reads it together with shards has to have all of these
+(:func:`half_merged`). A merge that starts over may find the mark there already. An id of this kind is
+recognised by itself, as the shard may have no other entry yet: it has a version of its own (8) and
+begins with the same six bytes.
+
+Whoever lists merge progress leaves both kinds away (:func:`without_guards`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from uuid import UUID, uuid5
 
 from weir.format.index_details import MergedGeneration
 
-__all__ = ["guard_id", "without_guards"]
+__all__ = ["deletes_id", "guard_id", "half_merged", "without_guards"]
 
 _NAMESPACE = UUID("5b2f6b3c-1f0e-5c57-9d0a-6e5a2f4c7d11")
+_DELETES = b"weirde"
 
 
 def guard_id(shard_id: UUID) -> UUID:
@@ -38,8 +48,57 @@ def guard_id(shard_id: UUID) -> UUID:
     return uuid5(_NAMESPACE, str(shard_id))
 
 
+@lru_cache(maxsize=4096)
+def deletes_id(shard_id: UUID) -> UUID:
+    """Return the id under which it is recorded how far the deletes of a shard's merges have come.
+
+    Examples
+    --------
+    >>> deletes_id(UUID("1c4e7a52-6f0b-4d38-9a11-0c2b3d4e5f60")).version
+    8
+    """
+    named = uuid5(_NAMESPACE, f"deletes of {shard_id}").bytes
+    return UUID(bytes=_DELETES + bytes([0x80 | named[6] & 0x0F]) + named[7:])
+
+
+def _is_deletes_id(mark: UUID) -> bool:
+    return mark.version == 8 and mark.bytes.startswith(_DELETES)
+
+
+def half_merged(merged: Sequence[MergedGeneration]) -> dict[UUID, int]:
+    """Return how far deletes have come where rows have not.
+
+    Parameters
+    ----------
+    merged : sequence of MergedGeneration
+        The merge progress of a version of the base table.
+
+    Returns
+    -------
+    dict of UUID to int
+        By :func:`deletes_id` of the shard, the last generation of which keys are deleted and rows may be
+        missing. Empty unless a merge is at work, or was interrupted.
+
+    Examples
+    --------
+    >>> shard = UUID("1c4e7a52-6f0b-4d38-9a11-0c2b3d4e5f60")
+    >>> between = [MergedGeneration(shard, 3), MergedGeneration(deletes_id(shard), 5)]
+    >>> half_merged(between) == {deletes_id(shard): 5}
+    True
+    >>> half_merged([MergedGeneration(shard, 5), between[1]])
+    {}
+    """
+    ahead = {one.shard_id: one.generation for one in merged if _is_deletes_id(one.shard_id)}
+    if ahead:
+        for one in merged:
+            mark = deletes_id(one.shard_id)
+            if ahead.get(mark, one.generation) <= one.generation:
+                ahead.pop(mark, None)
+    return ahead
+
+
 def without_guards(merged: Sequence[MergedGeneration]) -> tuple[MergedGeneration, ...]:
-    """Return the merge progress of shards, without the entries that guard merges.
+    """Return the merge progress of shards, without the entries of other marks.
 
     Examples
     --------
@@ -48,4 +107,4 @@ def without_guards(merged: Sequence[MergedGeneration]) -> tuple[MergedGeneration
     True
     """
     guards = {guard_id(one.shard_id) for one in merged}
-    return tuple(one for one in merged if one.shard_id not in guards)
+    return tuple(one for one in merged if one.shard_id not in guards and not _is_deletes_id(one.shard_id))

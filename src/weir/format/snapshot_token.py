@@ -2,9 +2,10 @@
 
 It names the version of the base table and, for every shard, a version of its manifest and the last WAL
 entry that counts. All of these are immutable, so the token means the same rows for as long as they are
-stored.
+stored. A process that has slept for very long may put another manifest where a collected one was: of the
+random stamp that tells commits apart the token has the beginning.
 
-The text is ``w1.`` and, in base64 for URLs without padding, these bytes:
+The text is ``w2.`` and, in base64 for URLs without padding, these bytes:
 
 =====================  =============================================================================
 bytes                  value
@@ -18,10 +19,13 @@ varint                 ... version of its manifest, 0 for none
 varint                 ... writer epoch in that manifest
 varint                 ... first WAL position that no generation of that manifest covers
 varint                 ... how many positions from there on count
+1, and then 4 or 0     ... 1 and the first bytes of the manifest's write id, or 0 if it has none
 4                      XXH32, seed 0, of everything before, big-endian
 =====================  =============================================================================
 
-A varint is the number in groups of 7 bits, lowest first, with the high bit set on all but the last.
+A varint is the number in groups of 7 bits, lowest first, with the high bit set on all but the last. Where
+no shard has a write id, the text is ``w1.`` and the bytes without a place for it: as Weir made all tokens
+before there was one.
 """
 
 from __future__ import annotations
@@ -35,9 +39,13 @@ import xxhash
 
 from weir.errors import InputError
 
-__all__ = ["ShardCut", "SnapshotToken"]
+__all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken"]
 
-_PREFIX = "w1."
+STAMP_BYTES = 4
+"""How much of a manifest's write id a token has."""
+
+_WITH_STAMPS = "w2."
+_WITHOUT_STAMPS = "w1."
 _CHECKSUM_BYTES = 4
 _UUID_BYTES = 16
 _LIMIT = 1 << 64
@@ -59,6 +67,8 @@ class ShardCut:
         First WAL position that no generation of that manifest covers.
     position : int
         Last WAL position that counts; ``first_position - 1`` or more.
+    stamp : bytes, default b""
+        The first 4 bytes of that manifest's write id; empty where it is not known, or has none.
     """
 
     shard_id: UUID
@@ -66,9 +76,12 @@ class ShardCut:
     epoch: int
     first_position: int
     position: int
+    stamp: bytes = b""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        if len(self.stamp) not in (0, STAMP_BYTES):
+            raise InputError(f"the stamp of a manifest has {STAMP_BYTES} bytes, not {len(self.stamp)}")
         for name in ("manifest_version", "epoch", "first_position", "position"):
             value = getattr(self, name)
             if not 0 <= value < _LIMIT:
@@ -130,9 +143,9 @@ class SnapshotToken:
         >>> SnapshotToken.parse(text) == token
         True
         """
-        if not isinstance(text, str) or not text.startswith(_PREFIX):
-            raise _not_a_token(text, f"it does not begin with {_PREFIX!r}")
-        encoded = text[len(_PREFIX) :]
+        if not isinstance(text, str) or not text.startswith((_WITH_STAMPS, _WITHOUT_STAMPS)):
+            raise _not_a_token(text, f"it does not begin with {_WITH_STAMPS!r} or {_WITHOUT_STAMPS!r}")
+        encoded = text[len(_WITH_STAMPS) :]
         try:
             data = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         except (ValueError, binascii.Error) as error:
@@ -141,7 +154,7 @@ class SnapshotToken:
         if xxhash.xxh32_digest(body) != checksum:
             raise _not_a_token(text, "its checksum is wrong, so part of it is missing or has changed")
         try:
-            token = _decoded(body)
+            token = _decoded(body, with_stamps=text.startswith(_WITH_STAMPS))
         except (IndexError, ValueError) as error:
             raise _not_a_token(text, str(error)) from error
         if str(token) != text:
@@ -154,12 +167,16 @@ class SnapshotToken:
         body = bytearray(_varint(len(table)) + table + _varint(self.base_version))
         body += b"\0" if self.pin is None else b"\1" + bytes.fromhex(self.pin)
         body += _varint(len(self.shards))
+        with_stamps = any(cut.stamp for cut in self.shards)
         for cut in self.shards:
             body += cut.shard_id.bytes
             body += _varint(cut.manifest_version) + _varint(cut.epoch) + _varint(cut.first_position)
             body += _varint(cut.position + 1 - cut.first_position)
+            if with_stamps:
+                body += b"\1" + cut.stamp if cut.stamp else b"\0"
         body += xxhash.xxh32_digest(bytes(body))
-        return _PREFIX + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+        prefix = _WITH_STAMPS if with_stamps else _WITHOUT_STAMPS
+        return prefix + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
     def cut_of(self, shard_id: UUID) -> ShardCut | None:
         """Return where a shard is cut, or None if it had no rows."""
@@ -225,7 +242,7 @@ class _Bytes:
                 raise ValueError("it holds a number of more than 64 bits")
 
 
-def _decoded(body: bytes) -> SnapshotToken:
+def _decoded(body: bytes, *, with_stamps: bool) -> SnapshotToken:
     data = _Bytes(body)
     table = data.take(data.varint()).decode()
     base_version = data.varint()
@@ -234,7 +251,9 @@ def _decoded(body: bytes) -> SnapshotToken:
     for _ in range(data.varint()):
         shard_id = UUID(bytes=data.take(_UUID_BYTES))
         manifest_version, epoch, first_position, count = (data.varint() for _ in range(4))
-        shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, first_position + count - 1))
+        stamp = data.take(STAMP_BYTES) if with_stamps and data.take(1) != b"\0" else b""
+        last = first_position + count - 1
+        shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
     if not data.is_used_up:
         raise ValueError("more follows after its end")
     return SnapshotToken(table, base_version, tuple(shards), pin)

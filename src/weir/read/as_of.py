@@ -22,13 +22,14 @@ from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.wal_entry import wal_schema
 from weir.read.announced import announced
+from weir.read.cut import is_cut_of
 from weir.read.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
 from weir.read.published import with_published_rows
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
 from weir.read.tail import TailRun
 from weir.shard.manifest_store import read_latest_manifest, read_manifest_version
-from weir.shard.wal import Wal, first_unflushed_position
+from weir.shard.wal import Wal
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
@@ -142,12 +143,7 @@ def _manifest_at(store: ObjectStore, cut: ShardCut) -> ShardManifest:
             raise manifest_gone(store, cut)
         return before_the_first(newest)
     manifest = read_manifest_version(store, cut.shard_id, cut.manifest_version)
-    # A writer that slept for very long may have put another one where the collected one was.
-    if (
-        manifest is None
-        or manifest.writer_epoch != cut.epoch
-        or first_unflushed_position(manifest) != cut.first_position
-    ):
+    if manifest is None or not is_cut_of(cut, manifest):
         raise manifest_gone(store, cut)
     return manifest
 

@@ -31,7 +31,7 @@ from uuid import UUID
 from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.format.shard_manifest import ShardManifest
-from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot, base_is_ahead, is_complete
 from weir.shard.manifest_store import list_shards, read_latest_manifest
@@ -39,7 +39,7 @@ from weir.shard.wal import Wal, first_unflushed_position
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
-__all__ = ["Cut", "CutTaker"]
+__all__ = ["Cut", "CutTaker", "cut_at", "is_cut_of"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -77,8 +77,35 @@ class Cut:
 
 def cut_at(manifest: ShardManifest, position: int) -> ShardCut:
     """Return the cut of a shard at a manifest and the last log position that counts."""
-    first = first_unflushed_position(manifest)
-    return ShardCut(manifest.shard_id, manifest.version, manifest.writer_epoch, first, position)
+    return ShardCut(
+        manifest.shard_id,
+        manifest.version,
+        manifest.writer_epoch,
+        first_unflushed_position(manifest),
+        position,
+        # The state before the first manifest is none that somebody has committed.
+        manifest.write_id[:STAMP_BYTES] if manifest.version else b"",
+    )
+
+
+def is_cut_of(cut: ShardCut, manifest: ShardManifest) -> bool:
+    """Whether a manifest is the one that a cut was made at.
+
+    A writer that slept for very long may have put another one where the collected one was.
+
+    Parameters
+    ----------
+    cut : ShardCut
+        The cut.
+    manifest : ShardManifest
+        The manifest of the shard and version that it names.
+    """
+    return (
+        manifest.writer_epoch == cut.epoch
+        and first_unflushed_position(manifest) == cut.first_position
+        # An older token has no stamp.
+        and (not cut.stamp or manifest.write_id.startswith(cut.stamp))
+    )
 
 
 class CutTaker:

@@ -10,7 +10,9 @@ from weir.base.manifest import manifest_path
 from weir.errors import CorruptionError, InputError, SnapshotExpiredError, StorageError, WeirError
 from weir.format import layout
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.read.cut import is_cut_of
 from weir.read.snapshot import ReadSnapshot
+from weir.shard.manifest_store import read_manifest_version
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
@@ -132,8 +134,8 @@ def _without_base(store: ObjectStore, version: int) -> SnapshotExpiredError | No
 def _shard_probe(store: ObjectStore, cut: ShardCut) -> Callable[[], SnapshotExpiredError | None]:
     def probe() -> SnapshotExpiredError | None:
         if cut.manifest_version:
-            path = layout.manifest_path(cut.shard_id, cut.manifest_version)
-            if store.head(path) is None:
+            manifest = read_manifest_version(store, cut.shard_id, cut.manifest_version)
+            if manifest is None or not is_cut_of(cut, manifest):
                 return manifest_gone(store, cut)
         first = max(cut.first_position, 1)
         if first <= cut.position:

@@ -8,19 +8,20 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
+from weir.base.merge_guard import deletes_id, half_merged
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError, OptionError, SnapshotExpiredError
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import wal_schema
 from weir.read.shard_view import ShardReader, ShardView
-from weir.shard.manifest_store import list_shards
+from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
@@ -267,11 +268,7 @@ class SnapshotReader:
                 return ReadSnapshot(base, tuple(views.values()))
             again = self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
             views.update((view.shard_id, view) for view in again)
-        raise ConflictError(
-            f"the table kept changing while a consistent view of it was read, {_MAX_ATTEMPTS} times over",
-            where=self._store.uri,
-            hint="Read again, or merge less often",
-        )
+        raise self._keeps_changing()
 
     def _all_views(self, reload_manifests: bool) -> dict[UUID, ShardView]:
         views = self._views(
@@ -299,11 +296,43 @@ class SnapshotReader:
         return reader
 
     def _published(self) -> ReadSnapshot:
-        with self._lock:
-            self._base = base = self._base.latest()
-        # A published snapshot may list what has been merged or lack what has been flushed since:
-        # it costs freshness, never correctness.
-        return ReadSnapshot(base, tuple(ShardView(manifest, (), 0) for manifest in published_shards(base)))
+        for _ in range(_MAX_ATTEMPTS):
+            with self._lock:
+                self._base = base = self._base.latest()
+            # A published snapshot may list what has been merged or lack what has been flushed since:
+            # it costs freshness, never correctness.
+            views = {one.shard_id: ShardView(one, (), 0) for one in published_shards(base)}
+            behind = self._behind_deletes(base, views)
+            if not behind:
+                return ReadSnapshot(base, tuple(views.values()))
+            # The base table shows half of generations that are not published yet.
+            newest = side_by_side(
+                lambda shard_id: read_latest_manifest(self._store, shard_id),
+                behind,
+                is_local=self._store.is_local,
+            )
+            views.update((one.shard_id, ShardView(one, (), 0)) for one in newest if one is not None)
+            snapshot = ReadSnapshot(base, tuple(views[shard_id] for shard_id in sorted(views)))
+            # They are not listed any more if they have been merged and collected meanwhile.
+            if all(is_complete(snapshot, views[shard_id]) for shard_id in behind if shard_id in views):
+                return snapshot
+        raise self._keeps_changing()
+
+    def _behind_deletes(self, base: BaseTable, views: Mapping[UUID, ShardView]) -> list[UUID]:
+        """Return the shards whose views lack generations of which the base table has only the deletes."""
+        half = half_merged(base.details.merged_generations)
+        for view in views.values() if half else ():
+            if half.get(deletes_id(view.shard_id), 0) < view.manifest.current_generation:
+                half.pop(deletes_id(view.shard_id), None)
+        # There may be shards among them that have never been published.
+        return [one for one in list_shards(self._store) if deletes_id(one) in half] if half else []
+
+    def _keeps_changing(self) -> ConflictError:
+        return ConflictError(
+            f"the table kept changing while a consistent view of it was read, {_MAX_ATTEMPTS} times over",
+            where=self._store.uri,
+            hint="Read again, or merge less often",
+        )
 
 
 def base_is_ahead(base: BaseTable, view: ShardView) -> bool:

@@ -3,7 +3,8 @@
 A merge looks at every key of the base table, however few rows it brings, so of a small one each row costs
 more the larger the base table is. If merges wait for a share of the base table's rows, they become rarer as
 it grows, and what they cost for each merged row stays the same. Meanwhile reads have more generations to look
-into, of which there is a most.
+into, of which there is a most; and the rows of a table that gets no more have an age at which they are merged
+all the same.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from weir.base.merge_plan import MergeTask
 from weir.errors import OptionError
+from weir.services.age import oldest_age
 
 __all__ = ["ALWAYS", "MergePolicy"]
 
@@ -25,7 +28,8 @@ _MAX_GENERATIONS = 64
 class MergePolicy:
     """Says whether what is unmerged is to be merged now, or to wait for more.
 
-    All of it is merged, or nothing: as soon as it is worth it, or a shard has many generations.
+    All of it is merged, or nothing: as soon as it is worth it, or a shard has many generations, or one of
+    them is old.
 
     Parameters
     ----------
@@ -36,11 +40,15 @@ class MergePolicy:
         Generations of one shard that wait for a merge, from which on all are merged, whatever their share:
         each is one more source for reads. Has to be below the writer option ``max_unmerged_generations``,
         at which writes wait. Default 64.
+    max_age : timedelta, optional
+        How long ago a generation was flushed, as :meth:`weir.Table.status` says it (``lag_seconds``), from
+        which on all are merged, whatever their share. Default: they may wait for ever.
 
     Raises
     ------
     OptionError
-        If the share is negative or no number, or the generations are below 1.
+        If the share is negative or no number, the generations are below 1, or the age is negative or no
+        length of time.
 
     Examples
     --------
@@ -51,6 +59,7 @@ class MergePolicy:
 
     min_share: float = 0.0
     max_generations: int = _MAX_GENERATIONS
+    max_age: timedelta | None = None
 
     def __post_init__(self) -> None:
         share, most = self.min_share, self.max_generations
@@ -62,9 +71,16 @@ class MergePolicy:
             raise OptionError(
                 f"max_generations must be a whole number of at least 1, got {most!r}", where="max_generations"
             )
+        age = self.max_age
+        if age is not None and (not isinstance(age, timedelta) or age < timedelta(0)):
+            raise OptionError(
+                f"max_age is a length of time of at least 0, or None for no limit, got {age!r}",
+                where="max_age",
+                hint="Pass a timedelta",
+            )
 
     def is_due(self, tasks: Sequence[MergeTask], *, base_rows: int) -> bool:
-        """Whether to merge now.
+        """Whether to merge now. Asks the store only how old the generations are, and only if that decides.
 
         Parameters
         ----------
@@ -79,6 +95,7 @@ class MergePolicy:
         return bool(tasks) and (
             sum(task.rows for task in tasks) >= self.min_share * base_rows
             or max(generations.values()) >= self.max_generations
+            or (self.max_age is not None and oldest_age(tasks) >= self.max_age)
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from weir.format import layout
 from weir.format.lease import Lease
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
+from weir.services.age import age_of_generation, age_of_object
 from weir.services.index_status import IndexReport, index_reports
 from weir.shard.lease import lease_state, read_lease
 from weir.storage.interface import ObjectStore
@@ -211,11 +212,8 @@ def _lease(store: ObjectStore, shard_id: UUID) -> tuple[Lease | None, str]:
 def _lag(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> float:
     unmerged = snapshot.unmerged(view)
     if unmerged:
-        path = layout.bloom_filter_path(view.shard_id, unmerged[0].path)
-    else:
-        waiting = next((item for run in view.tail for item in run.entries if item.entry.num_rows), None)
-        if waiting is None:
-            return 0.0
-        path = layout.wal_path(view.shard_id, waiting.position)
-    meta = store.head(path)
-    return 0.0 if meta is None else max((datetime.now(UTC) - meta.last_modified).total_seconds(), 0.0)
+        return age_of_generation(store, view.shard_id, unmerged[0]).total_seconds()
+    waiting = next((item for run in view.tail for item in run.entries if item.entry.num_rows), None)
+    if waiting is None:
+        return 0.0
+    return age_of_object(store, layout.wal_path(view.shard_id, waiting.position)).total_seconds()

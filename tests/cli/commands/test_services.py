@@ -31,6 +31,14 @@ def test_merge_and_maintain_wait_for_a_share(people: Path, weir_program: Run) ->
     assert waits.out.startswith("1 row left to wait for more; the base table has version ")
     maintained = json.loads(weir_program("maintain", people, "--min-share", "0.5", "--json").out)
     assert maintained["merge"]["rows_left"] == 1
+    young = weir_program("merge", people, "--min-share", "0.5", "--max-age", "1d")
+    assert young.out.startswith("1 row left to wait for more")
+    refused = weir_program("merge", people, "--min-share", "0.5", "--max-age", "soon")
+    assert (refused.code, "max-age" in refused.err) == (2, True)
+    old = weir_program("maintain", people, "--min-share", "0.5", "--max-age", "0s", "--json")
+    assert json.loads(old.out)["merge"]["rows_upserted"] == 1
+    with weir.open(people).writer() as writer:
+        writer.upsert([{"id": 1, "name": "Ada"}])
     assert json.loads(weir_program("merge", people, "--min-share", "0.3", "--json").out)["rows_upserted"] == 1
     refused = weir_program("merge", people, "--min-share", "-1")
     assert (refused.code, "at least 0" in refused.err) == (2, True)

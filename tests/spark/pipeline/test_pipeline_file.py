@@ -79,6 +79,7 @@ runner = "threads"
 grace = "1m"
 merge_share = 0.02
 merge_generations = 9
+merge_age = "1d 12h"
 
 [metrics]
 every = "5s"
@@ -140,7 +141,7 @@ def test_a_file_and_the_same_pipeline_in_python_are_equal(tmp_path: Path) -> Non
             version_retention=timedelta(days=7),
             runner="threads",
             grace=timedelta(minutes=1),
-            merge_policy=weir.MergePolicy(min_share=0.02, max_generations=9),
+            merge_policy=weir.MergePolicy(min_share=0.02, max_generations=9, max_age=timedelta(hours=36)),
         ),
         metrics=Metrics(every=timedelta(seconds=5), file="metrics.jsonl", log=False, arrival="timestamp"),
     )
@@ -195,6 +196,8 @@ def test_files_and_composite_keys(tmp_path: Path) -> None:
         ('merge = "30s"', 'merge = "0s"', "services.merge", "more than none"),
         ("merge_share = 0.02", "merge_share = -1", "services.merge_share", "at least 0"),
         ("merge_share = 0.02", 'merge_share = "2%"', "services.merge_share", "a number"),
+        ('merge_age = "1d 12h"', "merge_age = 3600", "services.merge_age", "length of time"),
+        ('merge_age = "1d 12h"', 'merge_age = "soon"', "services.merge_age", "length of time"),
         ("merge_share = 0.02", "merge_share = true", "services.merge_share", "a number"),
         ("merge_generations = 9", "merge_generations = 0", "services.merge_generations", "at least 1"),
         ("merge_generations = 9", "merge_generations = 9.5", "services.merge_generations", "whole number"),

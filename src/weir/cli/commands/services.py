@@ -31,6 +31,15 @@ MinShare = Annotated[
         "or a shard has 64 generations of them.",
     ),
 ]
+MaxAge = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="With --min-share, merge as well if rows have waited for so long since their flush: 90s, 15m, "
+        "2h, 1d. Default: they may wait for ever.",
+        show_default=False,
+    ),
+]
 
 __all__ = ["collect_garbage", "compact", "maintain", "merge", "merge_with_progress", "recover"]
 
@@ -38,13 +47,14 @@ __all__ = ["collect_garbage", "compact", "maintain", "merge", "merge_with_progre
 def merge(
     uri: Uri,
     min_share: MinShare = 0.0,
+    max_age: MaxAge = None,
     spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Merge what has been flushed into the base table."""
-    policy = weir.MergePolicy(min_share=min_share)
+    policy = _merge_policy(min_share, max_age)
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner:
         report = merge_with_progress(table, runner, policy)
@@ -138,6 +148,7 @@ def maintain(
         ),
     ] = None,
     min_share: MinShare = 0.0,
+    max_age: MaxAge = None,
     spark: OnSpark = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
@@ -146,7 +157,7 @@ def maintain(
     """Merge, compact, let the indexes catch up, and collect garbage."""
     waits = parse_duration(horizon, "horizon")
     period = None if every is None else parse_duration(every, "every")
-    policy = weir.MergePolicy(min_share=min_share)
+    policy = _merge_policy(min_share, max_age)
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
 
@@ -199,6 +210,11 @@ def recover(
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
         )
     _output(json).recovered(report)
+
+
+def _merge_policy(min_share: float, max_age: str | None) -> weir.MergePolicy:
+    age = None if max_age is None else parse_duration(max_age, "max-age")
+    return weir.MergePolicy(min_share=min_share, max_age=age)
 
 
 def merge_with_progress(

@@ -14,6 +14,7 @@ from weir.errors import CorruptionError, ShardingError, WeirError
 from weir.format.garbage_marks import ShardMarks
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE, wal_schema
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
@@ -105,8 +106,8 @@ class Need:
     ----------
     path : str
         The object that says so.
-    manifest_version : int, optional
-        The version of the shard manifest that has to exist.
+    cut : ShardCut, optional
+        Names the version of the shard manifest that has to exist; None if none has to.
     first_position, last_position : int
         The log positions that have to exist; none if the last is below the first.
     merged : int or None
@@ -115,7 +116,7 @@ class Need:
     """
 
     path: str
-    manifest_version: int | None
+    cut: ShardCut | None
     first_position: int
     last_position: int
     merged: int | None = None

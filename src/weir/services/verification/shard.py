@@ -16,6 +16,7 @@ from weir.errors import CorruptionError, InputError, ShardingError
 from weir.format import layout, lease, shard_manifest, version_hint
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.shard_snapshot import from_table, to_table
+from weir.read.cut import is_cut_of
 from weir.services.verification.facts import Need, ShardFacts, TableFacts
 from weir.services.verification.finding import Finding, Findings
 from weir.services.verification.log import check_log
@@ -351,15 +352,19 @@ def _check_needs(
     shard: ShardFacts, manifests: dict[int, ShardManifest], objects: ShardObjects, findings: Findings
 ) -> None:
     for need in shard.needs:
-        version = need.manifest_version
-        if version is not None and version not in objects.manifests:
+        version = None if need.cut is None else need.cut.manifest_version
+        # One that is damaged has been reported as that.
+        manifest = None if version is None else manifests.get(version)
+        is_another = need.cut is not None and manifest is not None and not is_cut_of(need.cut, manifest)
+        if is_another or (version is not None and version not in objects.manifests):
             findings.error(
                 "token.expired",
                 need.path,
-                f"the token needs version {version} of the manifest of shard {shard.shard_id}, which is gone",
+                f"the token needs version {version} of the manifest of shard {shard.shard_id}, which is gone"
+                + (", and another is in its place" if is_another else ""),
             )
-        elif version in manifests and need.merged is not None:
-            _check_needed_generations(need, need.merged, manifests[version], objects, findings)
+        elif manifest is not None and need.merged is not None:
+            _check_needed_generations(need, need.merged, manifest, objects, findings)
         positions = range(max(need.first_position, 1), need.last_position + 1)
         gone = next((position for position in positions if position not in objects.log), None)
         if gone is not None:

@@ -82,7 +82,8 @@ def check_whole(base: BaseTable) -> WholeTable:
             shard = next((one for one in root.shards if one.shard_id == cut.shard_id), None)
             if shard is not None:
                 merged = None if details is None else details.merged_generation(cut.shard_id)
-                need = Need(path, shard.manifest_version, shard.first_position, cut.position, merged)
+                state = None if shard.manifest_version is None else cut
+                need = Need(path, state, shard.first_position, cut.position, merged)
                 needs[cut.shard_id].append(need)
     facts = tuple(
         ShardFacts(

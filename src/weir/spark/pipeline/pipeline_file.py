@@ -45,6 +45,7 @@
     grace = "30s"
     merge_share = 0.02                        # of the base table's rows; merges wait for as many
     merge_generations = 64                    # of a shard, at which they do not
+    merge_age = "1d"                          # since a flush, at which they do not; or "off"
 
     [metrics]
     every = "10s"
@@ -95,7 +96,7 @@ _VALUE = ("format", "schema", "options")
 _TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "storage_options")
 _STREAM = ("checkpoint", "trigger", "cluster_by_shard")
 _INTERVALS = ("merge", "index", "compact", "collect")
-_MERGE_POLICY = ("merge_share", "merge_generations")
+_MERGE_POLICY = ("merge_share", "merge_generations", "merge_age")
 _SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace", *_MERGE_POLICY)
 _METRICS = ("every", "file", "log", "arrival")
 _SPARK = ("master", "settings")
@@ -247,9 +248,10 @@ def _services(table: TomlTable) -> Services:
 def _merge_policy(table: TomlTable, usual: MergePolicy) -> MergePolicy:
     share = table.number("merge_share", usual.min_share)
     generations = table.whole_number("merge_generations", usual.max_generations)
+    age = table.duration_or_off("merge_age", usual.max_age)
     # Checked one after the other, so that an error has the name of its key.
     with table.placing("merge_share"):
-        policy = replace(usual, min_share=share)
+        policy = replace(usual, min_share=share, max_age=age)
     with table.placing("merge_generations"):
         return replace(policy, max_generations=generations)
 
