@@ -1,4 +1,4 @@
-"""Turning the signals that ask a process to end into a wish it can follow when it suits."""
+"""Turning the signals that ask a process to end into a wish it can follow when it suits, or into a call."""
 
 from __future__ import annotations
 
@@ -8,9 +8,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["STOP_SIGNALS", "stop_when_asked"]
+__all__ = ["STOP_SIGNALS", "handle_stop_signals", "stop_when_asked"]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_Handler = Callable[[int, FrameType | None], object]
+
+
+@contextmanager
+def handle_stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
+    """Call a function with the number of every SIGINT and SIGTERM, inside the ``with`` block.
+
+    Only the main thread of a process gets signals, and only it may call this.
+
+    Parameters
+    ----------
+    handle : callable
+        Takes the number of the signal.
+    """
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda number, _frame: handle(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -27,25 +50,11 @@ def stop_when_asked(on_second: Callable[[int], None] | None = None) -> Iterator[
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def second(number: int, _frame: FrameType | None) -> None:
-        assert on_second is not None
-        on_second(number)
-
-    def first(_number: int, _frame: FrameType | None) -> None:
+    def first(_number: int) -> None:
         stop.set()
-        if on_second is None:
-            restore()
-            return
-        for number in STOP_SIGNALS:
-            signal.signal(number, second)
+        for number, handler in before.items():
+            signal.signal(number, handler if second is None else second)
 
-    for number in STOP_SIGNALS:
-        signal.signal(number, first)
-    try:
+    second: _Handler | None = None if on_second is None else (lambda number, _frame: on_second(number))
+    with handle_stop_signals(first):
         yield stop
-    finally:
-        restore()

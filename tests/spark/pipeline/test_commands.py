@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import lance
@@ -125,6 +126,19 @@ class Running:
         return self.complaints.read().decode()
 
 
+def java_of(program: int) -> int:
+    """Return the process of Java that a program starts, when there is one."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == program and b"java" in (process / "cmdline").read_bytes().split(b"\0")[0]:
+                    return int(process.name)
+        time.sleep(0.05)
+    raise AssertionError("there is no Java")
+
+
 @pytest.mark.long
 def test_a_pipeline_is_killed_and_started_again_and_stopped(file: Path, feed: Feed, tmp_path: Path) -> None:
     table = tmp_path / "t"
@@ -157,6 +171,30 @@ def test_a_pipeline_is_killed_and_started_again_and_stopped(file: Path, feed: Fe
     assert main(["recover", str(table)]) == 0
     assert main(["merge", str(table)]) == 0
     assert lance.dataset(str(table)).count_rows() == len(feed.rows)
+
+
+def test_a_pipeline_whose_java_is_killed_says_so(file: Path, feed: Feed, tmp_path: Path) -> None:
+    feed.land(files=1)
+    with Running(file) as running:
+        running.until_rows(feed.rows, tmp_path / "t")
+        os.kill(java_of(running.process.pid), signal.SIGKILL)
+        assert running.process.wait(300) == 2
+        # PySpark has complaints of its own.
+        said = running.said().splitlines()[-1]
+    assert said.startswith("error: Spark does not answer any more: ")
+    assert "started again, it goes on from its checkpoint" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_pipeline_at_once_while_spark_starts(
+    file: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    with Running(file) as running:
+        java_of(running.process.pid)
+        running.process.send_signal(number)
+        assert running.process.wait(60) == 128 + number
+        assert "Traceback" not in running.said()
+    assert not (tmp_path / "t").exists()
 
 
 def test_a_check_starts_nothing(

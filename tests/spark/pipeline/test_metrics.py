@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import resource
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -158,6 +159,22 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="metrics cannot be written"):
         as_line_of(tmp_path / "file" / "metrics.jsonl")
+
+
+def test_a_line_that_finds_no_room_leaves_nothing_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    append = as_line_of(path)
+    append(sample_of(1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="metrics cannot be written") as caught:
+            append(sample_of(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.where == str(path)
+    append(sample_of(3))
+    assert [json.loads(line)["rows"] for line in path.read_text().splitlines()] == [1, 3]
 
 
 def test_a_sampler_goes_on_whatever_fails_and_takes_a_last_sample(caplog: pytest.LogCaptureFixture) -> None:

@@ -247,6 +247,25 @@ def test_a_stream_that_fails_says_why_and_goes_on_from_its_checkpoint(
     assert rows_of(tmp_path / "t") == feed.rows
 
 
+def test_a_stream_that_has_failed_by_the_time_it_is_stopped_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feed = Feed(tmp_path / "landing")
+    feed.land(files=1)
+    nulls = TRANSFORM.replace("SELECT id", "SELECT if(id > 0, null, id) AS id")
+    running = pipeline(feed, tmp_path, transform=nulls).start(spark)
+    until(lambda: not running.query.isActive)
+    with pytest.raises(PipelineError, match=r"the stream has failed: .*'id'"):
+        running.stop()
+    assert running.stop().rows == 0
+    described = pipeline(feed, tmp_path, transform=nulls)
+    with pytest.raises(PipelineError), described.start(spark) as running:
+        until(lambda: not running.query.isActive)
+    # What the block has raised is not hidden by it.
+    with pytest.raises(ZeroDivisionError), described.start(spark) as running:
+        until(lambda: bool(1 / running.query.isActive))
+
+
 @pytest.mark.parametrize(
     ("transform", "says"),
     [

@@ -13,6 +13,7 @@ import typer
 from weir.cli.options import AsJson
 from weir.cli.options import output_for as _output
 from weir.cli.progress import live_line
+from weir.stop_signals import handle_stop_signals
 
 if TYPE_CHECKING:
     from weir.spark.pipeline import MetricsSample, PipelineFile
@@ -64,7 +65,7 @@ def run(
     """Run a pipeline until its stream ends, or SIGINT or SIGTERM asks it to.
 
     The micro-batch that is under way is finished, the services are stopped, and the exit code is 0. A
-    second signal ends everything at once.
+    second signal ends everything at once, and so does one that comes while Spark still starts.
     """
     from weir.spark.pipeline.own_session import own_session
 
@@ -72,7 +73,13 @@ def run(
     if log:
         _log_to_standard_error()
     answer = _output(json)
-    with own_session(described.session, described.pipeline.name) as spark, live_line("starting") as show:
+    with (
+        # While Spark starts, and when the pipeline has ended, there is nothing to finish; and the exception
+        # that Python makes of SIGINT may get lost where Spark starts Java.
+        handle_stop_signals(_end_at_once),
+        own_session(described.session, described.pipeline.name) as spark,
+        live_line("starting") as show,
+    ):
 
         def on_sample(sample: MetricsSample) -> None:
             show(_line(sample))

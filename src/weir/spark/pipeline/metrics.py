@@ -6,7 +6,9 @@ and how the services have done.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -157,15 +159,27 @@ def as_line_of(path: Path) -> Callable[[MetricsSample], None]:
     StorageError
         If the file cannot be written.
     """
+
+    def refused(error: OSError) -> StorageError:
+        return StorageError(f"metrics cannot be written: {error.strerror}", where=str(path))
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
     except OSError as error:
-        raise StorageError(f"metrics cannot be written: {error.strerror}", where=str(path)) from error
+        raise refused(error) from error
 
     def append(sample: MetricsSample) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(sample.to_dict()) + "\n")
+        line = f"{json.dumps(sample.to_dict())}\n".encode()
+        try:
+            with path.open("ab", buffering=0) as file:
+                written = file.write(line)
+                if written < len(line):
+                    # The disk is full: half a line would spoil the next one too.
+                    file.truncate(os.fstat(file.fileno()).st_size - written)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise refused(error) from error
 
     return append
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
 
@@ -43,4 +43,6 @@ def own_session(settings: SessionSettings, name: str) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        # Where Spark has died, what it has made of the pipeline is what the caller is to be told.
+        with suppress(Exception):
+            spark.stop()

@@ -120,6 +120,7 @@ class RunningPipeline:
         self._not_sampled: list[MicroBatch] = []
         self._total_batches = self._total_rows = 0
         self._summary: PipelineSummary | None = None
+        self._failure: PipelineError | None = None
         self._schedule = Schedule(services, prepare=lambda: use_pool(spark, _SERVICE_POOL))
         self._sampler = Sampler(self._take, sinks, every, self._watch)
         self._schedule.start()
@@ -160,12 +161,9 @@ class RunningPipeline:
                 return True
             # Spark refuses a time of none.
             return bool(self._query.awaitTermination(max(timeout.total_seconds(), 0.001)))  # type: ignore[arg-type]
-        except StreamingQueryException as error:
-            raise PipelineError(
-                f"the stream has failed: {_reason(error)}",
-                where=self._table.uri,
-                hint="What has been committed stays; started again, it goes on from its checkpoint",
-            ) from error
+        except Exception as error:
+            self._failure = _failure(error, self._table.uri)
+            raise self._failure from error
 
     def stop(self, *, closing_round: bool = False) -> PipelineSummary:
         """End: let the micro-batch that is under way finish, stop the stream, and stop the services.
@@ -183,13 +181,18 @@ class RunningPipeline:
         -------
         PipelineSummary
             What it has done. A second call returns the same.
+
+        Raises
+        ------
+        PipelineError
+            If the stream has failed, and :meth:`wait` has not said so; everything has ended all the same.
         """
         if self._summary is not None:
             return self._summary
-        self._finish_micro_batch()
-        self._query.stop()
+        failed_before = self._failure is not None
+        self._end_query()
         unfinished = self._schedule.stop(self._grace)
-        if closing_round and not unfinished:
+        if closing_round and not unfinished and self._failure is None:
             self._schedule.run_each(self._closing)
         self._sampler.stop()
         self._summary = PipelineSummary(
@@ -207,6 +210,8 @@ class RunningPipeline:
             rows=self._summary.rows,
             unfinished=unfinished,
         )
+        if self._failure is not None and not failed_before:
+            raise self._failure
         return self._summary
 
     def __enter__(self) -> RunningPipeline:
@@ -218,7 +223,25 @@ class RunningPipeline:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop()
+        try:
+            self.stop()
+        except PipelineError:
+            # What the block has raised is what its caller is to be told.
+            if error is None:
+                raise
+
+    def _end_query(self) -> None:
+        """Let the micro-batch that is under way finish, and stop; note what the stream has failed with."""
+        try:
+            self._finish_micro_batch()
+            # Before it is stopped: what Spark makes of a micro-batch that it breaks off is no failure.
+            failed: Exception | None = self._query.exception()
+            self._query.stop()
+        except Exception as error:
+            failed = error
+        if failed is not None and self._failure is None:
+            self._failure = _failure(failed, self._table.uri)
+            self._failure.__cause__ = failed
 
     def _finish_micro_batch(self) -> None:
         before = self._last_ended()
@@ -252,7 +275,19 @@ class RunningPipeline:
         return sample
 
 
-def _reason(error: StreamingQueryException) -> str:
+def _failure(error: Exception, uri: str) -> PipelineError:
+    """Return the error of a stream for what Spark has said of it, or for its silence."""
+    goes_on = "What has been committed stays; started again, it goes on from its checkpoint"
+    if isinstance(error, StreamingQueryException):
+        return PipelineError(f"the stream has failed: {_reason(error)}", where=uri, hint=goes_on)
+    return PipelineError(
+        f"Spark does not answer any more: {_reason(error)}",
+        where=uri,
+        hint=f"Its process, Java, has ended or was killed, or its server cannot be reached. {goes_on}",
+    )
+
+
+def _reason(error: Exception) -> str:
     """Return what went wrong: of the traceback of a Python worker its last line, of Spark's plan nothing."""
     text = str(error).partition("=== Streaming Query ===")[0].strip()
     raised = _RAISED.findall(text)
