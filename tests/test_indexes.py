@@ -339,6 +339,11 @@ def test_a_bad_threshold(table: weir.Table) -> None:
         table.catch_up_indexes(retrain_imbalance_threshold=0.5)
 
 
+def test_one_name_is_no_list_of_names(table: weir.Table) -> None:
+    with pytest.raises(OptionError, match="list of names"):
+        table.catch_up_indexes(names="id_idx")
+
+
 def test_a_failing_task_says_so(table: weir.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.create_index("category", "BITMAP")
     upsert(table, rows(0, 10))

@@ -79,6 +79,20 @@ def test_nothing_is_acknowledged_where_the_table_is_no_more(table: weir.Table, w
         assert moved.scan().to_table().to_pylist() == [{"id": 1, "value": 3}]
 
 
+def test_what_becomes_visible_together(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+    batches = [pa.record_batch({"id": [number], "value": [number]}) for number in range(3)]
+    rows = pa.Table.from_batches(batches)
+    with table.writer(max_wal_bytes=1) as writer:
+        (first,) = writer.upsert(rows).positions.values()
+        (second,) = writer.upsert(rows, source=weir.Source("test", 1)).positions.values()
+        (third,) = writer.apply(rows).positions.values()
+        (fourth,) = writer.upsert(rows.combine_chunks()).positions.values()
+    # The first entry is the fence of the claim; of the first call each batch is an entry.
+    assert first == 1 + len(batches)
+    assert (second, third, fourth) == (first + 1, first + 2, first + 3)
+
+
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_copy_of_a_table_goes_its_own_way(table: weir.Table, tmp_path: Path, flushed: bool) -> None:
     with table.writer(flush_on_close=flushed) as writer:

@@ -26,7 +26,7 @@ from weir.format.wal_entry import wal_schema
 from weir.services.garbage import DEFAULT_FENCE_HORIZON
 from weir.shard.claim import claim_shard
 from weir.shard.collected import MAX_UNCERTAIN_SECONDS
-from weir.shard.lease import LeaseTerms
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest, update_manifest
 from weir.shard.wal import Wal
 from weir.shard.writer import ShardWriter

@@ -19,7 +19,7 @@ from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.given_up import GivenUpLeases
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.holder import new_holder
-from weir.shard.lease import LeaseTerms
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
@@ -97,7 +97,9 @@ def another_machine() -> Iterator[LeaseTerms]:
     """Stand in for a process elsewhere for the length of a block: yields the terms of its writers."""
     holder = replace(new_holder(), host="elsewhere", system="system of elsewhere")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("weir.shard.lease.given_up_leases", GivenUpLeases())
+        others = GivenUpLeases()
+        patch.setattr("weir.shard.lease.given_up_leases", others)
+        patch.setattr("weir.shard.lease_terms.given_up_leases", others)
         yield LeaseTerms(holder=holder)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from weir.errors import FencedError, LeaseHeldError
 from weir.shard.holder import new_holder
-from weir.shard.lease import LeaseTerms
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.manifest_store import read_latest_manifest
 from weir.shard.wal import Wal
 from weir.shard.writer import ShardWriter

@@ -12,7 +12,8 @@ import pytest
 
 from weir.errors import LeaseHeldError, StorageError
 from weir.shard.given_up import GivenUpLeases
-from weir.shard.lease import LeaseTerms, ShardLease, read_lease
+from weir.shard.lease import ShardLease, read_lease
+from weir.shard.lease_terms import LeaseTerms
 from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local import LocalStore

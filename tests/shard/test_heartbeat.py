@@ -16,7 +16,8 @@ import pytest
 from weir.errors import FencedError, StorageError
 from weir.format.lease import Lease
 from weir.shard.heartbeat import Heartbeat
-from weir.shard.lease import LeaseTerms, ShardLease, read_lease
+from weir.shard.lease import ShardLease, read_lease
+from weir.shard.lease_terms import LeaseTerms
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 

@@ -30,7 +30,8 @@ from weir.format.lease import Lease
 from weir.format.shard_manifest import ShardStatus
 from weir.shard.claim import claim_shard
 from weir.shard.holder import new_holder
-from weir.shard.lease import LeaseTerms, ShardLease, read_lease
+from weir.shard.lease import ShardLease, read_lease
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
 from weir.shard.wal import Wal
 from weir.storage.counting import CountingStore

@@ -297,7 +297,7 @@ def _older_row_of_a_memtable_flushed() -> Sequence[Patch]:
 
 
 def _lease_ignored() -> Sequence[Patch]:
-    return [(weir.shard.lease, "_is_free", lambda *_: True)]
+    return [(weir.shard.lease, "is_free", lambda *_: True)]
 
 
 def _collection_without_horizon() -> Sequence[Patch]:

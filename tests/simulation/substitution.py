@@ -35,7 +35,7 @@ import weir.cache
 import weir.read.threads
 import weir.shard.given_up
 import weir.shard.holder
-import weir.shard.lease
+import weir.shard.lease_terms
 import weir.table  # What is imported later would not be replaced.
 import weir.throttle
 from weir.format import shard_manifest, wal_entry
@@ -81,7 +81,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.read.threads.reading_threads, process_wide.reading_threads),
         (weir.throttle.background, process_wide.OfProcess(weir.throttle.Throttle)),
         (weir.shard.given_up.given_up_leases, process_wide.OfProcess(weir.shard.given_up.GivenUpLeases)),
-        (weir.shard.lease._sightings, process_wide.OfProcess(weir.shard.lease._Sightings)),
+        (weir.shard.lease_terms._sightings, process_wide.OfProcess(weir.shard.lease_terms._Sightings)),
     ]
 
 

@@ -19,7 +19,7 @@ from weir.config import WriterOptions
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.lease import LeaseHolder
 from weir.format.wal_entry import wal_schema
-from weir.shard.lease import LeaseTerms
+from weir.shard.lease_terms import LeaseTerms
 
 __all__ = ["KEY", "ROWS_SCHEMA", "SCHEMA", "World", "as_batch", "is_certainly_dead"]
 

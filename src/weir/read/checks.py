@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from weir.errors import OptionError, SchemaError
@@ -67,6 +68,6 @@ def checked_limit(limit: int | None) -> int | None:
     """
     if limit is None:
         return None
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 0:
         raise OptionError(f"limit must be a whole number of at least 0, got {limit!r}", where="limit")
-    return min(limit, _MAX_LIMIT)
+    return min(int(limit), _MAX_LIMIT)

@@ -177,6 +177,8 @@ def _wanted(base: BaseTable, names: Collection[str] | None) -> list[ExistingInde
     existing = {index.name: index for index in base_indexes(base)}
     if names is None:
         return [existing[name] for name in maintained_indexes(base)]
+    if isinstance(names, str):
+        raise OptionError("names must be a list of names, not a text", where="names")
     for name in names:
         if name not in existing:
             raise IndexNotFoundError(

@@ -24,7 +24,8 @@ from weir.read.shard_view import ShardView
 from weir.services.runner import Runner
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.holder import new_holder
-from weir.shard.lease import LeaseTerms, read_lease
+from weir.shard.lease import read_lease
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import ObjectStore
 

@@ -15,7 +15,8 @@ from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
 from weir.services.age import age_of_generation, age_of_object
 from weir.services.index_status import IndexReport, index_reports
-from weir.shard.lease import lease_state, read_lease
+from weir.shard.lease import read_lease
+from weir.shard.lease_terms import lease_state
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardReport", "TableStatus", "table_status"]

@@ -25,7 +25,8 @@ from weir.format.wal_entry import WalEntry
 from weir.format.wal_header import WalEntryHeader
 from weir.logs import get_logger
 from weir.shard.heartbeat import Heartbeat
-from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
+from weir.shard.lease import ShardLease, release_quietly
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
 from weir.shard.recorded_sources import recorded_sources
 from weir.shard.wal import PositionedEntry, Wal

@@ -30,7 +30,8 @@ from weir.shard.collected import AppendCheck
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.holder import new_holder
-from weir.shard.lease import LeaseTerms, ShardLease, release_quietly
+from weir.shard.lease import ShardLease, release_quietly
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.memtable import MemTable
 from weir.shard.memtables import MemTables
 from weir.shard.publish import StagedGeneration, publish_staged, settle_publication

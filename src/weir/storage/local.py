@@ -20,8 +20,10 @@ from weir.errors import (
 )
 from weir.storage.buffers import parts_of, size_of
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
+from weir.storage.local_durability import DurableNames
 from weir.storage.local_errors import reporting
-from weir.storage.local_files import read_fully, sync_directory, sync_file
+from weir.storage.local_files import ABSENT, read_fully, status_of, sync_directory, sync_file
+from weir.storage.local_listing import LocalListing
 from weir.storage.local_lock import directory_lock
 from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
 from weir.storage.paths import check_listed_path, check_path, check_prefix, is_reserved
@@ -32,9 +34,7 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 # How often to make a directory again that a concurrent delete has removed as empty.
 _ATTEMPTS = 100
 _ATTEMPTS_WHEN_REFUSED = 10
-_REMEMBERED_DIRECTORIES = 4096
 _ABANDONED_AFTER_SECONDS = 3600.0
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
 class LocalStore(ObjectStore):
@@ -83,10 +83,8 @@ class LocalStore(ObjectStore):
         self._kind: type[StagedFile] | None = None
         if unnamed_files is not None:
             self._kind = UnnamedFile if unnamed_files else NamedFile
-        # Directories whose own entries, up to the root, this process has made durable.
-        self._durable: set[str] = set()
-        # An object below a directory, by which it is told that there are some still.
-        self._found_below: dict[str, str] = {}
+        self._listing = LocalListing(self._base)
+        self._names = DurableNames(self._root)
         # Which directory the root is, once it is there.
         self._root_number = self._number_of_root()
 
@@ -136,7 +134,7 @@ class LocalStore(ObjectStore):
             try:
                 descriptor = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                if error.errno in _ABSENT:
+                if error.errno in ABSENT:
                     raise _not_found(location) from None
                 raise
             try:
@@ -154,14 +152,14 @@ class LocalStore(ObjectStore):
         """Return what is known of the object, or None if there is none."""
         location = self._base + check_path(path)
         with reporting("Looking at the object", location):
-            status = self._status(location)
+            status = status_of(location)
         return None if status is None else _meta(path, status)
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return every object below the directory ``prefix``, at any depth, in path order."""
         prefix = check_prefix(prefix)
         with reporting("Listing the directory", self._base + prefix):
-            found = [_meta(path, status) for path, status in self._objects_below(prefix)]
+            found = [_meta(path, status) for path, status in self._listing.objects(prefix)]
         found.sort(key=attrgetter("path"))
         return found
 
@@ -169,60 +167,7 @@ class LocalStore(ObjectStore):
         """Return the names (not paths) directly below the directory ``prefix`` that hold objects."""
         prefix = check_prefix(prefix)
         with reporting("Listing the directory", self._base + prefix):
-            names = [entry.name for entry in self._entries(prefix) if entry.is_dir()]
-            return sorted(name for name in names if self._holds_objects(self._base + _join(prefix, name)))
-
-    def _holds_objects(self, directory: str) -> bool:
-        """Whether there is an object below a directory, at any depth: most often the one of the last time."""
-        known = self._found_below.get(directory)
-        if known is not None and self._status(known) is not None:
-            return True
-        found = _object_below(directory)
-        if found is None:
-            self._found_below.pop(directory, None)
-            return False
-        if len(self._found_below) >= _REMEMBERED_DIRECTORIES:
-            self._found_below.clear()
-        self._found_below[directory] = found
-        return True
-
-    def _entries(self, prefix: str) -> Iterator[os.DirEntry[str]]:
-        """Yield what lies directly in a directory, except what the store keeps for itself."""
-        try:
-            entries = os.scandir(self._base + prefix)
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return
-            raise
-        with entries:
-            for entry in entries:
-                if not is_reserved(entry.name):
-                    yield entry
-
-    def _objects_below(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-        pending = [prefix]
-        while pending:
-            directory = pending.pop()
-            for entry in self._entries(directory):
-                path = _join(directory, entry.name)
-                if entry.is_dir():
-                    pending.append(path)
-                    continue
-                try:
-                    status = entry.stat()
-                except FileNotFoundError:
-                    continue  # deleted since the directory was read
-                if stat.S_ISREG(status.st_mode):
-                    yield path, status
-
-    def _status(self, location: str) -> os.stat_result | None:
-        try:
-            status = os.stat(location)
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return None
-            raise
-        return status if stat.S_ISREG(status.st_mode) else None
+            return self._listing.directories(prefix)
 
     # ------------------------------------------------------------------ writing
 
@@ -292,7 +237,7 @@ class LocalStore(ObjectStore):
         return version
 
     def _require_version(self, location: str, expected: str) -> None:
-        status = self._status(location)
+        status = status_of(location)
         if status is None:
             raise PreconditionError(
                 "The object that was to be replaced is gone",
@@ -350,7 +295,7 @@ class LocalStore(ObjectStore):
                 where=self._root,
                 hint="Nothing was written; open it anew where it is now",
             )
-        self._durable.discard(directory)
+        self._names.forget(directory)
         if self._root_number is None:
             os.makedirs(self._root, exist_ok=True)
             self._root_number = self._number_of_root()
@@ -406,7 +351,7 @@ class LocalStore(ObjectStore):
                 if not _remove_abandoned(directory):
                     return
                 continue
-            self._durable.discard(directory)
+            self._names.forget(directory)
             directory = os.path.dirname(directory)
 
     # ------------------------------------------------------------------ durability
@@ -422,7 +367,7 @@ class LocalStore(ObjectStore):
         top = self._base + prefix if prefix else self._root
         directories: set[str] = set()
         with reporting("Making the files durable", top):
-            for path, _ in self._objects_below(prefix):
+            for path, _ in self._listing.objects(prefix):
                 location = self._base + path
                 with contextlib.suppress(FileNotFoundError):
                     sync_file(location)
@@ -431,7 +376,7 @@ class LocalStore(ObjectStore):
                 with contextlib.suppress(FileNotFoundError):
                     sync_directory(directory)
             if os.path.isdir(top):
-                self._sync_entry(top)
+                self._names.sync(top)
 
     def _make_durable(self, directory: str) -> None:
         if not self._fsync:
@@ -441,27 +386,7 @@ class LocalStore(ObjectStore):
             # A directory that is gone was emptied: somebody has deleted the object already.
             contextlib.suppress(FileNotFoundError),
         ):
-            self._sync_entry(directory)
-
-    def _sync_entry(self, directory: str) -> None:
-        """Make the entries of a directory durable, and its own entry and those above it.
-
-        What is above is synced once per process and directory: whoever made it may have died before
-        doing so.
-        """
-        sync_directory(directory)
-        if directory in self._durable:
-            return
-        above = directory
-        while len(above) > len(self._root):
-            above = os.path.dirname(above)
-            sync_directory(above)
-        # The entry of the root lies in a directory that need not be ours to open.
-        with contextlib.suppress(PermissionError):
-            sync_directory(os.path.dirname(self._root))
-        if len(self._durable) >= _REMEMBERED_DIRECTORIES:
-            self._durable.clear()
-        self._durable.add(directory)
+            self._names.sync(directory)
 
 
 def _reopen(root: str, fsync: bool, unnamed_files: bool | None) -> LocalStore:
@@ -474,29 +399,6 @@ def _directories_between(location: str, top: str) -> Iterator[str]:
     while len(directory) > len(top):
         yield directory
         directory = os.path.dirname(directory)
-
-
-def _join(directory: str, name: str) -> str:
-    return f"{directory}/{name}" if directory else name
-
-
-def _object_below(location: str) -> str | None:
-    """Return the location of an object below a directory, at any depth, or None."""
-    pending = [location]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    if is_reserved(entry.name):
-                        continue
-                    if entry.is_dir():
-                        pending.append(entry.path)
-                    elif entry.is_file():
-                        return entry.path
-        except OSError as error:
-            if error.errno not in _ABSENT:
-                raise
-    return None
 
 
 def _version(status: os.stat_result) -> str:
@@ -512,7 +414,7 @@ def _unlink(location: str) -> None:
     try:
         os.unlink(location)
     except OSError as error:
-        if error.errno in _ABSENT or os.path.isdir(location):
+        if error.errno in ABSENT or os.path.isdir(location):
             return  # no object of this name
         raise
 

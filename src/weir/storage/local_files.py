@@ -1,8 +1,10 @@
-"""Whole files of the local filesystem: writing, reading and syncing them through descriptors."""
+"""Whole files of the local filesystem: looking at, writing, reading and syncing them."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -10,7 +12,10 @@ import pyarrow as pa
 from weir.storage.buffers import byte_view
 from weir.storage.interface import Bytes
 
-__all__ = ["read_fully", "sync_directory", "sync_file", "write_fully"]
+__all__ = ["ABSENT", "read_fully", "status_of", "sync_directory", "sync_file", "write_fully"]
+
+ABSENT = (errno.ENOENT, errno.ENOTDIR)
+"""What the system says where there is nothing of a name."""
 
 # Joining small payloads costs less than one iovec each: 5 us against 15 us for 1 KB in 15 parts.
 _JOIN_BELOW = 64 * 1024
@@ -73,6 +78,17 @@ def read_fully(descriptor: int, start: int, length: int) -> Bytes:
             return buffer.slice(0, filled)
         filled += count
     return buffer
+
+
+def status_of(location: str) -> os.stat_result | None:
+    """Return the status of a file, or None if there is none."""
+    try:
+        status = os.stat(location)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def sync_file(path: str) -> None:

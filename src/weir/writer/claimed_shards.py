@@ -16,7 +16,7 @@ from weir.errors import WriterClosedError, WriterError
 from weir.shard.backpressure import MergeBacklog, UnflushedBytes
 from weir.shard.heartbeat import Heartbeat
 from weir.shard.holder import new_holder
-from weir.shard.lease import LeaseTerms
+from weir.shard.lease_terms import LeaseTerms
 from weir.shard.writer import ShardWriter
 from weir.sharding.shard_values import ShardValues
 

@@ -102,8 +102,9 @@ class TableWriter:
         Returns
         -------
         WriteReceipt or Future of WriteReceipt
-            Where the rows are in the WAL. Rows of one shard become durable and visible together
-            and in order; shards are independent of each other.
+            Where the last rows are in the WAL. Rows of one shard become durable and visible in their
+            order: together, if they are in one batch, or the write has a source; else batch by batch, as
+            far as batches do not fit one log entry. Shards are independent of each other.
 
         Raises
         ------
