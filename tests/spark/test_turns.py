@@ -1,4 +1,4 @@
-"""Commits that others get in the way of: with a mark they are made again, and nothing is ever written twice."""
+"""Commits that others get in the way of: with a mark they are made again, and nothing is written twice."""
 
 from __future__ import annotations
 
