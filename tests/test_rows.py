@@ -84,3 +84,12 @@ def test_a_number_that_would_become_infinite_is_refused_at_any_depth(kind: pa.Da
         list(as_row_tables(given(1.0, 1e300), schema, ("id",)))
     (rows,) = as_row_tables(given(float("inf"), 1.0), schema, ("id",))
     assert rows.num_rows == 2
+
+
+def test_an_error_counts_rows_from_the_first_of_a_stream() -> None:
+    good, bad = rows([1, 2], ["a", "b"], [None, None]), rows([3, None], ["c", "d"], [None, None])
+    batches = [*good.to_batches(), *bad.to_batches()]
+    stream = as_row_tables(pa.RecordBatchReader.from_batches(good.schema, batches), SCHEMA, ("id",))
+    assert next(stream).num_rows == 2
+    with pytest.raises(KeyValueError, match="'id' is null in row 3"):
+        next(stream)

@@ -164,6 +164,9 @@ def test_a_schema_may_be_given_and_has_to_fit(table: weir.Table) -> None:
     [
         ({"colums": "id"}, OptionError, "Did you mean 'columns'"),
         ({"columns": "id,,delay"}, OptionError, "columns are names with commas"),
+        ({"columns": "id,"}, OptionError, "no name follows the last comma of 'id,'"),
+        ({"columns": "`id` , "}, OptionError, "no name follows the last comma"),
+        ({"columns": ","}, OptionError, "columns are names with commas"),
         ({"columns": ""}, OptionError, "columns are names with commas"),
         ({"columns": "id, nothing"}, SchemaError, "no column 'nothing'"),
         ({"columns": "id, id"}, SchemaError, "asked for twice"),

@@ -81,6 +81,24 @@ def test_the_tail_that_a_claim_reads_is_bounded(tmp_path: Path) -> None:
     assert set(marks(table).values()) == {1}
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"id": pa.array([9, None], pa.int64())}, "'id' is null in row 6"),
+        ({"id": pa.array([8, 9], pa.int64()), "_op": ["delete", "drop"]}, "operation 'drop' in row 6"),
+    ],
+)
+def test_an_error_counts_rows_from_the_first_of_the_partition(
+    tmp_path: Path, wrong: dict[str, object], says: str
+) -> None:
+    """Spark hands them over in batches, of 10,000 rows unless it is told otherwise."""
+    table = create(tmp_path)
+    good = batch(1, 2, 3, value="good"), batch(value="none"), batch(4, 5, value="good")
+    with pytest.raises(InputError, match=says) as refused:
+        task(table, *good, pa.record_batch({**wrong, "value": ["bad", "bad"]}))
+    assert str(refused.value.where).endswith("row 6")
+
+
 def test_many_rows_are_staged_and_few_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weir.spark.staging._MAX_INLINE_BYTES", 4_000)
     monkeypatch.setattr("weir.spark.staging._MAX_HELD_BYTES", 40_000)

@@ -9,10 +9,11 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.errors import QueryError
 
-__all__ = ["fetch_chosen", "result_schema", "take_numbered", "take_row_ids"]
+__all__ = ["fetch_chosen", "order_by_key", "result_schema", "take_numbered", "take_row_ids"]
 
 _FRAGMENT_BITS = 32
 """Where the id of its fragment begins in the address of a row."""
@@ -36,6 +37,39 @@ def result_schema(schema: pa.Schema, columns: Sequence[str], added: Iterable[pa.
                 hint="Leave it out with columns=[...]",
             )
     return pa.schema([*(schema.field(name) for name in columns), *added])
+
+
+def order_by_key(
+    rows: pa.Table, primary_key: Sequence[str], ranking: Sequence[npt.NDArray[Any]]
+) -> npt.NDArray[np.int64] | None:
+    """Return the order in which rows that are equally good come by their keys, and all others as they do.
+
+    Parameters
+    ----------
+    rows : Table
+        The rows, best first, with the columns of the key or without.
+    primary_key : sequence of str
+        The columns of the key.
+    ranking : sequence of ndarray
+        What they are ranked by: those in which all are equal are equally good.
+
+    Returns
+    -------
+    ndarray of int64 or None
+        Places of the rows; None if they stay as they are.
+    """
+    if rows.num_rows < 2:
+        return None
+    differ = np.logical_or.reduce([one[1:] != one[:-1] for one in ranking])
+    if differ.all() or not set(primary_key) <= set(rows.schema.names):
+        return None
+    group = np.concatenate([[0], np.cumsum(differ)])
+    # Of few rows ranks are told in a fraction of the time that Arrow takes to sort a table.
+    ranks = [
+        pc.rank(rows.column(name).combine_chunks(), tiebreaker="dense").to_numpy() for name in primary_key
+    ]
+    order: npt.NDArray[np.int64] = np.lexsort((*reversed(ranks), group))
+    return order
 
 
 class _Fetches(Protocol):

@@ -37,8 +37,9 @@ class Search:
     """A search that has not run yet. Each of its methods that returns rows runs it anew.
 
     Made by :meth:`weir.Table.search`, :meth:`~weir.Table.search_text` and
-    :meth:`~weir.Table.search_hybrid`. Rows come best first; equally good ones in an order that stays the
-    same while the snapshot does.
+    :meth:`~weir.Table.search_hybrid`. Rows come best first; equally good ones by their primary key if
+    that is among the columns, of a hybrid search by their place in the ranking by vector, and then by text.
+    Which of equally good rows are there, if there is no room for all, stays the same while the snapshot does.
 
     Parameters
     ----------

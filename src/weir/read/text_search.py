@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.read.blocked import BlockedRows
-from weir.read.chosen_rows import fetch_chosen, result_schema
+from weir.read.chosen_rows import fetch_chosen, order_by_key, result_schema
 from weir.read.layers import FreshLayer, base_blocked, fresh_layers
 from weir.read.snapshot import Consistency, ReadSnapshot
 from weir.read.text_corpus import Corpus
@@ -46,6 +46,8 @@ class TextSearchPlan:
         Schema of the result.
     columns : tuple of str
         Columns of the table in it.
+    primary_key : tuple of str
+        The key, by which rows that are equally good come where it is among the columns.
     k : int
         Rows to find.
     indexed : IndexedTextTask
@@ -58,6 +60,7 @@ class TextSearchPlan:
 
     schema: pa.Schema
     columns: tuple[str, ...]
+    primary_key: tuple[str, ...]
     k: int
     indexed: IndexedTextTask
     newer: PartsTextTask | None
@@ -78,13 +81,22 @@ class TextSearchPlan:
         return self.merge([self.indexed.best(others), *newer])
 
     def merge(self, found: Sequence[TextCandidates]) -> pa.Table:
-        """Return the best rows of all; equally good ones by task, and then by place."""
+        """Return the best rows of all; equally good ones by key, if that is among the columns.
+
+        Which of equally good ones are the last of them, where there is no room for all, follows from the
+        order of the tasks, and then of the places in each.
+        """
         scores = np.concatenate([one.score for one in found])
         rows = np.concatenate([one.rows for one in found])
         task = np.repeat(np.arange(len(found)), [len(one.rows) for one in found])
         chosen = np.lexsort((rows, task, -scores))[: self.k]
         table = fetch_chosen(self.schema, self.columns, self.tasks, found, task, chosen)
-        return table.append_column(self.schema.field(SCORE), pa.array(scores[chosen]))
+        best = scores[chosen]
+        order = order_by_key(table, self.primary_key, [best])
+        if order is not None:
+            # The scores are equal where rows change places.
+            table = table.take(pa.array(order))
+        return table.append_column(self.schema.field(SCORE), pa.array(best))
 
     def describe(self) -> str:
         """Return the plan for people, one source per line."""
@@ -140,7 +152,7 @@ def plan_text_search(
         for column, one in statistics.items()
     )
     header = f"{k} best of {store.uri}, {consistency}: base version {base.version}, {counted}"
-    return TextSearchPlan(schema, names, k, indexed, newer, header)
+    return TextSearchPlan(schema, names, base.primary_key, k, indexed, newer, header)
 
 
 def _layers_parts(snapshot: ReadSnapshot, layers: Sequence[FreshLayer]) -> list[LayersPart]:

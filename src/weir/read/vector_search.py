@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import QueryError
-from weir.read.chosen_rows import fetch_chosen, result_schema
+from weir.read.chosen_rows import fetch_chosen, order_by_key, result_schema
 from weir.read.generation import Generation
 from weir.read.kept_dataset import KeptDataset
 from weir.read.layers import FreshLayer, base_blocked, fresh_layers
@@ -44,6 +44,8 @@ class VectorSearchPlan:
         Schema of the result.
     columns : tuple of str
         Columns of the table in it.
+    primary_key : tuple of str
+        The key, by which rows that are equally near come where it is among the columns.
     query : VectorQuery
         What is asked for.
     tasks : tuple of VectorTask
@@ -56,6 +58,7 @@ class VectorSearchPlan:
 
     schema: pa.Schema
     columns: tuple[str, ...]
+    primary_key: tuple[str, ...]
     query: VectorQuery
     tasks: tuple[VectorTask, ...]
     pruned: tuple[Pruned, ...]
@@ -70,7 +73,8 @@ class VectorSearchPlan:
     def merge(self, found: Sequence[VectorCandidates]) -> pa.Table:
         """Return the nearest rows of all, by query vector and then by distance.
 
-        Rows that are equally near come in the order of the tasks, and then of their places.
+        Rows that are equally near come by key, if that is among the columns. Which of them are the last,
+        where there is no room for all, follows from the order of the tasks, and then of the places in each.
         """
         query = np.concatenate([one.query for one in found])
         distance = np.concatenate([one.distance for one in found])
@@ -81,6 +85,10 @@ class VectorSearchPlan:
         rank = np.arange(len(order)) - starts[query[order]]
         chosen = order[rank < self.query.k]
         table = fetch_chosen(self.schema, self.columns, self.tasks, found, task, chosen)
+        by_key = order_by_key(table, self.primary_key, [query[chosen], distance[chosen]])
+        if by_key is not None:
+            # Query and distance are equal where rows change places.
+            table = table.take(pa.array(by_key))
         added = {DISTANCE: pa.array(distance[chosen])}
         if self.query.batch:
             added[_QUERY_INDEX] = pa.array(query[chosen])
@@ -167,7 +175,7 @@ def plan_vector_search(
         f"{query.k} nearest of {store.uri}, {consistency}: base version {base.version}, "
         f"{len(kept)} of {len(snapshot.shards)} shards, {_explained(index, usable, query, rows)}"
     )
-    return VectorSearchPlan(schema, names, query, tuple(tasks), tuple(pruned), header)
+    return VectorSearchPlan(schema, names, base.primary_key, query, tuple(tasks), tuple(pruned), header)
 
 
 def _usable(index: VectorIndex | None, query: VectorQuery) -> VectorIndex | None:

@@ -32,11 +32,18 @@ _UPSERT, _DELETE = "upsert", "delete"
 _OPERATION_FIELD = pa.field(OPERATION, pa.string())
 
 
-def as_row_tables(data: RowInput, schema: pa.Schema, primary_key: tuple[str, ...]) -> Iterator[pa.Table]:
+def as_row_tables(
+    data: RowInput, schema: pa.Schema, primary_key: tuple[str, ...], *, first_row: int = 0
+) -> Iterator[pa.Table]:
     """Yield ``data`` in the table's schema, checked.
 
     A stream (record batch reader) comes batch by batch, everything else as one table, so that
     nothing of it is used before all of it has been checked.
+
+    Parameters
+    ----------
+    first_row : int, default 0
+        How many rows of the caller's come before these: errors count from its first.
 
     Raises
     ------
@@ -49,9 +56,10 @@ def as_row_tables(data: RowInput, schema: pa.Schema, primary_key: tuple[str, ...
     """
     if isinstance(data, pa.RecordBatchReader):
         for batch in data:
-            yield conformed(pa.Table.from_batches([batch]), schema, primary_key)
+            yield conformed(pa.Table.from_batches([batch]), schema, primary_key, first_row=first_row)
+            first_row += batch.num_rows
     else:
-        yield conformed(as_table(data, schema), schema, primary_key)
+        yield conformed(as_table(data, schema), schema, primary_key, first_row=first_row)
 
 
 def change_table(
@@ -61,6 +69,7 @@ def change_table(
     primary_key: tuple[str, ...],
     *,
     also: Collection[str] = (),
+    first_row: int = 0,
 ) -> pa.Table:
     """Return rows that upsert or delete their keys, in their order, as rows of WAL entries.
 
@@ -71,6 +80,8 @@ def change_table(
     ----------
     also : collection of str
         Columns outside the key that a tombstone keeps, because they decide the shard.
+    first_row : int, default 0
+        How many rows of the caller's come before these: errors count from its first.
 
     Raises
     ------
@@ -82,9 +93,9 @@ def change_table(
         whole = as_table(whole, schema.append(_OPERATION_FIELD) if _has_operations(schema) else schema)
     deletes = None
     if _has_operations(schema) and whole.schema.names.count(OPERATION) == 1:
-        deletes = _deletes(whole.column(OPERATION))
+        deletes = _deletes(whole.column(OPERATION), first_row)
         whole = whole.drop_columns([OPERATION])
-    (rows,) = as_row_tables(whole, schema, primary_key)
+    (rows,) = as_row_tables(whole, schema, primary_key, first_row=first_row)
     if deletes is None or not pc.any(deletes).as_py():
         deletes = pa.chunked_array([_flags(rows.num_rows, False)])
         return pa.Table.from_arrays([*rows.columns, deletes], schema=wal_schema)
@@ -103,7 +114,7 @@ def _has_operations(schema: pa.Schema) -> bool:
     return OPERATION not in schema.names
 
 
-def _deletes(operations: pa.ChunkedArray) -> pa.ChunkedArray:
+def _deletes(operations: pa.ChunkedArray, first_row: int) -> pa.ChunkedArray:
     """Return which rows are deletes."""
     if pa.types.is_null(operations.type):
         return pa.chunked_array([_flags(len(operations), False)])
@@ -115,8 +126,8 @@ def _deletes(operations: pa.ChunkedArray) -> pa.ChunkedArray:
     if pc.any(wrong).as_py():
         row = int(pc.index(wrong, True).as_py())
         raise InputError(
-            f"the operation {names[row].as_py()!r:.80} in row {row} is unknown",
-            where=f"{OPERATION}, row {row}",
+            f"the operation {names[row].as_py()!r:.80} in row {first_row + row} is unknown",
+            where=f"{OPERATION}, row {first_row + row}",
             hint=f"It is {_UPSERT!r} or {_DELETE!r}; null is {_UPSERT!r}",
         )
     return pc.equal(names, _DELETE)

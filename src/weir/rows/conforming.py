@@ -16,8 +16,21 @@ from weir.rows.fitting import cast_to
 __all__ = ["conformed", "missing_key", "unknown_column"]
 
 
-def conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Table:
+def conformed(
+    table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...], *, first_row: int = 0
+) -> pa.Table:
     """Return rows with exactly the columns of a schema, in its order. Nullable ones may be missing.
+
+    Parameters
+    ----------
+    table : Table
+        The rows.
+    schema : Schema
+        The columns.
+    primary_key : tuple of str
+        Those that are never null.
+    first_row : int, default 0
+        How many rows of the caller's come before these: errors count from its first.
 
     Raises
     ------
@@ -43,7 +56,7 @@ def conformed(table: pa.Table, schema: pa.Schema, primary_key: tuple[str, ...]) 
         if column.type != wanted.type:
             column = columns[number] = cast_to(column, wanted.field)
         if wanted.is_required and column.null_count:
-            _refuse_null(column, wanted.field.name, primary_key)
+            _refuse_null(column, wanted.field.name, primary_key, first_row)
         if wanted.has_required_parts:
             _refuse_invalid(column, wanted.field.name)
             for chunk in column.chunks:
@@ -114,8 +127,8 @@ def _refuse_nested_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
         _refuse_nested_nulls(values, inner, where)
 
 
-def _refuse_null(column: pa.ChunkedArray, name: str, primary_key: tuple[str, ...]) -> None:
-    row = int(pc.index(column.is_null(), True).as_py())
+def _refuse_null(column: pa.ChunkedArray, name: str, primary_key: tuple[str, ...], first_row: int) -> None:
+    row = first_row + int(pc.index(column.is_null(), True).as_py())
     if name in primary_key:
         raise KeyValueError(f"primary-key column {name!r} is null in row {row}", where=f"{name}, row {row}")
     raise SchemaError(f"column {name!r} cannot be null and is null in row {row}", where=f"{name}, row {row}")

@@ -61,7 +61,7 @@ _STREAM = (
 _ROWS_PER_PARTITION = 1024 * 1024
 _STREAM_RETAIN = timedelta(days=1)
 _MOST_SECONDS = timedelta.max // timedelta(seconds=1)
-_NAME = re.compile(r"\s*(?:`([^`]+)`|([^,`]+?))\s*(?:,|$)")
+_NAME = re.compile(r"\s*(?:`([^`]+)`|([^,`\s][^,`]*?))\s*(,|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,16 +216,19 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
         return None
     names: list[str] = []
     at = 0
-    while at < len(text) or not names:
+    follows = True
+    while follows:
         found = _NAME.match(text, at)
         if found is None:
+            no_more = bool(names) and not text[at:].strip()
             raise OptionError(
-                f"columns are names with commas between them, got {text!r}",
+                "columns are names with commas between them, "
+                + (f"and no name follows the last comma of {text!r}" if no_more else f"got {text!r}"),
                 where="columns",
                 hint="Write backticks around a name that has a comma",
             )
         names.append(found.group(1) or found.group(2))
-        at = found.end()
+        at, follows = found.end(), found.group(3) == ","
     return tuple(names)
 
 

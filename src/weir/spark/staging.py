@@ -156,19 +156,27 @@ class TaskRows:
         Raises
         ------
         InputError, SchemaError, KeyValueError
-            If a row does not fit the table.
+            If a row does not fit the table. Rows are counted from the first of ``batches``, which is that of
+            the partition: Spark hands them over in batches of its own.
         """
         task = _Task(self, _MAX_INLINE_BYTES if inline_bytes is None else inline_bytes)
+        first_row = 0
         for batch in batches:
             if batch.num_rows:
-                task.add(self._changes(pa.Table.from_batches([batch])))
+                task.add(self._changes(pa.Table.from_batches([batch]), first_row))
+                first_row += batch.num_rows
         pieces = task.finish()
         failpoint.reach("sink.after_task")
         return pieces
 
-    def _changes(self, rows: pa.Table) -> pa.Table:
+    def _changes(self, rows: pa.Table, first_row: int = 0) -> pa.Table:
         return change_table(
-            rows, self.schema, wal_schema(self.schema), self.primary_key, also=self.router.source_columns
+            rows,
+            self.schema,
+            wal_schema(self.schema),
+            self.primary_key,
+            also=self.router.source_columns,
+            first_row=first_row,
         )
 
 
