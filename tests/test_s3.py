@@ -8,7 +8,7 @@ import pytest
 import weir
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.cache import process_cache
-from weir.errors import FencedError, TableExistsError
+from weir.errors import FencedError, StorageError, TableExistsError
 from weir.storage.counting import CountingStore
 
 __all__ = ["s3_endpoint"]
@@ -49,6 +49,26 @@ def test_whole_path(s3_endpoint: S3Endpoint) -> None:
     assert names(table.scan(filter="name LIKE 'second%'").to_table()) == {n: f"second {n}" for n in range(5)}
     process_cache().clear()
     assert names(weir.open(uri, storage_options=options).scan(consistency="snapshot").to_table()) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"bucket": "weir-none"}, "The bucket or container does not exist .*Check its name"),
+        ({"allow_http": "false"}, "set the storage option 'allow_http' to 'true'"),
+        # Nothing listens on the port of the discard service.
+        ({"aws_endpoint": "http://127.0.0.1:9"}, "check that the store is reachable"),
+    ],
+)
+def test_what_keeps_a_table_from_being_opened_is_said_with_what_to_do(
+    s3_endpoint: S3Endpoint, changes: dict[str, str], says: str
+) -> None:
+    options = {**s3_endpoint.options, **changes}
+    bucket = options.pop("bucket", None) or s3_endpoint.new_bucket()
+    with pytest.raises(StorageError, match=says) as caught:
+        weir.open(f"s3://{bucket}/table", storage_options=options)
+    assert caught.value.where == f"s3://{bucket}/table"
+    assert "<Error>" not in str(caught.value)
 
 
 def test_a_strong_read_costs_one_probe_per_shard(s3_endpoint: S3Endpoint) -> None:

@@ -12,7 +12,7 @@ from lance.commit import CommitConflictError
 
 from weir.errors import StorageError
 from weir.indexing.library_message import library_message
-from weir.storage.local_errors import hint_for
+from weir.storage import local_errors, object_store_errors
 
 __all__ = ["LIBRARY_ERRORS", "LibraryFailure", "classify", "is_panic", "storage_failure"]
 
@@ -93,4 +93,7 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     where : str
         The table.
     """
-    return StorageError(f"{doing} failed: {library_message(error)}", where=where, hint=hint_for(error))
+    if object_store_errors.is_missing_bucket(error):
+        return object_store_errors.missing_bucket(where)
+    hint = local_errors.hint_for(error) or object_store_errors.hint_for(error)
+    return StorageError(f"{doing} failed: {library_message(error)}", where=where, hint=hint)

@@ -6,7 +6,14 @@ from obstore.exceptions import GenericError, NotSupportedError, PermissionDenied
 
 from weir.errors import StorageError
 
-__all__ = ["is_conflict", "is_missing_bucket", "is_refused_range", "missing_bucket", "storage_error"]
+__all__ = [
+    "hint_for",
+    "is_conflict",
+    "is_missing_bucket",
+    "is_refused_range",
+    "missing_bucket",
+    "storage_error",
+]
 
 _CREDENTIALS = (
     "Check the credentials in the storage options or in the environment, and what they allow; profiles in "
@@ -21,8 +28,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("ExpiredToken", "The credentials have expired: get new ones and open the table again"),
     ("status: 401", _CREDENTIALS),
     ("status: 403", _CREDENTIALS),
+    ("Failed to get AWS credentials", _CREDENTIALS),
     ("BareRedirect", "The bucket lies in another region: set the storage option 'aws_region'"),
     ("BadScheme", "Plain http is off: set the storage option 'allow_http' to 'true', or use https"),
+    ("HTTP error: builder error", "Plain http is off: set the storage option 'allow_http' to 'true'"),
     ("kind: Timeout", f"{_LATER}; the storage option 'timeout' says how long to wait, as in '60s'"),
     (
         "dns error",
@@ -33,6 +42,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("status: 429", f"The store asks to slow down. {_LATER}"),
     ("status: 5", _LATER),
     ("status: 400", "The store refused the request: check region, endpoint and bucket name"),
+    ("error sending request", _LATER),
 )
 _LONGEST_REASON = 400
 
@@ -41,6 +51,18 @@ def is_missing_bucket(error: BaseException) -> bool:
     """Whether the client says that the bucket or container itself does not exist."""
     text = str(error)
     return any(code in text for code in ("NoSuchBucket", "ContainerNotFound", "bucket does not exist"))
+
+
+def hint_for(error: BaseException) -> str | None:
+    """Return what to do about an error of the client, or of the library's, None if nothing is known.
+
+    Examples
+    --------
+    >>> hint_for(OSError("LanceError(IO): Generic S3 error: HTTP error: builder error"))
+    "Plain http is off: set the storage option 'allow_http' to 'true'"
+    """
+    text = str(error)
+    return next((hint for mark, hint in _HINTS if mark in text), None)
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -87,7 +109,7 @@ def storage_error(error: BaseException, what: str, where: str) -> StorageError:
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         hint = _CREDENTIALS
     else:
-        hint = next((hint for mark, hint in _HINTS if mark in text), "Check the location and the network")
+        hint = hint_for(error) or "Check the location and the network"
     reason = text.split("\n\nDebug source", 1)[0].strip().replace("\n", " ")
     if len(reason) > _LONGEST_REASON:
         reason = f"{reason[:_LONGEST_REASON]}..."

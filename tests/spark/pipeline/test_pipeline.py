@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -264,6 +266,24 @@ def test_a_stream_that_has_failed_by_the_time_it_is_stopped_says_so(
     # What the block has raised is not hidden by it.
     with pytest.raises(ZeroDivisionError), described.start(spark) as running:
         until(lambda: bool(1 / running.query.isActive))
+
+
+def test_a_signal_leaves_the_rest_of_the_closing_round_away(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = Feed(tmp_path / "landing")
+    feed.land(files=1)
+    merge = weir.Table.merge
+
+    def merge_and_signal(*arguments: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return merge(*arguments, **options)
+
+    monkeypatch.setattr(weir.Table, "merge", merge_and_signal)
+    summary = pipeline(feed, tmp_path, trigger=AVAILABLE_NOW, services=AT_THE_END).run(spark)
+    runs = {name: state.runs for name, state in summary.services.items()}
+    assert runs == {"recover": 1, "merge": 1, "compact": 0, "index": 0, "collect": 0}
+    assert rows_of(tmp_path / "t") == feed.rows
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,8 @@ class Pipeline:
 
         A signal lets the micro-batch that is under way finish and stops everything in order; a second
         one does what it did before. Signals are heeded where Python delivers them, in the main thread.
-        With the trigger ``"available-now"`` every service runs once when all rows are in.
+        With the trigger ``"available-now"`` every service runs once when all rows are in; a signal then
+        lets the one that is under way finish, and leaves the rest away.
 
         Parameters
         ----------
@@ -231,7 +232,8 @@ class Pipeline:
         with _asked_to_stop(on_second_signal) as asked, self.start(spark, on_sample=on_sample) as running:
             while not asked.is_set():
                 if running.wait(_LOOK_FOR_SIGNALS):
-                    return running.stop(closing_round=self.trigger == AVAILABLE_NOW)
+                    at_the_end = self.trigger == AVAILABLE_NOW
+                    return running.stop(closing_round=at_the_end, break_off=asked.is_set)
             return running.stop()
 
     def _observed(self, source: DataFrame) -> tuple[DataFrame, str | None]:

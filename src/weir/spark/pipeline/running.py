@@ -165,7 +165,9 @@ class RunningPipeline:
             self._failure = _failure(error, self._table.uri)
             raise self._failure from error
 
-    def stop(self, *, closing_round: bool = False) -> PipelineSummary:
+    def stop(
+        self, *, closing_round: bool = False, break_off: Callable[[], bool] = lambda: False
+    ) -> PipelineSummary:
         """End: let the micro-batch that is under way finish, stop the stream, and stop the services.
 
         If batch follows batch, the next one has begun when the stream is stopped. It is broken off, and
@@ -176,6 +178,9 @@ class RunningPipeline:
         closing_round : bool, default False
             Whether to flush what is left in the log, and run every service once, when the stream has
             ended.
+        break_off : callable, optional
+            Asked before each service of the closing round: whether to leave it and the rest away.
+            Default: none is.
 
         Returns
         -------
@@ -193,7 +198,7 @@ class RunningPipeline:
         self._end_query()
         unfinished = self._schedule.stop(self._grace)
         if closing_round and not unfinished and self._failure is None:
-            self._schedule.run_each(self._closing)
+            self._schedule.run_each(self._closing, break_off)
         self._sampler.stop()
         self._summary = PipelineSummary(
             uri=self._table.uri,

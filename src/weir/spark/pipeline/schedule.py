@@ -141,9 +141,13 @@ class Schedule:
             self._abandoned.set()
         return running
 
-    def run_each(self, services: Sequence[ScheduledService]) -> None:
-        """Run some services once, one after the other, here. One that fails is logged."""
+    def run_each(
+        self, services: Sequence[ScheduledService], break_off: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Run some services once, here, until it is broken off. One that fails is logged."""
         for service in services:
+            if break_off():
+                return
             self._run(service)
 
     def _repeat(self, service: ScheduledService) -> None:
