@@ -203,8 +203,10 @@ def test_bad_scan_options(table: weir.Table, scan: dict[str, Any], kind: type[We
 def test_a_limit_may_be_a_number_of_numpy(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([GOOD, {**GOOD, "id": 2}])
-        assert table.scan(limit=np.int64(1)).to_table().num_rows == 1
-    for limit in (np.int64(-1), np.float64(1.0), np.bool_(True)):
+        one: Any = np.int64(1)
+        assert table.scan(limit=one).to_table().num_rows == 1
+    refused: list[Any] = [np.int64(-1), np.float64(1.0), np.bool_(True)]
+    for limit in refused:
         with pytest.raises(OptionError, match="whole number"):
             table.scan(limit=limit)
 
