@@ -203,8 +203,10 @@ def test_bad_scan_options(table: weir.Table, scan: dict[str, Any], kind: type[We
 def test_a_limit_may_be_a_number_of_numpy(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([GOOD, {**GOOD, "id": 2}])
-        assert table.scan(limit=np.int64(1)).to_table().num_rows == 1
-    for limit in (np.int64(-1), np.float64(1.0), np.bool_(True)):
+        one: Any = np.int64(1)
+        assert table.scan(limit=one).to_table().num_rows == 1
+    refused: list[Any] = [np.int64(-1), np.float64(1.0), np.bool_(True)]
+    for limit in refused:
         with pytest.raises(OptionError, match="whole number"):
             table.scan(limit=limit)
 
@@ -318,13 +320,13 @@ def test_filter_that_fails_on_a_row(table: weir.Table, merged: bool) -> None:
 
 
 @pytest.mark.parametrize("merged", [True, False])
-@pytest.mark.parametrize("text", ["count(*) > 1", "row_number() OVER () = 1"])
+@pytest.mark.parametrize("text", ["count(*) > 1", "row_number() OVER () = 1", "sum(id) > 1 OR id = 1"])
 def test_a_filter_over_all_rows_is_no_damage(table: weir.Table, text: str, merged: bool) -> None:
     with table.writer(flush_on_close=merged) as writer:
         writer.upsert([GOOD, {**GOOD, "id": 2}])
     if merged:
         table.merge()
-    with pytest.raises(FilterError, match="expression"):
+    with pytest.raises(FilterError, match="no value for a single row"):
         table.scan(filter=text).to_table()
 
 

@@ -10,14 +10,9 @@ import pyarrow as pa
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic
 from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 from weir.indexing.library_message import library_message
+from weir.read.filters import is_of_a_filter, reason
 
 __all__ = ["reading"]
-
-_FILTER_FAILURES = (
-    "Error applying filter expression",
-    # A condition that is an aggregate and nothing else passes on a table without rows, as it is checked.
-    "Physical plan does not support logical expression",
-)
 
 
 @contextmanager
@@ -48,9 +43,9 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
         raise
     except BaseException as error:
         said = library_message(error)
-        if condition is not None and any(sign in str(error) for sign in _FILTER_FAILURES):
+        if condition is not None and is_of_a_filter(error):
             raise FilterError(
-                f"the filter {condition!r} cannot be evaluated on every row: {said}",
+                f"the filter {condition!r} cannot be evaluated on every row: {reason(error)}",
                 where="filter",
             ) from error
         if (

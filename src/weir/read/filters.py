@@ -18,7 +18,11 @@ from weir.errors import FilterError
 from weir.format.unsliced import unsliced
 from weir.indexing.library_message import library_message
 
-__all__ = ["check_filter", "matching_rows"]
+__all__ = ["check_filter", "is_of_a_filter", "matching_rows", "reason"]
+
+_FAILED_ON_A_ROW = "Error applying filter expression"
+# A condition that is an aggregate and nothing else passes on a table without rows, as it is checked.
+_NOT_OF_A_ROW = "Physical plan does not support logical expression"
 
 _TEXT_LITERAL = re.compile(r"'(?:[^']|'')*'")
 _NO_CODE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
@@ -96,7 +100,7 @@ def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> 
         found = dataset.scanner(columns=[], filter=condition, with_row_id=True, scan_in_order=True).to_table()
     except (ValueError, OSError, RuntimeError) as error:
         raise FilterError(
-            f"the filter {text!r} cannot be used: {_reason(error)}",
+            f"the filter {text!r} cannot be used: {reason(error)}",
             where="filter",
             hint=f"The columns are {', '.join(rows.schema.names)}",
         ) from error
@@ -104,6 +108,13 @@ def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> 
     return offsets
 
 
-def _reason(error: Exception) -> str:
-    """Return the library's message without the columns it was shown, which are not all there are."""
+def is_of_a_filter(error: BaseException) -> bool:
+    """Whether a read has failed because its filter has no value for some row, or for none."""
+    return any(sign in str(error) for sign in (_FAILED_ON_A_ROW, _NOT_OF_A_ROW))
+
+
+def reason(error: BaseException) -> str:
+    """Return what the library says of a filter, less the columns it was shown: they are not all there are."""
+    if _NOT_OF_A_ROW in str(error):
+        return "an aggregate or a window function has no value for a single row"
     return library_message(error).split(" Valid fields are")[0]
