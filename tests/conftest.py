@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.forked_program import forked_python
 
 # Timings on shared machines say nothing about the code, so no example has a deadline.
 _ANY_MACHINE = (HealthCheck.too_slow,)
@@ -37,3 +41,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 for _name in list(os.environ):
     if _name.startswith(("WEIR_", "AWS_", "AZURE_", "GOOGLE_")):
         del os.environ[_name]
+
+
+@pytest.fixture(scope="session")
+def weir_python() -> Iterator[list[str]]:
+    """What stands for ``python -c`` in a command, where Weir has been imported: see its module."""
+    with forked_python() as command:
+        yield command

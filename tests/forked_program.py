@@ -1,8 +1,9 @@
 """Runs of a program that share nothing but its import: each is a process forked from one that did no more.
 
-To import Weir takes longer than what most commands do, and a page of the documentation has dozens of
-commands. Whoever starts the program meets what it would be without this: a process of its own, with
-the arguments, directory, environment and standard streams that it was given, and its exit code.
+To import Weir takes longer than what most commands do, or most processes that a test has killed; and a
+page of the documentation has dozens of commands. Whoever starts the program meets what it would be without
+this: a process of its own, with the arguments, directory, environment and standard streams that it was
+given. It ends as the program ends, and is killed with it; no other signal reaches the program.
 
 As a program, this module needs nothing but the standard library: it asks the process that forks.
 """
@@ -18,23 +19,25 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-__all__ = ["forked_program"]
+__all__ = ["forked_program", "forked_python"]
 
 _STREAMS = (0, 1, 2)
 
 
 @contextmanager
-def forked_program(entry: str) -> Iterator[list[str]]:
+def forked_program(entry: str, imports: Sequence[str] = ()) -> Iterator[list[str]]:
     """Make a program that can be run until the end of a ``with`` block.
 
     Parameters
     ----------
     entry : str
         What it runs, as ``module:function``. The function returns the exit code.
+    imports : sequence of str
+        Modules that it would import when it runs. Default: none.
 
     Yields
     ------
@@ -42,7 +45,7 @@ def forked_program(entry: str) -> Iterator[list[str]]:
         How to run it: what stands before its arguments in a command.
     """
     with subprocess.Popen(
-        [sys.executable, "-c", f"from tests.forked_program import serve; serve({entry!r})"],
+        [sys.executable, "-c", f"from tests.forked_program import serve; serve({entry!r}, {list(imports)})"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -56,12 +59,34 @@ def forked_program(entry: str) -> Iterator[list[str]]:
         server.stdin.close()
 
 
-def serve(entry: str) -> None:
+@contextmanager
+def forked_python() -> Iterator[list[str]]:
+    """Make a Python that has imported Weir already: what it yields stands for ``python -c`` in a command."""
+    with forked_program("tests.forked_program:run_code", ["weir.table"]) as command:
+        yield command
+
+
+def run_code() -> int:
+    """Run the code that is the first argument, with the failpoints that the environment names."""
+    from weir import failpoint
+
+    for pair in filter(None, os.environ.get("WEIR_FAILPOINTS", "").split(",")):
+        name, _, action = pair.partition("=")
+        failpoint.arm(name, action)
+    code = sys.argv[1]
+    sys.argv = ["-c", *sys.argv[2:]]
+    exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+    return 0
+
+
+def serve(entry: str, imports: Sequence[str]) -> None:
     """Print where to ask, and run the program for everyone who does, until standard input ends."""
     # Lance warns of its threads, and here it has none: nothing of it has been called.
     warnings.filterwarnings("ignore", "lance is not fork-safe", UserWarning)
     module, function = entry.split(":")
     main = getattr(importlib.import_module(module), function)
+    for name in imports:
+        importlib.import_module(name)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("")  # to a name of the system's choice, which is no file
         listener.listen()
@@ -83,7 +108,7 @@ def _answer(asked: socket.socket, main: Callable[[], int]) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, streams, _, _ = socket.recv_fds(asked, 1, len(_STREAMS))
     with asked.makefile("rb") as sent:
-        request = json.load(sent)
+        request = json.loads(sent.readline())
     process = os.fork()
     if not process:
         asked.close()
@@ -97,8 +122,13 @@ def _answer(asked: socket.socket, main: Callable[[], int]) -> NoReturn:
         sys.exit(main())
     for stream in streams:
         os.close(stream)
+    ended = os.pidfd_open(process)
+    either: list[int | socket.socket] = [ended, asked]
+    if ended not in select.select(either, [], [])[0]:
+        os.kill(process, signal.SIGKILL)  # as whoever has asked
     _, status = os.waitpid(process, 0)
-    asked.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    with suppress(BrokenPipeError):
+        asked.sendall(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)  # nothing is left to do, and libraries take their time at the end of Python
 
 
@@ -108,9 +138,11 @@ def _ask(name: str, arguments: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(f"\0{name}")
         socket.send_fds(server, [b"\n"], _STREAMS)
-        server.sendall(json.dumps(request).encode())
-        server.shutdown(socket.SHUT_WR)
-        return int(server.recv(16))
+        server.sendall(json.dumps(request).encode() + b"\n")
+        code = int(server.recv(16))
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    return code
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +37,13 @@ POINTS = [
 ]
 
 
-def run_writer(uri: str, start: int, count: int, failpoint: str | None) -> tuple[list[dict[str, Any]], int]:
+def run_writer(
+    weir_python: list[str], uri: str, start: int, count: int, failpoint: str | None
+) -> tuple[list[dict[str, Any]], int]:
     """Run the writer; return what it told and its exit code."""
     environment = {**os.environ, "WEIR_FAILPOINTS": f"{failpoint}" if failpoint else ""}
     done = subprocess.run(
-        [sys.executable, str(WRITER), uri, str(start), str(count)],
+        [*weir_python, WRITER.read_text(encoding="utf-8"), uri, str(start), str(count)],
         capture_output=True,
         env=environment,
         timeout=120,
@@ -93,20 +94,20 @@ class Expected:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(point: str, tmp_path: Path) -> None:
+def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
     uri = str(tmp_path / "table")
     table = weir.create(uri, SCHEMA, primary_key="id", fsync=False)
     expected = Expected()
     name, _, at = point.partition("@")
-    told, code = run_writer(uri, 0, 20, f"{name}=kill{'@' + at if at else ''}")
+    told, code = run_writer(weir_python, uri, 0, 20, f"{name}=kill{'@' + at if at else ''}")
     assert code == -signal.SIGKILL, "the failpoint was never reached"
     expected.follow(told)
     expected.check(table)
     # A second process recovers and is killed in the same place; a third finishes the work.
-    told, _ = run_writer(uri, 10, 10, f"{name}=kill{'@' + at if at else ''}")
+    told, _ = run_writer(weir_python, uri, 10, 10, f"{name}=kill{'@' + at if at else ''}")
     expected.follow(told)
     expected.check(table)
-    told, code = run_writer(uri, 0, 20, None)
+    told, code = run_writer(weir_python, uri, 0, 20, None)
     assert code == 0
     expected.follow(told)
     expected.check(table)

@@ -153,11 +153,17 @@ def put_programs(directory: Path, weir_program: list[str]) -> Path:
     return directory
 
 
+IMPORTED_BY_COMMANDS = (
+    *("weir.table", "weir.cli.ingest", "weir.cli.key_text", "weir.cli.row_files", "rich.progress"),
+    *("weir.cli.output.json_output", "weir.cli.output.text_output"),
+)
+
+
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with what the examples start: ``weir``, from the entry that an installation has."""
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["weir"]
-    with forked_program(entry) as weir_program:
+    with forked_program(entry, IMPORTED_BY_COMMANDS) as weir_program:
         yield put_programs(tmp_path_factory.mktemp("programs") / "bin", weir_program)
 
 

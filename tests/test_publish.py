@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -162,12 +161,14 @@ print("finished")
         "wal.after_append=kill@4",
     ],
 )
-def test_a_killed_process_publishes_again_and_once(table: weir.Table, point: str) -> None:
+def test_a_killed_process_publishes_again_and_once(
+    table: weir.Table, point: str, weir_python: list[str]
+) -> None:
     feed = table.changes(since="earliest")
     for armed in (point, ""):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, table.uri],
-            env={**os.environ, "WEIR_FAILPOINTS": armed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            [*weir_python, PROGRAM, table.uri],
+            env={**os.environ, "WEIR_FAILPOINTS": armed},
             capture_output=True,
             timeout=120,
             check=False,

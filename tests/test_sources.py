@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -191,11 +190,11 @@ print("finished")
     ],
 )
 def test_a_killed_process_repeats_its_writes_and_each_shard_has_each_once(
-    table: weir.Table, point: str
+    table: weir.Table, point: str, weir_python: list[str]
 ) -> None:
     for attempt, armed in enumerate((point, point, "")):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, table.uri],
+            [*weir_python, PROGRAM, table.uri],
             env={**os.environ, "WEIR_FAILPOINTS": armed},
             capture_output=True,
             timeout=120,

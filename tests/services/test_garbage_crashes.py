@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -62,9 +61,11 @@ while table.get([-1]).num_rows == 0:
 """
 
 
-def start(code: str, *arguments: object, failpoint: str = "") -> subprocess.Popen[bytes]:
+def start(
+    weir_python: list[str], code: str, *arguments: object, failpoint: str = ""
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [*weir_python, code, *map(str, arguments)],
         env={**os.environ, "WEIR_FAILPOINTS": failpoint},
         stderr=subprocess.PIPE,
     )
@@ -153,15 +154,15 @@ def scene(path: Path) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(point: str, tmp_path: Path) -> None:
+def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
     name, _, at = point.partition("@")
     armed = f"{name}=kill{'@' + at if at else ''}"
     with scene(tmp_path) as the:
-        code = ended(start(COLLECT, the.table.uri, failpoint=armed))
+        code = ended(start(weir_python, COLLECT, the.table.uri, failpoint=armed))
         assert code == -signal.SIGKILL, "the failpoint was never reached"
         the.check()
         the.upsert("after a collection was killed")
-        ended(start(COLLECT, the.table.uri, failpoint=armed))
+        ended(start(weir_python, COLLECT, the.table.uri, failpoint=armed))
         the.check()
         the.check_the_end()
 
@@ -170,11 +171,11 @@ def lowest_manifests(table: weir.Table) -> list[int]:
     return [stored(table._store, shard.shard_id)[1][0] for shard in table.status().shards]
 
 
-def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path) -> None:
+def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path, weir_python: list[str]) -> None:
     """Three processes at once, and this one that writes, reads, and takes snapshots."""
     with scene(tmp_path) as the:
         uri, before = the.table.uri, lowest_manifests(the.table)
-        others = [start(UNTIL_STOPPED, uri, work) for work in ("collect", "collect", "merge")]
+        others = [start(weir_python, UNTIL_STOPPED, uri, work) for work in ("collect", "collect", "merge")]
         reader, rounds = weir.open(uri, fsync=False), 0
         loose: list[tuple[SnapshotToken, dict[int, str]]] = []
         give_up = time.monotonic() + 90

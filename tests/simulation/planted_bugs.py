@@ -532,7 +532,7 @@ PLANTED_BUGS = (
         "I7",
         _no_guard_against_overlapping_merges,
         "merging",
-        first_seed=25,
+        first_seed=50,
     ),
     PlantedBug(
         "the deletes of a merge are not pinned",
@@ -549,7 +549,7 @@ PLANTED_BUGS = (
         "I8, I9",
         _collection_without_horizon,
         "collecting",
-        first_seed=25,
+        first_seed=45,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, first_seed=50),
     PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back),
@@ -562,7 +562,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _base_ahead_of_the_tail_unnoticed,
         "collecting",
-        first_seed=30,
+        first_seed=50,
     ),
     PlantedBug("the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
@@ -591,7 +591,11 @@ PLANTED_BUGS = (
         "the mark of a write in doubt is forgotten", "I4, marks", _mark_in_doubt_forgotten, "repeating"
     ),
     PlantedBug(
-        "a write with a mark shares its entry", "I1, marks", _marked_writes_share_an_entry, "repeating"
+        "a write with a mark shares its entry",
+        "I1, marks",
+        _marked_writes_share_an_entry,
+        "repeating",
+        first_seed=15,
     ),
     PlantedBug(
         "the record of marks is not searched for", "I4, marks", _record_of_marks_not_searched, "repeating"
@@ -603,7 +607,11 @@ PLANTED_BUGS = (
         "repeating",
     ),
     PlantedBug(
-        "staged generations are published twice", "I4, I5, I7, staged", _staged_twice_published, "staging"
+        "staged generations are published twice",
+        "I4, I5, I7, staged",
+        _staged_twice_published,
+        "staging",
+        first_seed=20,
     ),
     PlantedBug("the mark of a publication is lost", "I4, marks", _mark_of_a_publication_lost, "staging"),
     PlantedBug(
@@ -626,6 +634,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _published_while_a_shard_is_opened_is_missed,
         "staging",
+        first_seed=60,
     ),
     PlantedBug(
         "generations are published over rows in memory",
