@@ -76,7 +76,7 @@ class Killing:
         self._dice = random.Random(self.seed)
         self._model = Model()
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.faults.actors"])
+        self._context.set_forkserver_preload(["tests.faults.actors", "weir.table"])
         self._place = self.place or Place(str(self.directory / "table"))
         self._way = self.way or self._place
         self._table = weir.create(
