@@ -28,6 +28,7 @@ from weir.spark.pipeline import (
     Metrics,
     MetricsSample,
     Pipeline,
+    RunningPipeline,
     Services,
     TargetTable,
 )
@@ -263,9 +264,14 @@ def test_a_stream_that_has_failed_by_the_time_it_is_stopped_says_so(
     described = pipeline(feed, tmp_path, transform=nulls)
     with pytest.raises(PipelineError), described.start(spark) as running:
         until(lambda: not running.query.isActive)
+
+    def fail_after(running: RunningPipeline) -> None:
+        until(lambda: not running.query.isActive)
+        raise ZeroDivisionError
+
     # What the block has raised is not hidden by it.
     with pytest.raises(ZeroDivisionError), described.start(spark) as running:
-        until(lambda: bool(1 / running.query.isActive))
+        fail_after(running)
 
 
 def test_a_signal_leaves_the_rest_of_the_closing_round_away(
