@@ -2,8 +2,7 @@
 
 Lance MemWAL spec, "MemTable Merger". Each task commits its own data and progress together
 (invariant I7), so there is nothing left to commit at the end. One runs after the other, since of two that
-insert rows at the same time one has to begin anew (:mod:`weir.base.merge`), and the library uses all
-processors for one.
+insert rows at the same time one has to begin anew (:mod:`weir.base.merge`).
 """
 
 from __future__ import annotations
