@@ -19,10 +19,10 @@ from weir.base.versions import list_versions
 from weir.cache import process_cache
 from weir.errors import CorruptionError, OptionError, SnapshotExpiredError
 from weir.format import layout, snapshot_pin
-from weir.format.garbage_marks import MARKS
+from weir.format.garbage_marks import MARKS, ShardMarks, Swept
 from weir.format.snapshot_pin import SnapshotPin, pin_path
+from weir.read.swept import read_marks
 from weir.services.garbage import DEFAULT_FENCE_HORIZON
-from weir.services.garbage_marks import read_marks
 from weir.shard.manifest_store import read_latest_manifest
 
 from .garbage_kit import (
@@ -80,7 +80,8 @@ def test_first_marks_then_deletes_after_the_horizon(table: weir.Table, clock: Cl
     assert directories == []
     assert rows(table) == {1: "round 2", 2: "round 2"}
     assert rows(weir.open(table.uri)) == {1: "round 2", 2: "round 2"}
-    assert read_marks(store).shards == {}
+    # Nothing waits; what was deleted nobody may count on.
+    assert read_marks(store).of(shard) == ShardMarks(swept=Swept(log=6, manifests=4))
     clock.advance(HORIZON)
     assert collect(table, clock).items == ()
 

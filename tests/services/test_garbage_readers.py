@@ -17,19 +17,23 @@ import lance
 import pytest
 
 import weir
+from weir import failpoint
 from weir.base.merge import merge_run
 from weir.base.merge_plan import plan_merge
 from weir.base.run_rows import read_runs
 from weir.base.table import BaseTable
+from weir.base.versions import remove_versions
 from weir.cache import process_cache
 from weir.errors import CorruptionError, SnapshotExpiredError
 from weir.format import layout
+from weir.read.changes import ChangeFeed
 from weir.read.generation import Generation
+from weir.services import garbage
 from weir.services.garbage import DEFAULT_FENCE_HORIZON
 from weir.storage.interface import Bytes, ObjectMeta
 from weir.storage.local import LocalStore
 
-from .garbage_kit import Clock, collect_fully, create, rows, stored, the_shard, write
+from .garbage_kit import HORIZON, Clock, collect, collect_fully, create, rows, stored, the_shard, write
 
 
 @pytest.fixture
@@ -252,3 +256,54 @@ def test_snapshots_taken_beside_collections_show_one_state(table: weir.Table, cl
         collect_fully(table, clock)
         process_cache().clear()
         assert rows(weir.open(table.uri), at=token) == {0: f"round {n}"}
+
+
+@pytest.mark.parametrize(
+    ("place", "before"),
+    [
+        ("garbage.before_mark", False),
+        ("garbage.before_mark", True),
+        ("removal", False),
+        ("removal", True),
+        ("garbage.before_delete", False),
+    ],
+)
+def test_a_consumer_that_begins_beside_a_collection_loses_nothing(
+    table: weir.Table, clock: Clock, monkeypatch: pytest.MonkeyPatch, place: str, before: bool
+) -> None:
+    """Whether the collection can still see it or not, what its first place needs stays, for good."""
+    for n in range(3):
+        write(table, n, value=f"round {n}")
+        table.merge()
+    write(table, 7, value="later", flush=False)
+    options: dict[str, Any] = {"version_retention": HORIZON}
+    collect(table, clock, **options)
+    clock.advance(HORIZON)
+    begun: list[ChangeFeed] = []
+
+    def begin(name: str) -> None:
+        if name == place and not begun:
+            other = weir.open(table.uri, fsync=False)
+            begun.append(other.changes("earliest", consumer="late", before=before))
+
+    def remove(*arguments: Any) -> int:
+        begin("removal")
+        return remove_versions(*arguments)
+
+    monkeypatch.setattr(garbage, "remove_versions", remove)
+    monkeypatch.setattr(failpoint, "reach", begin)
+    report = collect(table, clock, **options)
+    monkeypatch.undo()
+    (feed,) = begun
+    token = feed.token
+    assert bool(report.deleted_objects) == (place != "garbage.before_mark")
+    for _ in range(2):
+        clock.advance(HORIZON)
+        collect(table, clock, **options)
+    process_cache().clear()
+    again = weir.open(table.uri, fsync=False).changes(consumer="late", before=before)
+    assert again.token == token
+    changes = [row for batch in again for row in batch.rows.to_pylist()]
+    assert (changes[-1]["id"], changes[-1]["value"]) == (7, "later")
+    if place == "garbage.before_mark":
+        assert len(changes) == 5 if not before else len(changes) > 1

@@ -6,6 +6,9 @@ Weir's own; the spec leaves collection to the implementation.
 
 Log entries and shard manifests are collected from the bottom up, so their marks are steps: "everything
 up to here has been garbage since then". Generations are marked by the name of their directory.
+
+Before a collection deletes anything it says what, here, and looks at once more who needs something. Whoever
+begins to need something looks here after it has said so. So one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from weir.errors import CorruptionError
 from weir.format import checked_json, layout
 from weir.format.buffers import Bytes
 
-__all__ = ["MARKS", "Marks", "ShardMarks", "Step", "decode", "encode"]
+__all__ = ["MARKS", "Marks", "ShardMarks", "Step", "Swept", "decode", "encode"]
 
 MARKS = "_weir/garbage/marks.json"
 """Path of the marks, relative to the table root."""
@@ -45,6 +48,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Swept:
+    """What collections of a shard have set out to delete. Nobody who begins later may count on it.
+
+    Parameters
+    ----------
+    log : int, default -1
+        Log entries up to this position.
+    manifests : int, default 0
+        Shard manifests up to this version.
+    directories : frozenset of str, default empty
+        Directories of generations, as long as they may be there.
+    """
+
+    log: int = -1
+    manifests: int = 0
+    directories: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ShardMarks:
     """What is marked in one shard.
 
@@ -56,15 +78,18 @@ class ShardMarks:
         Shard manifests, by ascending version and time.
     directories : mapping of str to datetime, default {}
         Directories of generations that no manifest lists any more, by name, and since when.
+    swept : Swept
+        What collections have set out to delete. Default: nothing.
     """
 
     wal: tuple[Step, ...] = ()
     manifests: tuple[Step, ...] = ()
     directories: Mapping[str, datetime] = field(default_factory=dict)
+    swept: Swept = Swept()
 
     def __bool__(self) -> bool:
-        """Whether anything is marked."""
-        return bool(self.wal or self.manifests or self.directories)
+        """Whether this says anything."""
+        return bool(self.wal or self.manifests or self.directories) or self.swept != Swept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +103,13 @@ class Marks:
     write_id : str, default ""
         Random, new in every version: no two versions have equal bytes, and a collection whose answer was
         lost recognises its own.
+    swept_versions : tuple of int, default ()
+        Versions of the base table that collections have set out to remove, as long as they may be there.
     """
 
     shards: Mapping[UUID, ShardMarks] = field(default_factory=dict)
     write_id: str = ""
+    swept_versions: tuple[int, ...] = ()
 
     def of(self, shard_id: UUID) -> ShardMarks:
         """Return what is marked in a shard."""
@@ -100,11 +128,17 @@ def encode(marks: Marks) -> bytes:
     return checked_json.encode(
         {
             "write_id": marks.write_id,
+            "swept_versions": list(marks.swept_versions),
             "shards": {
                 str(shard_id): {
                     "wal": [_step_members(step) for step in one.wal],
                     "manifests": [_step_members(step) for step in one.manifests],
                     "directories": {name: _time_text(since) for name, since in one.directories.items()},
+                    "swept": {
+                        "log": one.swept.log,
+                        "manifests": one.swept.manifests,
+                        "directories": sorted(one.swept.directories),
+                    },
                 }
                 for shard_id, one in marks.shards.items()
                 if one
@@ -126,6 +160,7 @@ def decode(data: Bytes, *, where: str) -> Marks:
         return Marks(
             {UUID(name): _shard(one) for name, one in members["shards"].items()},
             _text(members["write_id"]),
+            tuple(_number(one) for one in members.get("swept_versions", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CorruptionError(
@@ -141,6 +176,15 @@ def _shard(members: Mapping[str, Any]) -> ShardMarks:
         tuple(_step(one) for one in members["wal"]),
         tuple(_step(one) for one in members["manifests"]),
         {layout.check_name(name): _time(since) for name, since in directories},
+        _swept(members["swept"]) if "swept" in members else Swept(),
+    )
+
+
+def _swept(members: Mapping[str, Any]) -> Swept:
+    return Swept(
+        _number(members["log"], least=-1),
+        _number(members["manifests"]),
+        frozenset(layout.check_name(name) for name in members["directories"]),
     )
 
 
@@ -149,10 +193,13 @@ def _step_members(step: Step) -> dict[str, Any]:
 
 
 def _step(members: Mapping[str, Any]) -> Step:
-    up_to = members["up_to"]
-    if not isinstance(up_to, int) or isinstance(up_to, bool) or not 0 <= up_to <= _MAX_NUMBER:
-        raise ValueError(f"a step up to {up_to!r:.40}")
-    return Step(up_to, _time(members["since"]))
+    return Step(_number(members["up_to"]), _time(members["since"]))
+
+
+def _number(value: object, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MAX_NUMBER:
+        raise ValueError(f"{value!r:.40} is no position or version")
+    return value
 
 
 def _time_text(time: datetime) -> str:

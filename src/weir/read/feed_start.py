@@ -8,11 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from weir.errors import OptionError, SnapshotExpiredError
 from weir.format.feed_consumer import FeedConsumer
+from weir.format.garbage_marks import Marks
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.consumers import StoredConsumer, drop_consumer, read_consumer, refuse_overdue
 from weir.read.cut import Cut
 from weir.read.expiry import changes_gone, check_state
 from weir.read.history import earliest_change, earliest_position, place_token, state_token
+from weir.read.roots import consumer_root
+from weir.read.swept import read_marks, swept_part
 from weir.read.tokens import as_token
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
@@ -25,6 +28,9 @@ EARLIEST = "earliest"
 _DEFAULT_MAX_AGE = timedelta(days=7)
 _LONGEST_MAX_AGE = timedelta(days=36_500)
 _DEFAULT_MAX_WAL_ENTRIES = 1_000_000
+_MAX_BEGINNINGS = 8
+"""Collections that may be about to delete what the oldest change needs while a consumer begins there."""
+_NOTHING_MARKED = Marks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +134,19 @@ def find_start(
     # Stored before anything is looked for, so that what is found is kept from then on.
     stored = StoredConsumer.create(store, _new_consumer(consumer, token, before, terms))
     try:
-        _check_kept(store, cut, token)
+        for left in reversed(range(_MAX_BEGINNINGS)):
+            marks = read_marks(store)
+            gone = _what_goes(stored, cut, marks)
+            if gone is None:
+                break
+            if since != EARLIEST or not left:
+                raise gone
+            # A collection was about to delete it before it could see the consumer: begin behind it.
+            stored.acknowledge(_start(store, cut, since, before, marks))
+        return FeedStart(stored.consumer.token, stored)
     except SnapshotExpiredError:
         drop_consumer(store, consumer)
         raise
-    return FeedStart(token, stored)
 
 
 def _check_order(start: SnapshotToken, end: SnapshotToken | None) -> None:
@@ -150,8 +164,23 @@ def _check_order(start: SnapshotToken, end: SnapshotToken | None) -> None:
         )
 
 
-def _start(store: ObjectStore, cut: Cut, since: SnapshotToken | str | None, before: bool) -> SnapshotToken:
-    """Return the place to begin after."""
+def _what_goes(stored: StoredConsumer, cut: Cut, marks: Marks) -> SnapshotExpiredError | None:
+    """Return the error that says what the place of a consumer needs and is gone, or about to go."""
+    try:
+        _check_kept(stored.store, cut, stored.consumer.token)
+    except SnapshotExpiredError as error:
+        return error
+    return swept_part(cut.base, consumer_root(stored.consumer), marks)
+
+
+def _start(
+    store: ObjectStore,
+    cut: Cut,
+    since: SnapshotToken | str | None,
+    before: bool,
+    marks: Marks = _NOTHING_MARKED,
+) -> SnapshotToken:
+    """Return the place to begin after: the earliest behind what is about to be deleted."""
     if since is not None and since != EARLIEST:
         token = as_token(since, cut.base.identity, where="since").unpinned()
         if before:
@@ -160,8 +189,11 @@ def _start(store: ObjectStore, cut: Cut, since: SnapshotToken | str | None, befo
     if since is None:
         positions = dict.fromkeys(cut.manifests, 0)
     else:
-        positions = {shard_id: earliest_change(store, cut, shard_id) for shard_id in cut.positions}
-    return state_token(store, cut, positions) if before else place_token(cut, positions)
+        positions = {
+            shard_id: max(earliest_change(store, cut, shard_id), marks.of(shard_id).swept.log)
+            for shard_id in cut.positions
+        }
+    return state_token(store, cut, positions, marks) if before else place_token(cut, positions)
 
 
 def _resumed(

@@ -7,7 +7,7 @@ up to which the base table contains it, never go back from one version to the ne
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from datetime import datetime
 from uuid import UUID
 
@@ -16,6 +16,7 @@ import numpy as np
 from weir.base.table import BaseTable
 from weir.base.versions import details_at, list_versions
 from weir.format import layout
+from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.as_of import before_the_first
@@ -27,6 +28,7 @@ from weir.storage.interface import ObjectStore
 
 __all__ = ["earliest_change", "earliest_position", "place_token", "state_token"]
 
+_NOTHING_MARKED = Marks()
 _BEGINNING = "the version of the base table that the change feed begins with"
 
 
@@ -88,7 +90,9 @@ def place_token(cut: Cut, positions: Mapping[UUID, int]) -> SnapshotToken:
     return SnapshotToken(cut.base.identity, 0, tuple(cuts))
 
 
-def state_token(store: ObjectStore, cut: Cut, positions: Mapping[UUID, int]) -> SnapshotToken:
+def state_token(
+    store: ObjectStore, cut: Cut, positions: Mapping[UUID, int], marks: Marks = _NOTHING_MARKED
+) -> SnapshotToken:
     """Return the token of the state at some positions, found among the versions that are still stored.
 
     Parameters
@@ -99,6 +103,8 @@ def state_token(store: ObjectStore, cut: Cut, positions: Mapping[UUID, int]) -> 
         A later state.
     positions : mapping of UUID to int
         For each shard of ``cut``, the last log position that counts.
+    marks : Marks, optional
+        Of garbage: versions of the base table that are about to be removed do not count.
 
     Raises
     ------
@@ -109,7 +115,7 @@ def state_token(store: ObjectStore, cut: Cut, positions: Mapping[UUID, int]) -> 
         shard_id: _manifest_at(store, cut.base.namespace, manifest, positions[shard_id])
         for shard_id, manifest in sorted(cut.manifests.items())
     }
-    version = _base_version(cut.base, cut, manifests)
+    version = _base_version(cut.base, cut, manifests, marks.swept_versions)
     cuts = (cut_at(manifest, positions[shard_id]) for shard_id, manifest in manifests.items())
     return SnapshotToken(cut.base.identity, version, tuple(cuts))
 
@@ -169,14 +175,18 @@ def _published_after(store: ObjectStore, namespace: str, newest: ShardManifest, 
     return following.header.published_from or None
 
 
-def _base_version(base: BaseTable, newest: Cut, manifests: Mapping[UUID, ShardManifest]) -> int:
+def _base_version(
+    base: BaseTable, newest: Cut, manifests: Mapping[UUID, ShardManifest], swept: Collection[int]
+) -> int:
     """Return a version of the base table that goes with some manifests.
 
     It lacks no generation that they do not list, and shows nothing that was flushed after them. For the
     second it is not enough that nothing newer is marked as merged: a merge deletes before it inserts, and
     of its two commits only the last marks anything.
     """
-    versions = [one for one in list_versions(base.store) if one.version <= base.version]
+    versions = [
+        one for one in list_versions(base.store) if one.version <= base.version and one.version not in swept
+    ]
     first = bisect_left(versions, True, key=lambda one: not _lacking(base, one.version, manifests))
     if first == len(versions):
         raise expired(_lacking(base, versions[-1].version, manifests), base.uri)

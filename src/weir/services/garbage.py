@@ -5,7 +5,8 @@ A collection looks at the marks first and then at the roots; takes generations t
 lists of the shard manifests; marks what is garbage, by compare-and-swap on ``_weir/garbage/marks.json``;
 and deletes what was marked a horizon before and is garbage still. So nothing is deleted that was not
 found to be garbage twice, a horizon apart (invariant I9). The horizon is the time that whoever was reading
-an older state is given to finish.
+an older state is given to finish. A consumer of the change feed that begins with the oldest changes there are
+may come for just that: see :mod:`weir.read.swept`.
 
 Any number of collections may run at once, and die anywhere: each step may be repeated, and what a mark
 says stays true. Shards are looked at and swept in tasks; manifests and marks are changed here.
@@ -28,9 +29,18 @@ from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
 from weir.format.version_hint import VersionHint
 from weir.logs import get_logger
+from weir.read.swept import read_marks, swept_part
 from weir.read.tokens import expired_pins, live_roots
-from weir.services.garbage_marks import read_marks, update_marks
-from weir.services.garbage_policy import ShardPlan, Terms, off_the_list, plan_shard, without_deleted
+from weir.services.garbage_marks import update_marks
+from weir.services.garbage_policy import (
+    ShardPlan,
+    Terms,
+    off_the_list,
+    plan_shard,
+    with_due,
+    without_deleted,
+    without_due,
+)
 from weir.services.garbage_report import GarbageReport, report_of
 from weir.services.garbage_roots import Alive, progress_of, shard_roots
 from weir.services.garbage_state import ShardRoots, ShardState
@@ -201,7 +211,13 @@ class _Collection:
         pins = expired_pins(store, now - self.horizon)
         removed_bytes = 0
         if not self.dry_run:
-            self._mark(shards, terms)
+            marks = self._mark(shards, terms, plans, alive, removable)
+            if (removable or any(plan.is_due for plan in plans.values())) and self._is_needed(
+                alive, marks, now
+            ):
+                # The next collection sees who needs what, and deletes the rest.
+                plans = {shard_id: without_due(plan) for shard_id, plan in plans.items()}
+                removable = ()
             removed_bytes = remove_versions(store, [one.version for one in removable])
             if pins:
                 store.delete(pins)
@@ -278,18 +294,39 @@ class _Collection:
                 update_manifest(self.base.store, shard_id, shorten)
             failpoint.reach("garbage.after_manifest")
 
-    def _mark(self, shards: Mapping[UUID, _Shard], terms: Terms) -> None:
+    def _mark(
+        self,
+        shards: Mapping[UUID, _Shard],
+        terms: Terms,
+        plans: Mapping[UUID, ShardPlan],
+        alive: Alive,
+        removable: tuple[TableVersion, ...],
+    ) -> Marks:
+        """Mark what is garbage, and say what is about to be deleted."""
+        removed = {one.version for one in removable}
+
         def marked(marks: Marks) -> Marks:
             # Other collections may have marked something since; what they have marked stays marked.
             found = {
                 shard_id: plan_shard(shard.afterwards, shard.roots, marks.of(shard_id), terms).marks
                 for shard_id, shard in shards.items()
             }
-            return Marks(found)
+            found = {
+                shard_id: replace(one, swept=with_due(one.swept, plans[shard_id]))
+                for shard_id, one in found.items()
+            }
+            swept = removed.union(removed.union(alive.versions).intersection(marks.swept_versions))
+            return Marks(found, swept_versions=tuple(sorted(swept)))
 
         failpoint.reach("garbage.before_mark")
-        update_marks(self.base.store, marked)
+        now_marked = update_marks(self.base.store, marked)
         failpoint.reach("garbage.after_mark")
+        return now_marked
+
+    def _is_needed(self, alive: Alive, marks: Marks, now: datetime) -> bool:
+        """Whether somebody has begun to need what is about to be deleted since the roots were looked at."""
+        begun = set(live_roots(self.base.store, now)).difference(alive.roots)
+        return any(swept_part(alive.base, root, marks) is not None for root in begun)
 
     def _sweep(self, shards: Mapping[UUID, _Shard], plans: Mapping[UUID, ShardPlan]) -> None:
         plans = {shard_id: self._without_published(plan, shard_id) for shard_id, plan in plans.items()}
@@ -302,11 +339,12 @@ class _Collection:
         if due:
             update_marks(
                 self.base.store,
-                lambda marks: Marks(
-                    {
+                lambda marks: replace(
+                    marks,
+                    shards={
                         shard_id: without_deleted(one, plans[shard_id]) if shard_id in plans else one
                         for shard_id, one in marks.shards.items()
-                    }
+                    },
                 ),
             )
 

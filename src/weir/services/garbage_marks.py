@@ -1,4 +1,4 @@
-"""Reading and changing the marks of garbage collections."""
+"""Changing the marks of garbage collections."""
 
 from __future__ import annotations
 
@@ -13,21 +13,10 @@ from weir.format import garbage_marks
 from weir.format.garbage_marks import MARKS, Marks
 from weir.storage.interface import ObjectStore
 
-__all__ = ["read_marks", "update_marks"]
+__all__ = ["update_marks"]
 
 _MAX_ATTEMPTS = 32
 _LONGEST_WAIT_SECONDS = 0.2
-
-
-def read_marks(store: ObjectStore) -> Marks:
-    """Return the marks of the table; none if nothing was ever marked.
-
-    Raises
-    ------
-    CorruptionError
-        If they are not what was written.
-    """
-    return _read(store)[0]
 
 
 def update_marks(store: ObjectStore, change: Callable[[Marks], Marks]) -> Marks:
@@ -49,7 +38,8 @@ def update_marks(store: ObjectStore, change: Callable[[Marks], Marks]) -> Marks:
             time.sleep(random.uniform(0, min(0.002 * 2**attempt, _LONGEST_WAIT_SECONDS)))
         marks, version = _read(store)
         changed = change(marks)
-        if {name: one for name, one in changed.shards.items() if one} == dict(marks.shards):
+        shards = {name: one for name, one in changed.shards.items() if one}
+        if shards == dict(marks.shards) and changed.swept_versions == marks.swept_versions:
             return marks
         changed = replace(changed, write_id=secrets.token_hex(16))
         data = garbage_marks.encode(changed)

@@ -55,16 +55,25 @@ up to where the log may be collected.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from weir.format import layout
-from weir.format.garbage_marks import ShardMarks, Step
+from weir.format.garbage_marks import ShardMarks, Step, Swept
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.services.garbage_state import Directory, ShardRoots, ShardState
 from weir.shard.publish import LEFT_BEHIND_AFTER
 
-__all__ = ["KeptObjects", "ShardPlan", "Terms", "off_the_list", "plan_shard", "without_deleted"]
+__all__ = [
+    "KeptObjects",
+    "ShardPlan",
+    "Terms",
+    "off_the_list",
+    "plan_shard",
+    "with_due",
+    "without_deleted",
+    "without_due",
+]
 
 _STEPS_PER_HORIZON = 8
 """How many steps of marks are kept per horizon; more would only make the object larger."""
@@ -135,6 +144,11 @@ class ShardPlan:
     marks: ShardMarks
     kept: tuple[KeptObjects, ...]
 
+    @property
+    def is_due(self) -> bool:
+        """Whether anything is to be deleted now."""
+        return bool(self.due_log or self.due_manifests or self.due_directories)
+
 
 def off_the_list(manifest: ShardManifest, roots: ShardRoots) -> tuple[FlushedGeneration, ...]:
     """Return the generations that ``manifest`` lists and nobody needs, by ascending number."""
@@ -201,9 +215,24 @@ def plan_shard(state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: T
                 name: min(marks.directories.get(name, terms.marked_at), terms.marked_at)
                 for name in directories
             },
+            marks.swept,
         ),
         kept=tuple(kept),
     )
+
+
+def with_due(swept: Swept, plan: ShardPlan) -> Swept:
+    """Return what collections have set out to delete, together with what is due in a plan."""
+    return Swept(
+        max((swept.log, *plan.due_log)),
+        max((swept.manifests, *plan.due_manifests)),
+        swept.directories.union(plan.due_directories),
+    )
+
+
+def without_due(plan: ShardPlan) -> ShardPlan:
+    """Return a plan that marks what it marks, and deletes nothing."""
+    return replace(plan, due_log=(), due_manifests=(), due_directories=())
 
 
 def without_deleted(marks: ShardMarks, plan: ShardPlan) -> ShardMarks:
@@ -212,6 +241,7 @@ def without_deleted(marks: ShardMarks, plan: ShardPlan) -> ShardMarks:
         _steps_above(marks.wal, plan.due_log),
         _steps_above(marks.manifests, plan.due_manifests),
         {name: since for name, since in marks.directories.items() if name not in plan.due_directories},
+        replace(marks.swept, directories=marks.swept.directories.difference(plan.due_directories)),
     )
 
 
