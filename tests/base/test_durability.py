@@ -1,21 +1,33 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import lance
+import pyarrow as pa
 import pytest
-from tests.base.table_kit import SCHEMA, Key, Row, new_table, table_of, write_generation
+from tests.base.table_kit import SCHEMA, Key, Row, new_table, run_python, table_of, write_generation
 
 from weir.base.create import adopt_base_table, create_base_table
-from weir.base.durability import added_files
+from weir.base.details_commit import update_details
+from weir.base.durability import make_durable
+from weir.base.index_changes import create_index, drop_index
 from weir.base.key_index import extend_key_index
 from weir.base.merge import merge_run
 from weir.base.merge_plan import MergeTask
 from weir.base.table import BaseTable
+from weir.errors import StorageError
+from weir.format.table_manifest import decode_files
+from weir.indexing.definition import IndexDefinition
+from weir.indexing.kinds import IndexKind
+from weir.services.catch_up import catch_up_indexes
+from weir.services.compact import compact
+from weir.services.runner import ThreadRunner
 from weir.storage.local import LocalStore
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a006")
@@ -51,6 +63,12 @@ def files_below(root: Path) -> set[str]:
     hint = "_versions/latest_version_hint.json"  # a hint: the library finds newer versions without it
     found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     return {path for path in found if path != hint and not path.startswith(("_mem_wal/", ".weir-"))}
+
+
+def durable_table(directory: Path, rows: list[Row]) -> BaseTable:
+    return create_base_table(
+        LocalStore(directory / "durable"), SCHEMA, ("id",), initial_data=table_of(SCHEMA, rows)
+    )
 
 
 def test_creating_syncs_every_file(tmp_path: Path, synced: SyncedSince) -> None:
@@ -108,7 +126,9 @@ def test_the_names_of_new_files_and_of_their_directories_are_synced(
     merge_run(task)
     directories = [event for event in events if (root / event).is_dir()]
     assert {"data", "_deletions", "_transactions", "_versions", "."} == set(directories)
-    assert events[-1] == "."
+    # Those that hold what the version refers to, and then the name by which it is found.
+    assert events[-1] == "_versions"
+    assert {"data", "_deletions", "_transactions", "."} <= set(events[:-1])
 
 
 def test_a_store_that_does_not_wait_for_the_disk_syncs_nothing(tmp_path: Path, synced: SyncedSince) -> None:
@@ -118,24 +138,126 @@ def test_a_store_that_does_not_wait_for_the_disk_syncs_nothing(tmp_path: Path, s
     assert synced(tmp_path) == set()
 
 
-def test_what_others_committed_in_between_counts(tmp_path: Path) -> None:
-    base = new_table(tmp_path, rows=[(1, "a")])
-    for number in range(2, 6):
-        rows = table_of(SCHEMA, [(number, "b")]).cast(base.schema)
-        lance.write_dataset(rows, base.uri, mode="append")
-    lance.dataset(base.uri).delete("id = 3")
-    # A compaction that moves an index: the library cannot read back its own transaction.
-    lance.dataset(base.uri).optimize.compact_files()
-    lance.dataset(base.uri).delete("id = 4")
-    after = BaseTable.open(base.store)
-    added = list(added_files(base.store, base.dataset, after.dataset))
-    before, current = (
-        {f"data/{file.path}" for fragment in one.dataset.get_fragments() for file in fragment.metadata.files}
-        for one in (base, after)
-    )
-    assert current - before == {path for path in added if path.startswith("data/")}
-    assert len([path for path in added if path.startswith("_deletions/")]) == 1
-    manifests = [path for path in added if path.startswith("_versions/")]
-    assert len(manifests) == after.version - base.version
-    assert added[-len(manifests) :] == manifests
-    assert list(added_files(base.store, after.dataset, after.dataset)) == []
+def versions_published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
+    """Return a list that grows with every manifest: its path, and what it needs that is not on the disk."""
+    real_fsync, real_put = os.fsync, LocalStore.put_if_absent
+    inodes: set[tuple[int, int]] = set()
+    published: list[tuple[str, set[str]]] = []
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        inodes.add((status.st_dev, status.st_ino))
+        real_fsync(descriptor)
+
+    def is_synced(location: Path) -> bool:
+        status = location.stat()
+        return (status.st_dev, status.st_ino) in inodes
+
+    def put_if_absent(self: LocalStore, path: str, data: bytes) -> None:
+        if path.startswith("_versions/"):
+            files = decode_files(data, where=path)
+            needed = {file.path for file in files.needed} | {files.transaction or ""}
+            root = Path(self.uri)
+            there = {path for path in needed if (root / path).is_file()}
+            published.append((path, {path for path in there if not is_synced(root / path)}))
+        real_put(self, path, data)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(LocalStore, "put_if_absent", put_if_absent)
+    return published
+
+
+def test_nobody_finds_a_version_that_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "table"
+    lance.write_dataset(table_of(SCHEMA, [(1, "a"), (2, "b")]), root)
+    published = versions_published(monkeypatch)
+    base = adopt_base_table(LocalStore(root), ("id",))
+    for number in range(10, 14):
+        # By the library, which syncs nothing.
+        lance.write_dataset(table_of(SCHEMA, [(number, "c")]).cast(base.schema), root, mode="append")
+        base = base.latest()
+        rows: list[Row | Key] = [(1, str(number)), (number,), (100 + number, "d")]
+        generation = number - 9
+        task = MergeTask(
+            base.store, SHARD, (write_generation(base, SHARD, generation, rows),), generation - 1
+        )
+        merge_run(task)
+        extend_key_index(base)
+    base = create_index(base, IndexDefinition("value_idx", "value", IndexKind.BITMAP))
+    compact(base, ThreadRunner(), max_deleted=0.0)
+    catch_up_indexes(base, ThreadRunner())
+    base = update_details(base.latest(), lambda details: replace(details, num_shards=7))
+    drop_index(base, "value_idx")
+    newest = base.latest()
+    assert len(published) > 12
+    assert len(published) == newest.version - 5  # all but those of the library
+    assert [missing for _, missing in published if missing] == []
+
+
+def test_a_commit_that_comes_in_between_is_made_durable_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: SyncedSince
+) -> None:
+    base = durable_table(tmp_path, [(1, "a"), (2, "b")])
+    root = Path(base.uri)
+    rows = table_of(SCHEMA, [(3, "c")]).cast(base.schema)
+    path = tmp_path / "rows.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    real = LocalStore.put_if_absent
+    others: list[str] = []
+
+    def put_if_absent(self: LocalStore, name: str, data: bytes) -> None:
+        if name.startswith("_versions/") and not others:
+            others.append(name)
+            run_python(
+                "import lance, pyarrow as pa\n"
+                f"rows = pa.ipc.open_file({str(path)!r}).read_all()\n"
+                f"lance.write_dataset(rows, {base.uri!r}, mode='append')\n"
+                f"lance.dataset({base.uri!r}).delete('id = 2')"
+            )
+        real(self, name, data)
+
+    before = files_below(root)
+    synced(root)
+    monkeypatch.setattr(LocalStore, "put_if_absent", put_if_absent)
+    merged = merge_run(MergeTask(base.store, SHARD, (write_generation(base, SHARD, 1, [(1, "z")]),), 0))
+    assert merged.version == base.version + 3
+    assert files_below(root) - before <= synced(root)
+    found = base.latest().dataset.to_table().to_pylist()
+    assert sorted((row["id"], row["value"]) for row in found) == [(1, "z"), (3, "c")]
+
+
+def test_a_disk_that_refuses_leaves_the_table_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = durable_table(tmp_path, [(1, "a")])
+    task = MergeTask(base.store, SHARD, (write_generation(base, SHARD, 1, [(1, "z")]),), 0)
+    make_durable(base.store, base.version)
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(StorageError, match="new version durable failed"):
+            merge_run(task)
+    assert base.latest() is base
+    assert list(Path(base.uri, "_versions").glob("*.manifest-*")) == []
+    assert merge_run(task).rows_upserted == 1
+
+
+def test_many_files_are_made_durable_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "table"
+    lance.write_dataset(table_of(SCHEMA, [(n, "a") for n in range(100)]), root, max_rows_per_file=1)
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(descriptor)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    make_durable(LocalStore(root), 1)
+    assert len(synced) < 3

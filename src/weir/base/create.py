@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -14,7 +13,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from weir import failpoint
 from weir.base.details_commit import wait_for_turn
-from weir.base.durability import sync_changes, sync_objects
+from weir.base.durability import committing, sync_objects
 from weir.base.key_index import extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.manifest import read_manifest
@@ -356,17 +355,16 @@ def _check_stored_keys(store: ObjectStore, dataset: lance.LanceDataset, key: tup
 
 def _mark_key(store: ObjectStore, dataset: lance.LanceDataset, key: tuple[str, ...]) -> None:
     """Make the columns the dataset's primary key, unless another commit gets in the way."""
-    before = copy.copy(dataset)
+    nullable = [name for name in key if dataset.schema.field(name).nullable]
     try:
-        nullable = [name for name in key if dataset.schema.field(name).nullable]
-        if nullable:
-            changes: Any = [{"path": name, "nullable": False} for name in nullable]
-            dataset.alter_columns(*changes)
-        # All columns in one commit: the library lets nobody change a key once it is set.
-        dataset.update_field_metadata(
-            {name: dict(key_metadata(position, len(key))) for position, name in enumerate(key)}
-        )
+        with committing(store, dataset) as own:
+            if nullable:
+                changes: Any = [{"path": name, "nullable": False} for name in nullable]
+                own.alter_columns(*changes)
+            # All columns in one commit: the library lets nobody change a key once it is set.
+            own.update_field_metadata(
+                {name: dict(key_metadata(position, len(key))) for position, name in enumerate(key)}
+            )
     except LIBRARY_ERRORS as error:
         if classify(error) is not LibraryFailure.CONFLICT:
             raise storage_failure(error, "marking the primary key", where=store.uri) from error
-    sync_changes(store, before, dataset)

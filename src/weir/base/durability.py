@@ -1,46 +1,230 @@
-"""Making what the library has committed durable: on local disk it syncs nothing itself.
+"""Versions of the base table that are on the disk before anybody can find them.
 
-Only the files that newer versions add are synced, never the whole table. The library publishes a
-version before anything can be synced, so a power cut in the moments between may leave a newest version
-whose files are not on the disk; the version before it and the merged generations are intact then.
+On local disk the library syncs nothing, and what was not synced is gone or empty after a loss of power:
+a manifest without its bytes, or a good one that refers to files without theirs. So Weir never lets the
+library publish there by itself. The library has a place for somebody who manages the versions of a
+table (a *namespace*): it writes all files of the next version and a manifest under a name that nobody
+looks for, and hands that over. :class:`DurableVersions` is given it, syncs every file that the new
+version refers to, and publishes the manifest with one put-if-absent, under the name that any other
+commit of that version would need too. If the name is taken, the library looks for conflicts with
+whoever has it, and tries the next, as ever.
+
+What the version before refers to has to be on the disk as well: others may have committed it, and they
+sync nothing. Files have random names and never change, so each is synced once by a process.
+
+On an object store a completed write is durable: there the library publishes by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import ctypes
 import os
-from collections.abc import Iterable, Iterator
-from itertools import chain
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import lance
+from cachetools import LRUCache
+from lance_namespace import LanceNamespace
+from lance_namespace.errors import ConcurrentModificationError, TableVersionNotFoundError
 
 from weir.base.library_errors import storage_failure
-from weir.base.manifest import manifest_path, read_manifest
-from weir.base.publish import TRANSACTIONS
-from weir.errors import ObjectNotFoundError, StorageError
-from weir.format.table_manifest import decode_index_section
+from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
+from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError, WeirError
+from weir.format.table_manifest import decode_files
 from weir.storage.interface import ObjectStore
 from weir.storage.local_files import sync_directory, sync_file
 
-__all__ = ["added_files", "sync_changes", "sync_objects"]
+__all__ = ["DurableVersions", "committing", "make_durable", "sync_objects", "waits_for_disk"]
+
+_TABLES = 256
+_ONE_BY_ONE = 64
+"""Files up to which each is synced by itself; above, the file system as a whole costs less."""
+
+_synced: LRUCache[str, frozenset[str]] = LRUCache(_TABLES)
+_lock = threading.Lock()
 
 
-def sync_changes(store: ObjectStore, before: lance.LanceDataset, after: lance.LanceDataset) -> None:
-    """Make durable what a newer version refers to and an older one does not.
+def waits_for_disk(store: ObjectStore) -> bool:
+    """Whether a store promises that what was written survives a loss of power, and has to do for it."""
+    return store.is_local and getattr(store, "fsync", True)
 
-    What others have committed in between is synced as well: the newer version refers to it.
+
+@contextlib.contextmanager
+def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lance.LanceDataset]:
+    """Open the table at its version to commit with the library, for the length of a block.
+
+    What is committed with the dataset is durable when others can find it. An error of Weir's that stood
+    in the way of that is raised at the end of the block, in place of what the library makes of it.
 
     Parameters
     ----------
     store : ObjectStore
-        The table's store. Nothing happens unless it is local.
-    before : LanceDataset
-        The table at a version whose files are durable.
-    after : LanceDataset
-        The table at the version to make durable.
+        The table's store.
+    dataset : LanceDataset
+        The table at the version to begin with. It stays as it is.
+
+    Yields
+    ------
+    LanceDataset
+        A dataset at that version, which moves on with what it commits.
+
+    Raises
+    ------
+    StorageError
+        The disk refuses to store what was to be committed. Nothing was committed.
     """
-    if before.version != after.version:
-        sync_objects(store, added_files(store, before, after))
+    if not waits_for_disk(store):
+        yield copy.copy(dataset)
+        return
+    version = dataset.version
+    make_durable(store, version)
+    versions = DurableVersions(store, version)
+    own = lance.LanceDataset(
+        store.uri,
+        version,
+        session=dataset.session(),
+        namespace_client=versions,
+        table_id=[store.uri],
+        namespace_client_managed_versioning=True,
+    )
+    try:
+        yield own
+    except BaseException as error:
+        if versions.failure is not None:
+            raise versions.failure from error
+        raise
+
+
+class DurableVersions(LanceNamespace):
+    """The one who publishes versions of a table for the library: not before they are on the disk.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    base_version : int
+        A version of the table whose files are on the disk.
+
+    Attributes
+    ----------
+    failure : WeirError or None
+        What has kept a version from being published, other than another version.
+    """
+
+    def __init__(self, store: ObjectStore, base_version: int) -> None:
+        self._store = store
+        self._base_version = base_version
+        self.failure: WeirError | None = None
+
+    def namespace_id(self) -> str:
+        """Return what tells this namespace from others."""
+        return f"weir {self._store.uri}"
+
+    def describe_table_version(self, request: Any) -> Any:
+        """Return where the manifest of a version is."""
+        version = int(request["version"])
+        return {"version": self._described(version)}
+
+    def list_table_versions(self, request: Any) -> Any:
+        """Return where the manifests are, in the order asked for."""
+        listed = (manifest_version(entry.path) for entry in self._store.list(VERSIONS))
+        versions = sorted(
+            (version for version in listed if version is not None), reverse=bool(request.get("descending"))
+        )
+        limit = request.get("limit")
+        chosen = versions if limit is None else versions[: int(limit)]
+        return {"versions": [self._described(version) for version in chosen]}
+
+    def create_table_version(self, request: Any) -> Any:
+        """Publish a version that the library has written, when all of it is on the disk."""
+        version = int(request["version"])
+        staged = f"{VERSIONS}/{os.path.basename(request['manifest_path'])}"
+        path = manifest_path(version, counts_down=request.get("naming_scheme") != "V1")
+        try:
+            manifest = TableManifest(version, path, self._store.get(staged), f"{self._store.uri}/{staged}")
+            _publish(self._store, manifest, range(self._base_version + 1, version))
+        except ObjectExistsError as error:
+            raise ConcurrentModificationError(f"version {version} has been committed") from error
+        except WeirError as error:
+            self.failure = error
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._store.uri, staged))
+        self._base_version = version
+        return {"version": self._described(version)}
+
+    def _described(self, version: int) -> dict[str, Any]:
+        for counts_down in (True, False):
+            path = manifest_path(version, counts_down=counts_down)
+            found = self._store.head(path)
+            if found is not None:
+                # Lance's own paths begin below the root of the file system.
+                location = os.path.join(self._store.uri, path).lstrip("/")
+                return {"version": version, "manifest_path": location, "manifest_size": found.size}
+        raise TableVersionNotFoundError(f"there is no version {version}")
+
+
+def make_durable(store: ObjectStore, version: int) -> None:
+    """Make a version durable, whoever has committed it, as far as this process has not done so.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store. Nothing happens unless it is local and waits for the disk.
+    version : int
+        The version. One that has been cleaned up is passed over.
+
+    Raises
+    ------
+    StorageError
+        The disk refuses.
+    CorruptionError
+        The manifest of the version cannot be decoded.
+    """
+    if not waits_for_disk(store):
+        return
+    with contextlib.suppress(ObjectNotFoundError):
+        newest = _files_of(read_manifest(store, version))
+        _sync(store, newest)
+        _remember(store, newest)
+
+
+def _publish(store: ObjectStore, manifest: TableManifest, between: Iterable[int]) -> None:
+    """Publish a version when it and those it comes after are on the disk."""
+    newest = _files_of(manifest)
+    todo = {mark: path for mark, path in newest.items() if path != manifest.path}
+    for version in between:
+        with contextlib.suppress(ObjectNotFoundError):
+            todo |= _files_of(read_manifest(store, version))
+    _sync(store, todo)
+    store.put_if_absent(manifest.path, manifest.data)
+    _remember(store, newest)
+
+
+def _files_of(manifest: TableManifest) -> dict[str, str]:
+    """Return the paths of what a version consists of, each by what tells it from any other file."""
+    files = decode_files(manifest.data, where=manifest.where)
+    paths = [file.path for file in files.needed]
+    if files.transaction is not None:
+        paths.append(files.transaction)
+    # Names are random but for this one, which another version may have had that was lost.
+    return {**{path: path for path in paths}, f"{manifest.path} {manifest.identity.hex()}": manifest.path}
+
+
+def _sync(store: ObjectStore, files: Mapping[str, str]) -> None:
+    with _lock:
+        known = _synced.get(store.uri, frozenset())
+    sync_objects(store, [path for mark, path in files.items() if mark not in known])
+
+
+def _remember(store: ObjectStore, files: Mapping[str, str]) -> None:
+    with _lock:
+        # Those of older versions are not asked for again.
+        _synced[store.uri] = frozenset(files)
 
 
 def sync_objects(store: ObjectStore, paths: Iterable[str]) -> None:
@@ -60,10 +244,13 @@ def sync_objects(store: ObjectStore, paths: Iterable[str]) -> None:
     StorageError
         The disk refuses.
     """
-    if not store.is_local or not getattr(store, "fsync", True):
+    if not waits_for_disk(store):
         return
+    paths = list(paths)
     directories: dict[str, None] = {}
     try:
+        if len(paths) > _ONE_BY_ONE and _sync_file_system(store.uri):
+            return
         for path in paths:
             location = os.path.join(store.uri, path)
             if os.path.isdir(location):
@@ -75,60 +262,29 @@ def sync_objects(store: ObjectStore, paths: Iterable[str]) -> None:
                     continue  # cleaned up since, or an index that lives in the manifest alone
             directories[os.path.dirname(location)] = None
         # The root last: the library may have made any of the directories just now.
-        for directory in (*directories, store.uri):
+        parents = {os.path.dirname(directory): None for directory in directories}
+        for directory in (*directories, *(parent for parent in parents if parent.startswith(store.uri))):
             with contextlib.suppress(FileNotFoundError):
                 sync_directory(directory)
+        if directories:
+            sync_directory(store.uri)
     except StorageError:
         raise
     except OSError as error:
         raise storage_failure(error, "making the new version durable", where=store.uri) from error
 
 
-def added_files(store: ObjectStore, before: lance.LanceDataset, after: lance.LanceDataset) -> Iterator[str]:
-    """Yield the files and directories that versions have added, manifests last.
-
-    Files of other bases (shallow clones) are not below the table and left away.
-
-    Parameters
-    ----------
-    store : ObjectStore
-        The table's store.
-    before, after : LanceDataset
-        The table at an older and a newer version.
-
-    Yields
-    ------
-    str
-        A path relative to the table: a data, deletion, transaction or manifest file, or the
-        directory of an index.
-    """
-    # By comparison: the library cannot read back the transaction of a compaction that moved an index.
-    yield from sorted(_fragment_files(after) - _fragment_files(before))
-    yield from sorted(_index_directories(store, after.version) - _index_directories(store, before.version))
-    versions = range(before.version + 1, after.version + 1)
-    for entry in store.list(TRANSACTIONS):
-        read_version = entry.path.removeprefix(f"{TRANSACTIONS}/").split("-")[0]
-        if read_version.isdecimal() and int(read_version) + 1 in versions:
-            yield entry.path
-    for version in versions:
-        paths = (manifest_path(version, counts_down=counts_down) for counts_down in (True, False))
-        yield from (path for path in paths if store.head(path) is not None)
-
-
-def _fragment_files(dataset: lance.LanceDataset) -> set[str]:
-    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    data = chain.from_iterable(fragment.files for fragment in fragments)
-    found = {f"data/{file.path}" for file in data if file.base_id is None}
-    for fragment in fragments:
-        deletion = fragment.deletion_file
-        if deletion is not None and deletion.base_id is None:
-            found.add(deletion.path(fragment.id))
-    return found
-
-
-def _index_directories(store: ObjectStore, version: int) -> set[str]:
+def _sync_file_system(path: str) -> bool:
+    """Sync the whole file system that a directory is on; False where the system cannot."""
     try:
-        manifest = read_manifest(store, version)
-    except ObjectNotFoundError:
-        return set()  # cleaned up since: everything that is left counts as new
-    return {f"_indices/{entry.uuid}" for entry in decode_index_section(manifest.data, where=manifest.where)}
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return False
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,14 +1,13 @@
-"""Letting the library commit to the base table, again after every conflict, and making it durable."""
+"""Letting the library commit to the base table, again after every conflict."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import lance
 
 from weir.base.details_commit import note_unknown_fields, restore_unknown_fields, wait_for_turn
-from weir.base.durability import sync_changes
+from weir.base.durability import committing
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, WeirError
@@ -56,16 +55,15 @@ def commit_with_library(
     for attempt in range(attempts):
         wait_for_turn(attempt)
         base = base.latest()
-        dataset = copy.copy(base.dataset)
         try:
-            change(base, dataset)
+            with committing(base.store, base.dataset) as dataset:
+                change(base, dataset)
         except WeirError:
             raise
         except LIBRARY_ERRORS as error:
             if classify(error) is LibraryFailure.CONFLICT:
                 continue
             raise storage_failure(error, doing, where=base.uri) from error
-        sync_changes(base.store, base.dataset, dataset)
         return restore_unknown_fields(base.latest(), before)
     raise ConflictError(
         f"concurrent commits got in the way of {attempts} attempts at {doing}",

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import xxhash
+
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import index_details
 from weir.format.index_details import IndexDetails
 from weir.format.table_manifest import IndexEntry, decode_index_section
 from weir.storage.interface import Bytes, ObjectStore
 
-__all__ = ["VERSIONS", "TableManifest", "manifest_path", "read_manifest"]
+__all__ = ["VERSIONS", "TableManifest", "manifest_path", "manifest_version", "read_manifest"]
 
 VERSIONS = "_versions"
 """Directory of the table's manifests."""
@@ -47,6 +49,15 @@ class TableManifest:
     def counts_down(self) -> bool:
         """Whether the file is named by Lance's second scheme, in which the newest sorts first."""
         return self.path == manifest_path(self.version, counts_down=True)
+
+    @property
+    def identity(self) -> bytes:
+        """What tells this version from any other, also from one that has had its number: 8 bytes.
+
+        After a loss of power a version may be set aside, and its number given to another. No two
+        manifests are alike: each names its own transaction.
+        """
+        return xxhash.xxh3_64_digest(self.data)
 
     def mem_wal_index(self) -> IndexEntry | None:
         """Return the entry of the MemWAL index, or None if the table has none.
@@ -98,6 +109,24 @@ def manifest_path(version: int, *, counts_down: bool) -> str:
     """
     name = f"{_LAST_VERSION - version:020}" if counts_down else str(version)
     return f"{VERSIONS}/{name}.manifest"
+
+
+def manifest_version(path: str) -> int | None:
+    """Return the version whose manifest has a path; None for any other file beside the manifests.
+
+    Examples
+    --------
+    >>> manifest_version("_versions/18446744073709551612.manifest"), manifest_version("_versions/3.manifest")
+    (3, 3)
+    >>> manifest_version("_versions/latest_version_hint.json") is None
+    True
+    """
+    name = path.removeprefix(f"{VERSIONS}/")
+    digits = name.removesuffix(".manifest")
+    if digits == name or not digits.isdecimal():
+        return None  # a hint, a detached version, or one that is being committed
+    # The second naming scheme pads to 20 digits and counts down.
+    return _LAST_VERSION - int(digits) if len(digits) == 20 else int(digits)
 
 
 def read_manifest(store: ObjectStore, version: int) -> TableManifest:

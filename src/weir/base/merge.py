@@ -26,10 +26,8 @@ bits in common for the same key inserted twice. The one that is later begins ane
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from uuid import UUID
 
 import lance
@@ -39,7 +37,7 @@ from lance.dataset import MergeInsertBuilder
 
 from weir import failpoint
 from weir.base.details_commit import wait_for_turn
-from weir.base.durability import sync_changes
+from weir.base.durability import committing
 from weir.base.key_index import key_index_names
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.merge_guard import deletes_id, guard_id
@@ -136,8 +134,9 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
             if run is None or read_after != merged:
                 keys = pa.schema([base.schema.field(name) for name in base.primary_key])
                 run, read_after = read_runs(todo, keys), merged
-            merge = _Merge(base, [task for task, _ in todo], merged, run)
-            upserted, now_deleted = merge.commit()
+            with committing(base.store, base.dataset) as dataset:
+                merge = _Merge(base, dataset, [task for task, _ in todo], merged, run)
+                upserted, now_deleted = merge.commit()
         except _LostRaceError:
             pass
         except CorruptionError:
@@ -146,7 +145,6 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
             if all(details.merged_generation(shard_id) == before for shard_id, before in merged.items()):
                 raise
         else:
-            merge.make_durable()
             numbers = tuple(one.generation for _, left in todo for one in left)
             return MergeResult(
                 upserted, deleted + now_deleted, numbers, merge.version, False, shards=len(todo)
@@ -189,15 +187,18 @@ class _Merge:
     """One attempt to merge runs, planned against one version of the base table."""
 
     def __init__(
-        self, base: BaseTable, tasks: Sequence[MergeTask], merged: Mapping[UUID, int], run: RunRows
+        self,
+        base: BaseTable,
+        dataset: lance.LanceDataset,
+        tasks: Sequence[MergeTask],
+        merged: Mapping[UUID, int],
+        run: RunRows,
     ) -> None:
         self._base = base
         self._tasks = tasks
         self._merged = merged
         self._run = run
-        # The library moves a dataset it commits to on to the new version: this copy, not the base.
-        self._dataset = copy.copy(base.dataset)
-        self._passed: list[lance.LanceDataset] = []
+        self._dataset = dataset
         self._read_failure: WeirError | None = None
         self.deleted_before_race = 0
 
@@ -217,7 +218,6 @@ class _Merge:
                 pinned = pinned.mark_sstables_as_compacted(marks)
             deleted = self._execute(pinned, run.deletes)["num_deleted_rows"]
             self.deleted_before_race = deleted
-            self._passed.append(copy.copy(self._dataset))
         failpoint.reach("merge.between_passes")
         if run.num_upserts:
             final = self._builder(run.num_upserts).when_matched_update_all().when_not_matched_insert_all()
@@ -233,12 +233,6 @@ class _Merge:
             counts["num_inserted_rows"] + counts["num_updated_rows"],
             deleted + counts["num_deleted_rows"],
         )
-
-    def make_durable(self) -> None:
-        """Sync what this merge has committed, and what others have since the version it read."""
-        # The version between the passes has deletion files of its own, and somebody may hold on to it.
-        for before, after in pairwise((self._base.dataset, *self._passed, self._dataset)):
-            sync_changes(self._base.store, before, after)
 
     def _marks(self) -> list[CompactedSsTable]:
         return [

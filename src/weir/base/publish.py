@@ -19,6 +19,7 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, LanceOperation
 
+from weir.base.durability import make_durable
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path
 from weir.base.scratch import scratch_directory
@@ -56,6 +57,7 @@ def publish_details(
     int or None
         The version published, or None if somebody else has published that version.
     """
+    make_durable(store, manifest.version)
     with scratch_directory() as scratch:
         copied = scratch / manifest.path
         copied.parent.mkdir()

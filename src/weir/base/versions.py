@@ -17,7 +17,7 @@ import xxhash
 
 from weir.base.index_list import list_indexes
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.manifest import VERSIONS, read_manifest
+from weir.base.manifest import VERSIONS, manifest_version, read_manifest
 from weir.base.published import read_published
 from weir.base.table import BaseTable, open_dataset
 from weir.cache import process_cache
@@ -37,8 +37,6 @@ __all__ = [
     "remove_versions",
     "tagged_versions",
 ]
-
-_LAST_VERSION = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +62,10 @@ def list_versions(store: ObjectStore) -> tuple[TableVersion, ...]:
     """Return every version of the base table, ascending. One listing."""
     found = {}
     for entry in store.list(VERSIONS):
-        version = _version_of(entry.path.removeprefix(f"{VERSIONS}/"))
+        version = manifest_version(entry.path)
         if version is not None:
             found[version] = TableVersion(version, entry.last_modified, entry.size)
     return tuple(found[version] for version in sorted(found))
-
-
-def _version_of(name: str) -> int | None:
-    digits = name.removesuffix(".manifest")
-    if digits == name or not digits.isdecimal():
-        return None  # a hint, or a detached version
-    # The second naming scheme pads to 20 digits and counts down.
-    return _LAST_VERSION - int(digits) if len(digits) == 20 else int(digits)
 
 
 def latest_at(versions: Sequence[TableVersion], time: datetime) -> TableVersion | None:

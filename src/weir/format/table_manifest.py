@@ -1,4 +1,4 @@
-"""The list of indexes in a Lance table's own manifest.
+"""The list of indexes in a Lance table's own manifest, and the files that its version consists of.
 
 The library does not hand out merge progress and index catch-up, so Weir reads the details of the
 MemWAL index from the manifest file of the table version it has open. A manifest file ends in the
@@ -21,7 +21,7 @@ from weir.format import messages
 from weir.format.buffers import Bytes
 from weir.format.proto import memwal_pb2
 
-__all__ = ["IndexEntry", "decode_index_section"]
+__all__ = ["IndexEntry", "VersionFile", "VersionFiles", "decode_files", "decode_index_section"]
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
@@ -55,6 +55,95 @@ class IndexEntry:
     details: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class VersionFile:
+    """A file that a version of a table refers to.
+
+    Parameters
+    ----------
+    path : str
+        Its path, relative to the table. Of an index whose files are not listed, their directory.
+    size : int or None
+        Its size in bytes; None where the manifest does not say.
+    """
+
+    path: str
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """The files of a version of a table, without those that are below another table.
+
+    Parameters
+    ----------
+    version : int
+        The version.
+    data, deletions, indexes : tuple of VersionFile
+        Data files, deletion files, and the files of indexes.
+    transaction : str or None
+        Path of the transaction file, relative to the table. Nobody needs it to read the version.
+    """
+
+    version: int
+    data: tuple[VersionFile, ...]
+    deletions: tuple[VersionFile, ...]
+    indexes: tuple[VersionFile, ...]
+    transaction: str | None
+
+    @property
+    def needed(self) -> tuple[VersionFile, ...]:
+        """Every file without which the version cannot be read."""
+        return self.data + self.deletions + self.indexes
+
+
+def decode_files(manifest: Bytes, *, where: str) -> VersionFiles:
+    """Return the files that a table manifest refers to.
+
+    Lance table format spec, "Fragments", "Deletion files" and "Index metadata".
+
+    Parameters
+    ----------
+    manifest : bytes-like
+        The whole manifest file.
+    where : str
+        Path of the file, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest.
+    """
+    head, section = _decode(manifest, where)
+    data = (
+        VersionFile(f"data/{file.path}", file.file_size_bytes or None)
+        for fragment in head.fragments
+        for file in fragment.files
+        if not file.HasField("base_id")
+    )
+    deletions = (
+        VersionFile(_deletion_path(fragment.id, fragment.deletion_file), None)
+        for fragment in head.fragments
+        if fragment.HasField("deletion_file") and not fragment.deletion_file.HasField("base_id")
+    )
+    indexes: list[VersionFile] = []
+    for entry in section.indices:
+        if entry.HasField("base_id"):
+            continue
+        directory = (
+            f"_indices/{messages.read_uuid(entry.uuid.uuid, what='the uuid of an index', where=where)}"
+        )
+        listed = [VersionFile(f"{directory}/{file.path}", file.size_bytes or None) for file in entry.files]
+        indexes.extend(listed or [VersionFile(directory, None)])
+    transaction = f"_transactions/{head.transaction_file}" if head.transaction_file else None
+    return VersionFiles(head.version, tuple(data), tuple(deletions), tuple(indexes), transaction)
+
+
+def _deletion_path(fragment_id: int, file: memwal_pb2.DeletionFile) -> str:
+    suffix = "bin" if file.file_type == memwal_pb2.BITMAP else "arrow"
+    return f"_deletions/{fragment_id}-{file.read_version}-{file.id}.{suffix}"
+
+
 def decode_index_section(manifest: Bytes, *, where: str) -> tuple[IndexEntry, ...]:
     """Return the indexes that a table manifest lists, in its order.
 
@@ -70,16 +159,7 @@ def decode_index_section(manifest: Bytes, *, where: str) -> tuple[IndexEntry, ..
     CorruptionError
         The bytes are not a Lance table manifest.
     """
-    view = memoryview(manifest).cast("B")
-    if len(view) < _FOOTER.size:
-        raise CorruptionError(f"the table manifest has only {len(view)} bytes", where=where)
-    offset, _, _, magic = _FOOTER.unpack_from(view, len(view) - _FOOTER.size)
-    if magic != _MAGIC:
-        raise CorruptionError(f"the table manifest ends in {magic!r}, not in {_MAGIC!r}", where=where)
-    head = _read(memwal_pb2.TableManifest(), view, offset, "table manifest", where)
-    if not head.HasField("index_section"):
-        return ()
-    section = _read(memwal_pb2.IndexSection(), view, head.index_section, "index section", where)
+    _, section = _decode(manifest, where)
     return tuple(
         IndexEntry(
             uuid=messages.read_uuid(entry.uuid.uuid, what=f"the uuid of index {entry.name!r}", where=where),
@@ -90,6 +170,20 @@ def decode_index_section(manifest: Bytes, *, where: str) -> tuple[IndexEntry, ..
         )
         for entry in section.indices
     )
+
+
+def _decode(manifest: Bytes, where: str) -> tuple[memwal_pb2.TableManifest, memwal_pb2.IndexSection]:
+    """Return the manifest and the list of indexes in it, which is empty if there are none."""
+    view = memoryview(manifest).cast("B")
+    if len(view) < _FOOTER.size:
+        raise CorruptionError(f"the table manifest has only {len(view)} bytes", where=where)
+    offset, _, _, magic = _FOOTER.unpack_from(view, len(view) - _FOOTER.size)
+    if magic != _MAGIC:
+        raise CorruptionError(f"the table manifest ends in {magic!r}, not in {_MAGIC!r}", where=where)
+    head = _read(memwal_pb2.TableManifest(), view, offset, "table manifest", where)
+    if not head.HasField("index_section"):
+        return head, memwal_pb2.IndexSection()
+    return head, _read(memwal_pb2.IndexSection(), view, head.index_section, "index section", where)
 
 
 def _read(message: M, view: memoryview, offset: int, what: str, where: str) -> M:

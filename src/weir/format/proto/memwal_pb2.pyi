@@ -11,8 +11,15 @@ class ShardStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACTIVE: _ClassVar[ShardStatus]
     SEALED: _ClassVar[ShardStatus]
+
+class DeletionFileType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ARROW_ARRAY: _ClassVar[DeletionFileType]
+    BITMAP: _ClassVar[DeletionFileType]
 ACTIVE: ShardStatus
 SEALED: ShardStatus
+ARROW_ARRAY: DeletionFileType
+BITMAP: DeletionFileType
 
 class Uuid(_message.Message):
     __slots__ = ("uuid",)
@@ -167,10 +174,58 @@ class MemWalIndexDetails(_message.Message):
     def __init__(self, snapshot_ts_millis: _Optional[int] = ..., num_shards: _Optional[int] = ..., inline_snapshots: _Optional[bytes] = ..., shard_specs: _Optional[_Iterable[_Union[ShardSpec, _Mapping]]] = ..., maintained_indexes: _Optional[_Iterable[str]] = ..., merged_generations: _Optional[_Iterable[_Union[MergedGeneration, _Mapping]]] = ..., index_catchup: _Optional[_Iterable[_Union[IndexCatchup, _Mapping]]] = ..., writer_config_defaults: _Optional[_Mapping[str, str]] = ..., maintain_all_indexes: _Optional[bool] = ...) -> None: ...
 
 class TableManifest(_message.Message):
-    __slots__ = ("index_section",)
+    __slots__ = ("fragments", "version", "index_section", "transaction_file")
+    FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
+    fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
+    version: int
     index_section: int
-    def __init__(self, index_section: _Optional[int] = ...) -> None: ...
+    transaction_file: str
+    def __init__(self, fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[str] = ...) -> None: ...
+
+class DataFragment(_message.Message):
+    __slots__ = ("id", "files", "deletion_file")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    DELETION_FILE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    files: _containers.RepeatedCompositeFieldContainer[DataFile]
+    deletion_file: DeletionFile
+    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ...) -> None: ...
+
+class DataFile(_message.Message):
+    __slots__ = ("path", "file_size_bytes", "base_id")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    FILE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    file_size_bytes: int
+    base_id: int
+    def __init__(self, path: _Optional[str] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
+
+class DeletionFile(_message.Message):
+    __slots__ = ("file_type", "read_version", "id", "num_deleted_rows", "base_id")
+    FILE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    READ_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_DELETED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
+    file_type: DeletionFileType
+    read_version: int
+    id: int
+    num_deleted_rows: int
+    base_id: int
+    def __init__(self, file_type: _Optional[_Union[DeletionFileType, str]] = ..., read_version: _Optional[int] = ..., id: _Optional[int] = ..., num_deleted_rows: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
+
+class IndexFile(_message.Message):
+    __slots__ = ("path", "size_bytes")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    size_bytes: int
+    def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class IndexSection(_message.Message):
     __slots__ = ("indices",)
@@ -179,16 +234,20 @@ class IndexSection(_message.Message):
     def __init__(self, indices: _Optional[_Iterable[_Union[IndexMetadata, _Mapping]]] = ...) -> None: ...
 
 class IndexMetadata(_message.Message):
-    __slots__ = ("uuid", "name", "dataset_version", "index_details")
+    __slots__ = ("uuid", "name", "dataset_version", "index_details", "base_id", "files")
     UUID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_DETAILS_FIELD_NUMBER: _ClassVar[int]
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     uuid: Uuid
     name: str
     dataset_version: int
     index_details: PackedDetails
-    def __init__(self, uuid: _Optional[_Union[Uuid, _Mapping]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., index_details: _Optional[_Union[PackedDetails, _Mapping]] = ...) -> None: ...
+    base_id: int
+    files: _containers.RepeatedCompositeFieldContainer[IndexFile]
+    def __init__(self, uuid: _Optional[_Union[Uuid, _Mapping]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., index_details: _Optional[_Union[PackedDetails, _Mapping]] = ..., base_id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[IndexFile, _Mapping]]] = ...) -> None: ...
 
 class PackedDetails(_message.Message):
     __slots__ = ("type_url", "value")
