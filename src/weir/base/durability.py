@@ -23,6 +23,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -32,7 +33,7 @@ from lance_namespace.errors import ConcurrentModificationError, TableVersionNotF
 
 from weir.base.library_errors import storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
-from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError, WeirError
+from weir.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StorageError, WeirError
 from weir.format.table_manifest import decode_files
 from weir.storage.interface import ObjectStore
 from weir.storage.local_files import sync_directory, sync_file
@@ -43,7 +44,20 @@ _TABLES = 256
 _ONE_BY_ONE = 64
 """Files up to which each is synced by itself; above, the file system as a whole costs less."""
 
-_synced: LRUCache[str, frozenset[str]] = LRUCache(_TABLES)
+_HISTORY = 16
+"""Versions before the first one that a process meets of which it syncs the manifests too: nobody needs them
+to read the newest one, only to go back in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Synced:
+    """A version that is on the disk, with what tells its files from any others."""
+
+    version: int
+    files: frozenset[str]
+
+
+_synced: LRUCache[str, _Synced] = LRUCache(_TABLES)
 _lock = threading.Lock()
 
 
@@ -81,7 +95,7 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
         return
     version = dataset.version
     make_durable(store, version)
-    versions = DurableVersions(store, version)
+    versions = DurableVersions(store)
     own = lance.LanceDataset(
         store.uri,
         version,
@@ -105,8 +119,6 @@ class DurableVersions(LanceNamespace):
     ----------
     store : ObjectStore
         The table's store.
-    base_version : int
-        A version of the table whose files are on the disk.
 
     Attributes
     ----------
@@ -114,9 +126,8 @@ class DurableVersions(LanceNamespace):
         What has kept a version from being published, other than another version.
     """
 
-    def __init__(self, store: ObjectStore, base_version: int) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._base_version = base_version
         self.failure: WeirError | None = None
 
     def namespace_id(self) -> str:
@@ -145,7 +156,7 @@ class DurableVersions(LanceNamespace):
         path = manifest_path(version, counts_down=request.get("naming_scheme") != "V1")
         try:
             manifest = TableManifest(version, path, self._store.get(staged), f"{self._store.uri}/{staged}")
-            _publish(self._store, manifest, range(self._base_version + 1, version))
+            _publish(self._store, manifest)
         except ObjectExistsError as error:
             raise ConcurrentModificationError(f"version {version} has been committed") from error
         except WeirError as error:
@@ -154,7 +165,6 @@ class DurableVersions(LanceNamespace):
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._store.uri, staged))
-        self._base_version = version
         return {"version": self._described(version)}
 
     def _described(self, version: int) -> dict[str, Any]:
@@ -189,20 +199,17 @@ def make_durable(store: ObjectStore, version: int) -> None:
         return
     with contextlib.suppress(ObjectNotFoundError):
         newest = _files_of(read_manifest(store, version))
-        _sync(store, newest)
-        _remember(store, newest)
+        _sync(store, version, newest)
+        _remember(store, version, newest)
 
 
-def _publish(store: ObjectStore, manifest: TableManifest, between: Iterable[int]) -> None:
+def _publish(store: ObjectStore, manifest: TableManifest) -> None:
     """Publish a version when it and those it comes after are on the disk."""
     newest = _files_of(manifest)
     todo = {mark: path for mark, path in newest.items() if path != manifest.path}
-    for version in between:
-        with contextlib.suppress(ObjectNotFoundError):
-            todo |= _files_of(read_manifest(store, version))
-    _sync(store, todo)
+    _sync(store, manifest.version, todo)
     store.put_if_absent(manifest.path, manifest.data)
-    _remember(store, newest)
+    _remember(store, manifest.version, newest)
 
 
 def _files_of(manifest: TableManifest) -> dict[str, str]:
@@ -215,16 +222,26 @@ def _files_of(manifest: TableManifest) -> dict[str, str]:
     return {**{path: path for path in paths}, f"{manifest.path} {manifest.identity.hex()}": manifest.path}
 
 
-def _sync(store: ObjectStore, files: Mapping[str, str]) -> None:
+def _sync(store: ObjectStore, version: int, files: dict[str, str]) -> None:
+    """Sync the files of a version, and of those between it and the one that is known to be on the disk."""
     with _lock:
-        known = _synced.get(store.uri, frozenset())
-    sync_objects(store, [path for mark, path in files.items() if mark not in known])
+        known = _synced.get(store.uri)
+    if known is not None and version == known.version and files.keys() <= known.files:
+        return
+    first = version - _HISTORY if known is None else known.version + 1
+    for between in range(max(first, 1), version):
+        with contextlib.suppress(ObjectNotFoundError, CorruptionError):
+            manifest = read_manifest(store, between)
+            older = _files_of(manifest)
+            files = {**older, **files} if known is not None else {manifest.path: manifest.path, **files}
+    synced = frozenset() if known is None else known.files
+    sync_objects(store, [path for mark, path in files.items() if mark not in synced])
 
 
-def _remember(store: ObjectStore, files: Mapping[str, str]) -> None:
+def _remember(store: ObjectStore, version: int, files: Mapping[str, str]) -> None:
     with _lock:
         # Those of older versions are not asked for again.
-        _synced[store.uri] = frozenset(files)
+        _synced[store.uri] = _Synced(version, frozenset(files))
 
 
 def sync_objects(store: ObjectStore, paths: Iterable[str]) -> None:
