@@ -11,7 +11,7 @@ import pytest
 from lance.mem_wal import LsmPointLookupPlanner, LsmScanner, ShardSnapshot
 
 import weir
-from weir.errors import FencedError, ShardingError
+from weir.errors import FencedError, ShardConflictError
 from weir.read.snapshot import ReadSnapshot
 
 SCHEMA = pa.schema(
@@ -149,5 +149,5 @@ def test_shards_made_by_hand_are_refused_when_it_is_not_clear_who_owns_a_key(tmp
             library_writer.put(pa.Table.from_pylist(rows(n, name="library"), schema))
     table = weir.open(uri, fsync=False)
     assert names(table.scan().to_table()) == {0: "library 0", 1: "library 1"}
-    with table.writer() as writer, pytest.raises(ShardingError, match="2 shards"):
+    with table.writer() as writer, pytest.raises(ShardConflictError, match="2 shards"):
         writer.upsert(rows(0, name="weir"))

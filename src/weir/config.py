@@ -32,7 +32,7 @@ _SECONDS = {
     "max_wal_delay": (0.0, math.inf),
     "backpressure_timeout": (0.0, math.inf),
 }
-_SWITCHES = ("takeover", "flush_on_close")
+_SWITCHES = ("takeover", "flush_on_close", "immutable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,10 @@ class WriterOptions:
     flush_on_close : bool
         Whether closing the writer flushes what its MemTables hold, so that a merge finds it.
         Without it the rows stay durable in the WAL. Default True.
+    immutable : bool
+        The promise that no row ever changes its value of the columns that the table is sharded by, for a
+        table that is sharded by a column outside its key and was made without it, as the library makes
+        them. Without the promise such a table is not written. Default False.
     holder : str, optional
         Name of who holds the leases, for a writer of which there is one at a time: started again after a
         crash, on whatever machine, it takes the leases of its former self over at once. Of two that are at
@@ -96,6 +100,7 @@ class WriterOptions:
     max_wal_delay: float = 0.0
     backpressure_timeout: float = 60.0
     flush_on_close: bool = True
+    immutable: bool = False
     holder: str | None = None
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@
     ├── TableError
     │   ├── TableNotFoundError (FileNotFoundError)
     │   ├── TableExistsError (FileExistsError)
+    │   ├── ShardConflictError            several shards hold what belongs into one
     │   ├── IndexNotFoundError            the table has no index of that name
     │   └── IndexExistsError              the table has an index of that name already
     ├── WriterError
@@ -61,6 +62,7 @@ __all__ = [
     "QueryError",
     "RunnerError",
     "SchemaError",
+    "ShardConflictError",
     "ShardSealedError",
     "ShardingError",
     "SnapshotExpiredError",
@@ -160,6 +162,10 @@ class TableNotFoundError(TableError, FileNotFoundError):
 
 class TableExistsError(TableError, FileExistsError):
     """A table exists already at the location."""
+
+
+class ShardConflictError(TableError):
+    """Several shards hold what belongs into one, and nothing tells which of them has the newest rows."""
 
 
 class IndexNotFoundError(TableError):

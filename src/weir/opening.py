@@ -17,6 +17,7 @@ from weir.logs import get_logger
 from weir.shard_catalog import ShardCatalog
 from weir.sharding.router import Router
 from weir.sharding.shard_by import ShardBy, unsharded
+from weir.sharding.shard_ids import RULE, VALUES
 from weir.sharding.spec import build_spec, describe_spec, library_note
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
@@ -78,7 +79,7 @@ def create_table(
     """Create a table and return its base table. See :func:`weir.create`."""
     key = _as_names(primary_key or ())
     spec = build_spec(_fields(shard_by), schema, key, field_ids(table_schema(schema, key)))
-    return _told(create_base_table(store, schema, key, shard_specs=(spec,)))
+    return _told(create_base_table(store, schema, key, shard_specs=(spec,), writer_defaults={RULE: VALUES}))
 
 
 def adopt_table(
@@ -91,7 +92,7 @@ def adopt_table(
     dataset = open_dataset(store)
     named = key or primary_key_of(dataset)
     spec = build_spec(_fields(shard_by), dataset.schema, named, all_field_ids(dataset.lance_schema))
-    return _told(adopt_base_table(store, key, shard_specs=(spec,)))
+    return _told(adopt_base_table(store, key, shard_specs=(spec,), writer_defaults={RULE: VALUES}))
 
 
 def _as_names(primary_key: str | Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import lance
 import pyarrow.compute as pc
 
 from weir.base.table import BaseTable, library_options
-from weir.errors import ShardingError
+from weir.errors import ShardConflictError, ShardingError
 from weir.format import layout
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
@@ -19,7 +19,8 @@ from weir.format.wal_entry import TOMBSTONE
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.shard.wal import Wal
 from weir.sharding.router import Router, Rows
-from weir.sharding.shard_values import ShardValues, shard_id
+from weir.sharding.shard_ids import ShardIds
+from weir.sharding.shard_values import ShardValues
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
@@ -48,8 +49,9 @@ class ShardCatalog:
         self._base = base
         self._router = router
         self._spec = spec
+        self._ids = ShardIds.of(base.details, spec, base.identity, made_by_weir=base.has_id)
         self._known: dict[UUID, ShardValues | None] = {}
-        # Ids that follow from values, and so need not be looked at to know what they hold.
+        # Ids that follow from the table and the values, so that no other shard can have them.
         self._assigned: dict[UUID, ShardValues] = {}
         self._lock = threading.Lock()
 
@@ -70,30 +72,41 @@ class ShardCatalog:
 
         Raises
         ------
+        ShardConflictError
+            If several shards own the rows: writing them to another one would let an older version of a row
+            overwrite a newer one in a merge.
         ShardingError
-            If it cannot be told which shard owns the rows: writing them to another one would let an
-            older version of a row overwrite a newer one in a merge.
+            If the rows of a shard contradict each other.
         """
-        resolved = {values: shard_id(self._base.identity, self._spec.spec_id, values) for values in wanted}
+        resolved = {values: self._ids.of_values(values) for values in wanted}
         found: dict[ShardValues, list[UUID]] = {values: [] for values in wanted}
+        derived = {self._ids.derived(values): values for values in wanted}
         with self._lock:
-            self._assigned.update((shard, values) for values, shard in resolved.items())
-            for shard, held in self._held_by(list_shards(self._store)):
+            if not self._ids.by_values:
+                self._assigned.update((shard, values) for values, shard in resolved.items())
+            for shard, held in self._held_by(list_shards(self._store), derived):
                 if held in found:
                     found[held].append(shard)
         for values, shards in found.items():
             if len(shards) > 1:
-                raise ShardingError(
-                    f"{len(shards)} shards hold the rows with {values or 'no shard values'}",
+                raise ShardConflictError(
+                    f"{len(shards)} shards hold the rows with {values or 'no shard values'}: "
+                    f"{', '.join(map(str, shards))}",
                     where=self._store.uri,
-                    hint="Weir cannot tell which of them owns a key; write to this table with what made them",
+                    hint="Nothing was written. Have them joined: weir repair, or table.repair()",
                 )
             if shards:
                 resolved[values] = shards[0]
         return resolved
 
-    def _held_by(self, shards: Iterable[UUID]) -> Iterator[tuple[UUID, ShardValues]]:
-        """Yield the values of the shards that have any. Called with the lock held."""
+    def _held_by(
+        self, shards: Iterable[UUID], derived: Mapping[UUID | None, ShardValues]
+    ) -> Iterator[tuple[UUID, ShardValues]]:
+        """Yield the values of the shards that have any. Called with the lock held.
+
+        What a shard records counts first, then its rows: a table whose rule has been changed by others may
+        hold other rows under an id than it does now.
+        """
         unknown = []
         for shard in shards:
             held = self._assigned.get(shard) or self._known.get(shard)
@@ -105,6 +118,8 @@ class ShardCatalog:
             # Garbage collection records the values before the rows are gone that tell them.
             self._learn(manifest)
             held = self._known[manifest.shard_id] or self._derive(manifest)
+            if held is None and manifest.shard_spec_id == self._spec.spec_id:
+                held = derived.get(manifest.shard_id)
             if held is not None:
                 yield manifest.shard_id, held
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -27,7 +28,8 @@ from weir.read.scan import Scan
 from weir.read.search import Search
 from weir.read.search_requests import HybridRequest, TextRequest, VectorRequest
 from weir.read.shard_choice import ShardChoice
-from weir.read.snapshot import STRONG, Consistency
+from weir.read.shared_keys import find_shared_keys, find_twins
+from weir.read.snapshot import STRONG, Consistency, ReadSnapshot
 from weir.read.sql import SqlQuery
 from weir.read.table_reader import TableReader
 from weir.read.text_query import TextQuery
@@ -736,7 +738,8 @@ class Table:
         """Merge every flushed generation into the base table, exactly once.
 
         Rows that are only in a MemTable and the WAL wait for their flush. Safe to run beside
-        writers, readers and other merges.
+        writers, readers and other merges. Shards that hold versions of the same keys, so that nobody knows
+        which are the newest, are left alone and named in the report; :meth:`repair` joins them.
 
         Parameters
         ----------
@@ -759,8 +762,15 @@ class Table:
             manifests,
             runner or ThreadRunner(),
             policy=policy or ALWAYS,
+            in_conflict=self._shards_in_conflict(snapshot),
             on_progress=on_progress,
         )
+
+    def _shards_in_conflict(self, snapshot: ReadSnapshot) -> frozenset[UUID]:
+        """Return the shards that hold versions of keys of which another shard holds versions too."""
+        values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
+        shared = find_shared_keys(snapshot, self._sharding.router, values)
+        return frozenset(shard for one in shared for shard in one.shards)
 
     def collect_garbage(
         self,
@@ -1190,6 +1200,7 @@ class Table:
             values_of={shard: held.to_text() for shard, held in values.items() if held is not None},
             sharded_by=self.sharded_by,
             library_note=library_note(self._sharding.spec),
+            twins=find_twins(snapshot, self._sharding.router, values),
         )
 
     def __repr__(self) -> str:

@@ -1253,7 +1253,12 @@ def test_every_check_is_shown_by_a_damage() -> None:
             text,
         )
     )
-    shown = {check for _, check, _ in DAMAGES} | {"wal.shard", "generation.shard", "shard.twin"}
+    shown = {check for _, check, _ in DAMAGES} | {
+        "wal.shard",
+        "generation.shard",
+        "shard.twin",
+        "shard.shared_keys",
+    }
     shown |= {"details.index_catchup"}
     assert named == shown
 

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from decimal import Decimal
 from uuid import UUID
 
@@ -14,7 +11,7 @@ from weir.errors import CorruptionError
 from weir.format import arrow_scalar, shard_manifest
 from weir.format.index_details import ShardFieldSpec, ShardSpec
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
-from weir.sharding.shard_values import ShardValue, ShardValues, shard_id
+from weir.sharding.shard_values import ShardValue, ShardValues
 from weir.sharding.type_names import type_name
 
 COLUMNS = [
@@ -125,48 +122,3 @@ def test_values_are_told_to_people() -> None:
     )
     text = "region=EU, day=2024-01-01, ts=1970-01-01 00:00:00.000000001, hash=01ff, missing=null"
     assert str(values) == text
-
-
-def values_of(*data: bytes | None) -> ShardValues:
-    return ShardValues(tuple(ShardValue(f"f{at}", one, pa.binary()) for at, one in enumerate(data)))
-
-
-def test_shard_ids_differ_wherever_the_shards_do() -> None:
-    ids = {
-        shard_id("t", 1, values_of()),
-        shard_id("t", 1, values_of(b"")),
-        shard_id("t", 1, values_of(None)),
-        shard_id("t", 1, values_of(b"null")),
-        shard_id("t", 1, values_of(b"a", b"b")),
-        shard_id("t", 1, values_of(b"ab", b"")),
-        shard_id("t", 1, values_of(b"", b"ab")),
-        shard_id("t", 2, values_of(b"")),
-        shard_id("u", 1, values_of(b"")),
-        shard_id("t1", 1, values_of()),
-        shard_id("t", 11, values_of()),
-    }
-    assert len(ids) == 11
-    for one in ids:
-        assert one.version == 4
-        assert one.variant == "specified in RFC 4122"
-
-
-def test_shard_ids_do_not_change_from_release_to_release() -> None:
-    assert shard_id("t", 1, values_of(b"EU")) == UUID("870de0aa-343d-4160-9fb7-a2c6678c58fc")
-
-
-def test_shard_ids_are_the_same_in_every_process() -> None:
-    program = (
-        "import pyarrow as pa\n"
-        "from weir.sharding.shard_values import ShardValue, ShardValues, shard_id\n"
-        "print(shard_id('t', 1, ShardValues((ShardValue('f0', b'EU', pa.binary()),))))"
-    )
-    for seed in ("1", "2"):
-        run = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert UUID(run.stdout.strip()) == shard_id("t", 1, values_of(b"EU"))

@@ -168,6 +168,11 @@ class BaseTable:
         return self._details.writer_config_defaults.get(TABLE_ID) or self._store.uri
 
     @property
+    def has_id(self) -> bool:
+        """Whether the table has an id of its own: one that the library has set up has none."""
+        return TABLE_ID in self._details.writer_config_defaults
+
+    @property
     def namespace(self) -> str:
         """What tells the objects of this table from all others in this process, for caches.
 

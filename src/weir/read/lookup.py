@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
+from weir.errors import ShardConflictError
 from weir.read.key_groups import KeyGroup, key_groups
 from weir.read.keys import KeySet
 from weir.read.overlay import FreshSource
@@ -48,6 +49,11 @@ def get_rows(
         Columns of the result.
     route : callable
         Narrows down the shards a key may be in.
+
+    Raises
+    ------
+    ShardConflictError
+        Two shards hold a key.
     """
     base = snapshot.base
     asked = _projection(snapshot, tuple(columns))
@@ -55,12 +61,15 @@ def get_rows(
     reads: list[Callable[[], _Part]] = []
     for view, offsets in route(snapshot, keys):
         left = offsets
+        elsewhere = settled.copy() if len(snapshot.shards) > 1 else None
         for group in _key_groups(store, snapshot, view):
             if not left.size:
                 break
             wanted = keys if len(left) == len(keys) else keys.take(left)
             before = left
             for source, found, rows in group.newest(wanted):
+                if elsewhere is not None and elsewhere[before[found]].any():
+                    raise _in_two_shards(base, keys.take(before[found][elsewhere[before[found]]][:1]))
                 settled[before[found]] = True
                 alive = ~source.tombstones[rows]
                 if alive.any():
@@ -72,6 +81,15 @@ def get_rows(
         reads.append(partial(_read_base, base, wanted, left, asked))
     parts = [part for part in _parts(reads) if part.offsets.size]
     return _together(parts, keys, asked) if parts else asked.nothing
+
+
+def _in_two_shards(base: BaseTable, key: KeySet) -> ShardConflictError:
+    text = ", ".join(str(column[0].as_py()) for column in key.columns)
+    return ShardConflictError(
+        f"two shards hold versions of the key {text[:200]}, and nothing tells which is the newest",
+        where=base.uri,
+        hint="Have them joined: weir repair, or table.repair()",
+    )
 
 
 @dataclass(frozen=True, slots=True)

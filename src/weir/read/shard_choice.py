@@ -15,6 +15,7 @@ from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.read.keys import KeySet
 from weir.read.shard_view import ShardView
+from weir.read.shared_keys import conflict, find_shared_keys
 from weir.read.snapshot import ReadSnapshot
 from weir.sharding import pruning
 from weir.sharding.router import Router
@@ -43,6 +44,19 @@ class ShardChoice:
     spec: ShardSpec
     router: Router
     values_of: Callable[[Iterable[ShardManifest]], Mapping[UUID, ShardValues | None]]
+
+    def refuse_shared_keys(self, snapshot: ReadSnapshot) -> None:
+        """Refuse to read a state in which several shards hold versions of one key.
+
+        Raises
+        ------
+        ShardConflictError
+            They do.
+        """
+        if len(snapshot.shards) > 1:
+            values = self.values_of(view.manifest for view in snapshot.shards)
+            for shared in find_shared_keys(snapshot, self.router, values):
+                raise conflict(shared, self.base.uri)
 
     def for_filter(
         self, snapshot: ReadSnapshot, condition: str | None

@@ -104,6 +104,7 @@ class TableReader:
         limit = checked_limit(limit)
 
         def planned(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
+            self._shards.refuse_shared_keys(snapshot)
             return self._planner.plan(
                 snapshot,
                 columns=() if count_only else columns,
@@ -201,10 +202,11 @@ class TableReader:
 
         def plan() -> tuple[ReadSnapshot, SearchPlan]:
             background.foreground()
-            return self.snapshots.read(
-                state.fresh,
-                lambda seen: (seen, request.plan(self._planner, seen, asked_of(seen), str(state))),
-            )
+            return self.snapshots.read(state.fresh, planned)
+
+        def planned(seen: ReadSnapshot) -> tuple[ReadSnapshot, SearchPlan]:
+            self._shards.refuse_shared_keys(seen)
+            return seen, request.plan(self._planner, seen, asked_of(seen), str(state))
 
         return Search(plan, self.snapshots.reading, attempts=MAX_SNAPSHOTS)
 
@@ -214,6 +216,7 @@ class TableReader:
         background.foreground()
         with self._states.reading(token):
             seen = self._states.take(token)
+            self._shards.refuse_shared_keys(seen)
             return seen, request.plan(self._planner, seen, request.checked(seen.base.schema), state)
 
     def sql(

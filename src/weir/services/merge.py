@@ -8,9 +8,11 @@ insert rows at the same time one has to begin anew (:mod:`weir.base.merge`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
+from typing import Any
+from uuid import UUID
 
 from weir.base.details_commit import note_unknown_fields, restore_unknown_fields
 from weir.base.key_index import extend_key_index
@@ -82,6 +84,8 @@ class MergeReport:
         Version of the base table afterwards.
     rows_left : int, default 0
         Stored rows of generations that the policy has wait for more.
+    in_conflict : tuple of UUID, default ()
+        Shards that were left alone, since several of them hold versions of one key.
     """
 
     shards: int
@@ -90,6 +94,11 @@ class MergeReport:
     rows_deleted: int
     version: int
     rows_left: int = 0
+    in_conflict: tuple[UUID, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values that JSON can hold."""
+        return {**asdict(self), "in_conflict": list(map(str, self.in_conflict))}
 
 
 def group_merges(
@@ -141,6 +150,7 @@ def merge_generations(
     runner: Runner,
     *,
     policy: MergePolicy = ALWAYS,
+    in_conflict: Collection[UUID] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> MergeReport:
     """Merge every flushed generation that the base table does not contain yet.
@@ -157,6 +167,8 @@ def merge_generations(
         Executes one task at a time, for as many shards as are merged in one commit.
     policy : MergePolicy
         Says whether to merge them now. Default: always.
+    in_conflict : collection of UUID
+        Shards that hold versions of the same keys, of which nobody knows the newest: they are left alone.
     on_progress : callable, optional
         Called with (shards done, shards in all).
 
@@ -167,7 +179,10 @@ def merge_generations(
     CorruptionError
         If a generation is missing or unreadable.
     """
-    tasks = plan_merge(base.store, base.details, manifests)
+    clear = [manifest for manifest in manifests if manifest.shard_id not in in_conflict]
+    if in_conflict:
+        _log.warning("table.shards_in_conflict", where=base.uri, shards=sorted(map(str, in_conflict)))
+    tasks = plan_merge(base.store, base.details, clear)
     is_due = policy.is_due(tasks, base_rows=base.dataset.count_rows())
     groups = group_merges(tasks) if is_due else ()
     total = sum(group.shards for group in groups)
@@ -197,6 +212,7 @@ def merge_generations(
         rows_deleted=sum(result.rows_deleted for result in applied),
         version=after.version,
         rows_left=0 if is_due else sum(task.rows for task in tasks),
+        in_conflict=tuple(sorted(in_conflict)),
     )
     _log.info(
         "table.merged",

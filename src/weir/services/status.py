@@ -101,6 +101,9 @@ class TableStatus:
         By ascending shard id.
     indexes : tuple of IndexReport
         The indexes of the base table, by name.
+    twins : tuple of tuple of UUID, default ()
+        Shards that hold rows of the same shard values, where there ought to be one: they are not written, and
+        what keys they have in common is not read or merged, until :meth:`weir.Table.repair` has joined them.
     """
 
     uri: str
@@ -112,6 +115,7 @@ class TableStatus:
     library_note: str
     shards: tuple[ShardReport, ...]
     indexes: tuple[IndexReport, ...]
+    twins: tuple[tuple[UUID, ...], ...] = ()
 
     @property
     def unmerged_rows(self) -> int:
@@ -136,6 +140,7 @@ class TableStatus:
             expires = shard["lease_expires_at"]
             shard["lease_expires_at"] = None if expires is None else expires.isoformat()
         plain["shards"] = list(plain["shards"])
+        plain["twins"] = [list(map(str, shards)) for shards in self.twins]
         plain["indexes"] = [index.to_dict() for index in self.indexes]
         plain["primary_key"] = list(self.primary_key)
         return plain
@@ -148,6 +153,7 @@ def table_status(
     values_of: Mapping[UUID, Mapping[str, str]],
     sharded_by: str,
     library_note: str,
+    twins: tuple[tuple[UUID, ...], ...] = (),
 ) -> TableStatus:
     """Describe a snapshot.
 
@@ -159,6 +165,8 @@ def table_status(
         The shard spec, for people.
     library_note : str
         Why the released library cannot write the table; empty if it can.
+    twins : tuple of tuple of UUID
+        Shards that hold rows of the same shard values.
     """
     return TableStatus(
         uri=store.uri,
@@ -172,6 +180,7 @@ def table_status(
             _shard_report(store, snapshot, view, values_of.get(view.shard_id, {})) for view in snapshot.shards
         ),
         indexes=index_reports(snapshot.base),
+        twins=twins,
     )
 
 

@@ -10,27 +10,26 @@ every time is reported.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from weir.base.table import BaseTable
-from weir.format import layout
 from weir.logs import get_logger
 from weir.services.runner import Runner
 from weir.services.verification.base_index import base_index_checks, check_base_index
-from weir.services.verification.facts import TableFacts, values_of
-from weir.services.verification.finding import Finding, Findings, Severity
+from weir.services.verification.facts import TableFacts
+from weir.services.verification.finding import Finding, Severity
 from weir.services.verification.generation import GenerationCheck, check_generation
 from weir.services.verification.shard import ShardCheck, ShardResult, check_shard
+from weir.services.verification.twins import TWIN_CHECKS, check_twins
 from weir.services.verification.whole import BaseRowsCheck, check_base_rows, check_whole
 
 __all__ = ["Finding", "Severity", "VerifyReport", "verify_table"]
 
 _log = get_logger(__name__)
 _LOOK_AGAIN_AFTER_SECONDS = (0.1, 0.5)
-_TWIN = "shard.twin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def verify_table(
 
 def _shards_of(findings: Collection[Finding]) -> Collection[UUID] | None:
     """Return which shards to look at again; None for all, where it takes two to tell."""
-    if any(one.check == _TWIN for one in findings):
+    if any(one.check in TWIN_CHECKS for one in findings):
         return None
     return {one.shard_id for one in findings if one.shard_id is not None}
 
@@ -159,7 +158,8 @@ def _look(
         results.append(result)
         findings += result.findings
         on_progress(len(results), len(shards))
-    findings += _shared_values(facts, results)
+    if len(shards) > 1 or only is None:
+        findings += check_twins(base, [result.manifest for result in results])
     generations = [
         GenerationCheck(facts, result.manifest, flushed)
         for result in results
@@ -183,21 +183,3 @@ def _look(
         on_progress(total, total)
     entries = sum(result.entries for result in results)
     return VerifyReport(tuple(findings), base.version, len(shards), len(generations), entries)
-
-
-def _shared_values(facts: TableFacts, results: Iterable[ShardResult]) -> list[Finding]:
-    """Two shards with the same values would both take the same keys."""
-    findings: list[Finding] = []
-    first: dict[object, UUID] = {}
-    for result in sorted(results, key=lambda one: one.shard_id):
-        manifest = result.manifest
-        values = None if manifest is None else values_of(manifest, facts.specs)
-        if manifest is None or values is None:
-            continue
-        other = first.setdefault((manifest.shard_spec_id, values), result.shard_id)
-        if other != result.shard_id:
-            own = Findings(facts.store.uri, result.shard_id)
-            text = f"shard {other} holds the rows with {values or 'no shard values'} too"
-            own.error(_TWIN, layout.shard_directory(result.shard_id), text)
-            findings += own.found
-    return findings

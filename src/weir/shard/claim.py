@@ -89,7 +89,7 @@ def claim_shard(
     schema : Schema
         Schema of WAL entries, for the fence entry.
     shard_spec_id, shard_fields
-        What a new shard's manifest records about which rows it holds.
+        What the shard's manifest records about which rows it holds, if it does not yet.
     lease_terms : LeaseTerms, optional
         How to take the lease. Without it the claim neither takes nor respects a lease, like those of
         the released library.
@@ -210,6 +210,9 @@ class _EpochClaim:
             else:
                 sources = self._sources(latest)
                 claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch, sources=sources)
+                if not latest.shard_fields and latest.shard_spec_id == shard_spec_id:
+                    # The library records no values. Whoever claims the shard has found out which it has.
+                    claimed = replace(claimed, shard_fields=shard_fields)
             failpoint.reach("claim.between_lease_and_epoch")
             published = commit_manifest(self._store, claimed, after=latest)
             if published is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from weir.errors import SchemaError
 from weir.format import arrow_scalar
 from weir.format.index_details import ShardSpec
-from weir.sharding.bound import BoundField, bind
+from weir.sharding.bound import IMMUTABLE, BoundField, bind
 from weir.sharding.shard_values import ShardValue, ShardValues
 from weir.sharding.transforms import Unsharded
 
@@ -96,6 +96,11 @@ class Router:
         return Router, (self._spec, self._schema, dict(self._field_ids))
 
     @property
+    def spec(self) -> ShardSpec:
+        """The spec."""
+        return self._spec
+
+    @property
     def fields(self) -> tuple[BoundField, ...]:
         """The fields of the spec, bound to the table's columns.
 
@@ -114,6 +119,16 @@ class Router:
         return frozenset(
             source.name for one in self.fields for source in one.sources if source.name is not None
         )
+
+    def columns_that_may_change(self, primary_key: Collection[str]) -> tuple[str, ...]:
+        """Return the columns by which a key may move to another shard: outside it, without the promise."""
+        found = (
+            source.name
+            for one, recorded in zip(self.fields, self._spec.fields, strict=True)
+            if recorded.parameters.get(IMMUTABLE) != "true"
+            for source in one.sources
+        )
+        return tuple(name for name in found if name is not None and name not in primary_key)
 
     def route(self, rows: Rows) -> list[tuple[ShardValues, Rows]]:
         """Split rows by shard.

@@ -1,4 +1,4 @@
-"""The values all rows of a shard share, as manifests record them, and the shard id that follows from them.
+"""The values all rows of a shard share, as manifests record them.
 
 A manifest records each value as the bytes of a little-endian Arrow scalar
 (:mod:`weir.format.arrow_scalar`). A null is not recorded at all.
@@ -6,11 +6,9 @@ A manifest records each value as the bytes of a little-endian Arrow scalar
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -20,7 +18,7 @@ from weir.format.index_details import ShardFieldSpec, ShardSpec
 from weir.format.shard_manifest import ShardFieldValue
 from weir.sharding.type_names import parse_type
 
-__all__ = ["ShardValue", "ShardValues", "field_types", "shard_id"]
+__all__ = ["ShardValue", "ShardValues", "field_types"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,41 +111,6 @@ class ShardValues:
 
     def __str__(self) -> str:
         return ", ".join(f"{field_id}={text}" for field_id, text in self.to_text().items())
-
-
-def shard_id(table_identity: str, spec_id: int, values: ShardValues) -> UUID:
-    """Return the id of the shard that a table makes for some values.
-
-    It follows from the arguments alone, so that two writers that meet new values at the same time agree
-    on the shard, and one of them is fenced. It has the form of a random UUID (RFC 4122, version 4), as
-    the spec wants it.
-
-    Parameters
-    ----------
-    table_identity : str
-        What tells this table from others.
-    spec_id : int
-        The shard spec.
-    values : ShardValues
-        The shard's values.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> values = ShardValues((ShardValue("bucket", bytes([3, 0, 0, 0]), pa.int32()),))
-    >>> shard_id("flights", 1, values)
-    UUID('37c7e8ad-33b3-4d16-9127-dcf28bdf72c5')
-    """
-    parts = [table_identity.encode(), str(spec_id).encode()]
-    for value in values.values:
-        # A null and an empty text differ in the number of parts.
-        parts += [value.field_id.encode(), b"null" if value.data is None else b"value"]
-        parts.append(value.data or b"")
-    digest = hashlib.sha256(b"weir shard 1")
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return UUID(bytes=digest.digest()[:16], version=4)
 
 
 def field_types(specs: Iterable[ShardSpec]) -> dict[str, pa.DataType]:

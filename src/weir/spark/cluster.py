@@ -12,7 +12,8 @@ from pyspark.sql.functions import arrow_udf, struct  # type: ignore[attr-defined
 from weir.errors import KeyValueError
 from weir.rows import as_key_table
 from weir.sharding.router import Router
-from weir.sharding.shard_values import ShardValues, shard_id
+from weir.sharding.shard_ids import own_shard_id
+from weir.sharding.shard_values import ShardValues
 from weir.table import Table
 
 __all__ = ["cluster_by_shard"]
@@ -73,4 +74,4 @@ def _numbering(
 
 
 def _number(values: ShardValues) -> int:
-    return shard_id("", 0, values).int >> 65
+    return own_shard_id("", 0, values).int >> 65

@@ -10,6 +10,7 @@ from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
+from weir.errors import ShardingError
 from weir.format.wal_entry import wal_schema
 from weir.shard.writer import ShardWriter
 from weir.sharding.router import Router
@@ -51,9 +52,13 @@ def open_writer(
     ------
     OptionError
         If an option is unknown or out of range.
+    ShardingError
+        If a key may move from shard to shard.
     """
     recorded = recorded_options(base.details.writer_config_defaults, where=store.uri, given=options)
     checked = WriterOptions.from_keywords(**{**recorded, **options})
+    if not checked.immutable:
+        _refuse_keys_that_move(router, base)
     rows_schema = wal_schema(base.schema)
 
     def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
@@ -82,3 +87,15 @@ def open_writer(
         merge_progress=lambda: base.latest().details.merged_generation,
     )
     return TableWriter(base.schema, base.primary_key, router, shards)
+
+
+def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:
+    """Refuse a table in which a key may have versions in two shards, and nothing tells the newest."""
+    columns = router.columns_that_may_change(base.primary_key)
+    if columns:
+        raise ShardingError(
+            f"the table is sharded by {', '.join(columns)}, which is no part of its key "
+            f"({', '.join(base.primary_key)}): a row that changed it would be in two shards",
+            where=base.uri,
+            hint="If no row ever changes it, promise so: table.writer(immutable=True)",
+        )

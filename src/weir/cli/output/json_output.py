@@ -62,7 +62,7 @@ class JsonOutput(Output):
                 **asdict(report),
                 "seconds": round(report.seconds, 3),
                 "rows_per_second": round(report.rows_per_second, 1),
-                "merge": None if merged is None else asdict(merged),
+                "merge": None if merged is None else merged.to_dict(),
             }
         )
 
@@ -94,7 +94,7 @@ class JsonOutput(Output):
 
     def merged(self, report: MergeReport) -> None:
         """Print the report."""
-        self._print(asdict(report))
+        self._print(report.to_dict())
 
     def compacted(self, report: CompactReport) -> None:
         """Print the report."""
@@ -132,7 +132,7 @@ class JsonOutput(Output):
         """Print the four reports as one line."""
         self._print(
             {
-                "merge": asdict(report.merge),
+                "merge": report.merge.to_dict(),
                 "compact": asdict(report.compact),
                 "indexes": asdict(report.indexes),
                 "garbage": report.garbage.to_dict(),

@@ -16,6 +16,12 @@ __all__ = ["print_compacted", "print_maintained", "print_merged", "print_recover
 
 def print_merged(console: Console, report: MergeReport) -> None:
     """Print what was merged."""
+    if report.in_conflict:
+        shards = ", ".join(map(short_id, report.in_conflict))
+        console.print(
+            f"shards {shards} were left alone: they hold versions of the same keys; weir repair joins them",
+            soft_wrap=True,
+        )
     if report.rows_left:
         console.print(
             f"{counted(report.rows_left, 'row')} left to wait for more; "

@@ -1,0 +1,188 @@
+"""Keys of which several shards hold versions, so that nothing tells which is the newest.
+
+The spec has every key in one shard. Others can break that: LanceDB makes a shard of its own for rows that
+another shard holds, whoever writes by hand routes rows as they like, and a column outside the key may change
+its value. Each shard is right by itself, and together they have no order. Where they have a key in common,
+reads and merges refuse; where they have not, nothing is in doubt.
+
+Only shards that may have keys in common are compared: those with the same values, with values that nobody
+knows, and all shards of a table that is sharded by a column outside the key.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from weir.cache import process_cache
+from weir.errors import ShardConflictError, WeirError
+from weir.format.newest import key_codes, newest_rows
+from weir.read.keys import KeySet
+from weir.read.overlay import FreshSource
+from weir.read.planner import fresh_sources
+from weir.read.shard_view import ShardView
+from weir.read.snapshot import ReadSnapshot
+from weir.sharding.router import Router
+from weir.sharding.shard_values import ShardValues
+
+__all__ = ["SharedKeys", "conflict", "find_shared_keys", "find_twins"]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """Shards that hold versions of the same keys.
+
+    Parameters
+    ----------
+    shards : tuple of UUID
+        The shards, by ascending id.
+    keys : Table
+        The keys that more than one of them holds.
+    """
+
+    shards: tuple[UUID, ...]
+    keys: pa.Table
+
+
+def conflict(shared: SharedKeys, where: str) -> ShardConflictError:
+    """Return the error that says that several shards hold versions of a key."""
+    key = ", ".join(str(value) for value in shared.keys.slice(0, 1).to_pylist()[0].values())
+    more = f" and {shared.keys.num_rows - 1} more" if shared.keys.num_rows > 1 else ""
+    return ShardConflictError(
+        f"shards {', '.join(map(str, shared.shards))} all hold versions of the key {key[:200]}{more}, and "
+        "nothing tells which is the newest",
+        where=where,
+        hint="Have them joined: weir repair, or table.repair()",
+    )
+
+
+def find_shared_keys(
+    snapshot: ReadSnapshot, router: Router, values: Mapping[UUID, ShardValues | None]
+) -> tuple[SharedKeys, ...]:
+    """Find the keys of which several shards hold versions that are not merged.
+
+    Parameters
+    ----------
+    snapshot : ReadSnapshot
+        The state to look at.
+    router : Router
+        Computes the shard values of rows.
+    values : mapping of UUID to ShardValues or None
+        The values that each shard records; None where it records none.
+    """
+    if len(snapshot.shards) < 2:
+        return ()
+    known: tuple[SharedKeys, ...] | None = snapshot.derived.get("shared keys")
+    if known is None:
+        groups = _groups(snapshot, router, values)
+        found = (_shared(snapshot, group) for group in groups)
+        known = snapshot.derived["shared keys"] = tuple(one for one in found if one is not None)
+    return known
+
+
+def find_twins(
+    snapshot: ReadSnapshot, router: Router, values: Mapping[UUID, ShardValues | None]
+) -> tuple[tuple[UUID, ...], ...]:
+    """Find the shards that hold rows of the same shard values, whether they have a key in common or not.
+
+    Of a table that is sharded by a column outside its key none are: there the keys alone tell.
+    """
+    if len(snapshot.shards) < 2 or _may_move(snapshot, router):
+        return ()
+    return tuple(
+        sorted(tuple(view.shard_id for view in group) for group in _groups(snapshot, router, values))
+    )
+
+
+def _groups(
+    snapshot: ReadSnapshot, router: Router, values: Mapping[UUID, ShardValues | None]
+) -> Iterable[Sequence[ShardView]]:
+    """Return the shards that may have keys in common, group by group."""
+    if _may_move(snapshot, router):
+        return [snapshot.shards]
+    held: dict[object, list[ShardView]] = defaultdict(list)
+    anywhere: list[ShardView] = []
+    for view in snapshot.shards:
+        recorded = values.get(view.shard_id)
+        found = {recorded} if recorded is not None else _values_of_rows(snapshot, router, view)
+        if found is None:
+            anywhere.append(view)
+        for one in found or ():
+            held[one].append(view)
+    if anywhere:
+        return [snapshot.shards]
+    return {
+        ids: group for group in held.values() if len(ids := tuple(one.shard_id for one in group)) > 1
+    }.values()
+
+
+def _may_move(snapshot: ReadSnapshot, router: Router) -> bool:
+    """Whether a key may change its shard, because a column that decides is no part of it."""
+    try:
+        return bool(router.columns_that_may_change(snapshot.base.primary_key))
+    except WeirError:
+        return True
+
+
+def _values_of_rows(snapshot: ReadSnapshot, router: Router, view: ShardView) -> set[ShardValues] | None:
+    """Return the values that the unmerged keys of a shard have; None if the key does not tell."""
+    if not router.source_columns <= set(snapshot.base.primary_key):
+        # The promise is that a row never changes them.
+        return set()
+    found: set[ShardValues] = set()
+    for source in fresh_sources(snapshot.base.store, snapshot, view):
+        held = _values_of_source(snapshot, router, source)
+        if held is None:
+            return None
+        found |= held
+    return found
+
+
+def _values_of_source(
+    snapshot: ReadSnapshot, router: Router, source: FreshSource
+) -> frozenset[ShardValues] | None:
+    names = list(snapshot.base.primary_key)
+
+    def load() -> frozenset[ShardValues] | None:
+        try:
+            return frozenset(router.partition(pa.table(list(source.index.keys.columns), names)).values)
+        except WeirError:
+            return None
+
+    key = ("shard values", snapshot.base.namespace, repr(router.spec), source.identity)
+    return process_cache().get_or_load(key, load, lambda held: 256 * (1 + len(held or ())))
+
+
+def _shared(snapshot: ReadSnapshot, group: Sequence[ShardView]) -> SharedKeys | None:
+    sets = [(view, _keys_of(snapshot, view)) for view in group]
+    held = [(view, keys) for view, keys in sets if keys is not None]
+    if len(held) < 2:
+        return None
+    together = KeySet.concat([keys for _, keys in held])
+    codes, count = key_codes(together.columns)
+    often = np.bincount(codes, minlength=count)[codes] > 1
+    if not often.any():
+        return None
+    ends = np.cumsum([len(keys) for _, keys in held])
+    shards = {
+        held[at][0].shard_id for at in np.unique(ends.searchsorted(np.flatnonzero(often), "right")).tolist()
+    }
+    rows = np.flatnonzero(often)
+    table = pa.table(list(together.take(rows).columns), list(snapshot.base.primary_key))
+    kept = newest_rows(table.columns)
+    return SharedKeys(tuple(sorted(shards)), table.take(pa.array(kept)))
+
+
+def _keys_of(snapshot: ReadSnapshot, view: ShardView) -> KeySet | None:
+    """Return the distinct unmerged keys of a shard, deleted ones among them; None if it has none."""
+    sources = fresh_sources(snapshot.base.store, snapshot, view)
+    sets = [source.index.keys.take(source.index.rows) for source in sources if len(source.index.rows)]
+    if not sets:
+        return None
+    keys = KeySet.concat(sets)
+    return keys if len(sets) == 1 else keys.take(newest_rows(keys.columns))
