@@ -35,6 +35,7 @@ from weir.read.table_reader import TableReader
 from weir.read.text_query import TextQuery
 from weir.rows import RowInput
 from weir.services.catch_up import CatchUpReport, catch_up_indexes
+from weir.services.clones import of_its_own
 from weir.services.compact import CompactReport, compact
 from weir.services.garbage import DEFAULT_HORIZON, collect_garbage
 from weir.services.garbage_report import GarbageReport
@@ -185,11 +186,22 @@ class Table:
 
     def __init__(self, store: ObjectStore, base: BaseTable) -> None:
         self._store = store
+        self._bind(base)
+
+    def _bind(self, base: BaseTable) -> None:
+        """Make this the table with a base table."""
+        store = self._store
         self._base = base
         self._sharding = TableSharding.of(store, base)
         sharding = self._sharding
         shards = ShardChoice(base, sharding.spec, sharding.router, sharding.catalog.values_of)
         self._reader = TableReader(store, base, shards)
+
+    def _own(self) -> None:
+        """Make the table one of its own before it is written, if it is a clone of another one."""
+        own = of_its_own(self._base)
+        if own.identity != self._base.identity:
+            self._bind(own)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle where the table is; whoever gets it opens it as it is then."""
@@ -230,6 +242,7 @@ class Table:
             Rows of that shard in the schema of log entries, in their order; of several with one key the
             last counts.
         """
+        self._own()
         return stage_generation(
             self._store,
             self._sharding.catalog.resolve([shard])[shard],
@@ -275,7 +288,17 @@ class Table:
         ------
         OptionError
             If an option is unknown or out of range.
+        ShardingError
+            If the table is sharded by a column outside its key, without the promise that it stays.
+        ShardConflictError
+            If the table is part of a copy.
+
+        Notes
+        -----
+        A clone that Lance has made of a table, a branch, and a copy without ``_mem_wal`` become tables of
+        their own here, in one commit: without shards, and with another identity.
         """
+        self._own()
         sharding = self._sharding
         return open_writer(
             self._store,

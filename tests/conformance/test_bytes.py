@@ -135,7 +135,7 @@ def test_manifests_are_equal(pair: tuple[Kind, Written, Written]) -> None:
 
 
 def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Written], tmp_path: Path) -> None:
-    """But for Weir's own: table id, the rule of shard ids, the other marks of merges, shard snapshots."""
+    """But for Weir's own: table id and place, the rule of shard ids, the other marks of merges, shard snapshots."""
     kind, ours, theirs = pair
     weir.open(ours.place, fsync=False).merge()
     library.merge(theirs.place, theirs.shard, kind)
@@ -153,6 +153,7 @@ def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Writte
     assert left.maintained_indexes == right.maintained_indexes
     assert left.maintain_all_indexes == right.maintain_all_indexes
     assert set(left.writer_config_defaults) - set(right.writer_config_defaults) == {
+        "weir.place",
         "weir.shard_ids",
         "weir.shard_snapshot",
         "weir.table_id",

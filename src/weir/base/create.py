@@ -20,7 +20,7 @@ from weir.base.manifest import read_manifest
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
 from weir.base.schema import RESERVED_NAMES, all_field_ids, key_metadata, table_schema
 from weir.base.scratch import scratch_directory
-from weir.base.table import TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
+from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
 from weir.errors import (
     ConflictError,
     KeyValueError,
@@ -97,7 +97,7 @@ def create_base_table(
         There is a Lance dataset at that place, Weir table or not. Nothing is written.
     """
     schema = table_schema(schema, primary_key)
-    details = _new_details(shard_specs, maintained_indexes, writer_defaults)
+    details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     _check_shard_specs(shard_specs, all_field_ids(schema))
     rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)
     _refuse_existing(store)
@@ -161,7 +161,7 @@ def adopt_base_table(
     ConflictError
         Others committed during every attempt.
     """
-    details = _new_details(shard_specs, maintained_indexes, writer_defaults)
+    details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     for attempt in range(_MAX_ATTEMPTS):
         wait_for_turn(attempt)
         dataset = open_dataset(store)
@@ -188,6 +188,7 @@ def adopt_base_table(
 
 
 def _new_details(
+    store: ObjectStore,
     shard_specs: Sequence[ShardSpec],
     maintained_indexes: Sequence[str] | None,
     writer_defaults: Mapping[str, str] | None,
@@ -203,7 +204,7 @@ def _new_details(
         shard_specs=tuple(shard_specs),
         maintained_indexes=tuple(maintained_indexes or ()),
         maintain_all_indexes=maintained_indexes is None,
-        writer_config_defaults={**(writer_defaults or {}), TABLE_ID: str(uuid4())},
+        writer_config_defaults={**(writer_defaults or {}), TABLE_ID: str(uuid4()), PLACE: store.uri},
     )
 
 

@@ -28,6 +28,7 @@ def update_details(
     *,
     index_id: UUID | None = None,
     max_attempts: int = _MAX_ATTEMPTS,
+    takes_back_progress: bool = False,
 ) -> BaseTable:
     """Apply ``change`` to the newest details of the MemWAL index and commit the result.
 
@@ -47,6 +48,8 @@ def update_details(
         one.
     max_attempts : int, default 64
         Races to lose before giving up.
+    takes_back_progress : bool, default False
+        Whether the change may take back merge progress, because it is that of another table.
 
     Returns
     -------
@@ -68,7 +71,8 @@ def update_details(
         changed = change(base.details)
         if changed == base.details:
             return base
-        _check_progress(base, changed)
+        if not takes_back_progress:
+            _check_progress(base, changed)
         try:
             manifest = read_manifest(base.store, base.version)
         except ObjectNotFoundError:

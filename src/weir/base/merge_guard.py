@@ -31,7 +31,7 @@ from uuid import UUID, uuid5
 
 from weir.format.index_details import MergedGeneration
 
-__all__ = ["deletes_id", "guard_id", "half_merged", "without_guards"]
+__all__ = ["deletes_id", "guard_id", "half_merged", "marks_of", "without_guards"]
 
 _NAMESPACE = UUID("5b2f6b3c-1f0e-5c57-9d0a-6e5a2f4c7d11")
 _DELETES = b"weirde"
@@ -59,6 +59,11 @@ def deletes_id(shard_id: UUID) -> UUID:
     """
     named = uuid5(_NAMESPACE, f"deletes of {shard_id}").bytes
     return UUID(bytes=_DELETES + bytes([0x80 | named[6] & 0x0F]) + named[7:])
+
+
+def marks_of(shard_id: UUID) -> frozenset[UUID]:
+    """Return the ids of all marks that merges of a shard leave."""
+    return frozenset((shard_id, guard_id(shard_id), deletes_id(shard_id)))
 
 
 def _is_deletes_id(mark: UUID) -> bool:

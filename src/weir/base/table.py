@@ -28,10 +28,13 @@ from weir.format.index_details import IndexDetails
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
 
-__all__ = ["TABLE_ID", "BaseTable", "library_options", "open_dataset", "primary_key_of"]
+__all__ = ["PLACE", "TABLE_ID", "BaseTable", "library_options", "open_dataset", "primary_key_of"]
 
 TABLE_ID = "weir.table_id"
 """Key among the writer defaults of the MemWAL index under which a table's own id is kept."""
+
+PLACE = "weir.place"
+"""Key among them under which it is kept where the table was when it got that id: a copy is elsewhere."""
 
 
 class BaseTable:
@@ -171,6 +174,11 @@ class BaseTable:
     def has_id(self) -> bool:
         """Whether the table has an id of its own: one that the library has set up has none."""
         return TABLE_ID in self._details.writer_config_defaults
+
+    @property
+    def is_at_its_place(self) -> bool:
+        """Whether the table is where it was made; a copy, or a table that was moved, is not."""
+        return self._details.writer_config_defaults.get(PLACE) == self._store.uri
 
     @property
     def namespace(self) -> str:

@@ -33,7 +33,7 @@ from weir.errors import ConflictError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken
 from weir.read.shard_view import ShardView
-from weir.read.snapshot import ReadSnapshot, base_is_ahead, is_complete
+from weir.read.snapshot import ReadSnapshot, is_complete, refuse_foreign_progress
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.shard.wal import Wal, first_unflushed_position
 from weir.side_by_side import side_by_side
@@ -182,8 +182,7 @@ class CutTaker:
             manifests = self._newest_manifests(list_shards(self._store))
             views = tuple(ShardView(manifest, (), 0) for manifest in manifests.values())
             snapshot = ReadSnapshot(base, views)
-            if any(base_is_ahead(base, view) for view in views):
-                continue
+            refuse_foreign_progress(base, views)
             if all(is_complete(snapshot, view) for view in views) or base.latest().version == base.version:
                 return base, manifests
         raise ConflictError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,7 +17,13 @@ from uuid import UUID
 from weir.base.merge_guard import deletes_id, half_merged
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
-from weir.errors import ConflictError, CorruptionError, OptionError, SnapshotExpiredError
+from weir.errors import (
+    ConflictError,
+    CorruptionError,
+    OptionError,
+    ShardConflictError,
+    SnapshotExpiredError,
+)
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import wal_schema
 from weir.read.shard_view import ShardReader, ShardView
@@ -34,6 +40,7 @@ __all__ = [
     "base_is_ahead",
     "bounded",
     "is_complete",
+    "refuse_foreign_progress",
 ]
 
 Result = TypeVar("Result")
@@ -267,6 +274,7 @@ class SnapshotReader:
             if not ahead:
                 return ReadSnapshot(base, tuple(views.values()))
             again = self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
+            refuse_foreign_progress(base, again)
             views.update((view.shard_id, view) for view in again)
         raise self._keeps_changing()
 
@@ -302,6 +310,9 @@ class SnapshotReader:
             # A published snapshot may list what has been merged or lack what has been flushed since:
             # it costs freshness, never correctness.
             views = {one.shard_id: ShardView(one, (), 0) for one in published_shards(base)}
+            if views and not base.is_at_its_place:
+                # What a clone publishes is of the shards of the table that it came from.
+                views = {one: views[one] for one in list_shards(self._store) if one in views}
             behind = self._behind_deletes(base, views)
             if not behind:
                 return ReadSnapshot(base, tuple(views.values()))
@@ -338,6 +349,33 @@ class SnapshotReader:
 def base_is_ahead(base: BaseTable, view: ShardView) -> bool:
     """Whether the base table contains a generation that the view still shows as its tail."""
     return base.details.merged_generation(view.shard_id) >= view.manifest.current_generation
+
+
+def refuse_foreign_progress(base: BaseTable, views: Iterable[ShardView]) -> None:
+    """Refuse merge progress that is beyond what a shard has flushed.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    views : iterable of ShardView
+        Shards with manifests that were read after it.
+
+    Raises
+    ------
+    ShardConflictError
+        What is merged was flushed before, so the progress is that of another table.
+    """
+    for view in views:
+        if base_is_ahead(base, view):
+            raise ShardConflictError(
+                f"generation {base.details.merged_generation(view.shard_id)} of shard {view.shard_id} is "
+                f"recorded as merged, and the shard has flushed {view.manifest.current_generation - 1}: the "
+                "merge progress is that of another table, which this one was cloned or copied from, or parts "
+                "of two states were put together",
+                where=base.uri,
+                hint="weir repair tells what can be done; weir.clone makes clones that can be written",
+            )
 
 
 def is_complete(snapshot: ReadSnapshot, view: ShardView) -> bool:
