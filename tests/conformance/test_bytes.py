@@ -135,7 +135,7 @@ def test_manifests_are_equal(pair: tuple[Kind, Written, Written]) -> None:
 
 
 def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Written], tmp_path: Path) -> None:
-    """But for Weir's own: table id and place, the rule of shard ids, the other marks of merges, shard snapshots."""
+    """But for Weir's own: id and place, the rule of shard ids, other marks of merges, shard snapshots."""
     kind, ours, theirs = pair
     weir.open(ours.place, fsync=False).merge()
     library.merge(theirs.place, theirs.shard, kind)
