@@ -38,7 +38,7 @@ import pyarrow as pa
 from weir.errors import SchemaError
 from weir.plain_types import PLAIN_TYPES
 
-__all__ = ["format_schema", "format_type", "parse_schema"]
+__all__ = ["format_schema", "format_type", "parse_column", "parse_schema", "parse_type"]
 
 _PLAIN: dict[str, pa.DataType] = {
     **PLAIN_TYPES,
@@ -74,6 +74,7 @@ _TIMES: dict[str, Callable[[str], pa.DataType]] = {
 }
 _MAX_DECIMAL128_DIGITS = 38
 _TOKEN = re.compile(r'\s*(?:(?P<word>[\w+\-/]+)|"(?P<quoted>[^"]*)"|(?P<mark>[(),:!]))')
+_COLUMN = re.compile(r'(?:"(?P<quoted>[^"]*)"|(?P<name>[^\s":]+))(?:\s*:\s*|\s+)(?P<type>.*\S)', re.DOTALL)
 _BARE = re.compile(r"[\w+\-/]+")
 
 
@@ -106,6 +107,47 @@ def parse_schema(text: str) -> pa.Schema:
     at: timestamp[us, tz=UTC]
     """
     return pa.schema(_Parser(text).whole())
+
+
+def parse_column(text: str) -> pa.Field:
+    """Read one column, with a blank or a colon between its name and its type.
+
+    A name with dots, which stands for a field of a struct, needs no quotes.
+
+    Raises
+    ------
+    SchemaError
+        If it is none.
+
+    Examples
+    --------
+    >>> parse_column("gate string"), parse_column("arrival.terminal: int16")
+    (pyarrow.Field<gate: string>, pyarrow.Field<arrival.terminal: int16>)
+    """
+    found = _COLUMN.fullmatch(text.strip())
+    if found is None:
+        raise SchemaError(
+            f"a column is a name and a type, got {text!r}", where="schema", hint='For example "gate string"'
+        )
+    name = found["quoted"] if found["name"] is None else found["name"]
+    parsed = parse_type(found["type"].removesuffix("!"))
+    return pa.field(name, parsed, nullable=not found["type"].endswith("!"))
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Read a type alone.
+
+    Raises
+    ------
+    SchemaError
+        If it is none.
+
+    Examples
+    --------
+    >>> parse_type("decimal(10, 2)")
+    Decimal128Type(decimal128(10, 2))
+    """
+    return _Parser(text).only_type()
 
 
 def format_schema(schema: pa.Schema) -> str:
@@ -147,6 +189,12 @@ class _Parser:
         if self._next < len(self._tokens):
             self._expected('"," or the end')
         return columns
+
+    def only_type(self) -> pa.DataType:
+        data_type = self._type()
+        if self._next < len(self._tokens):
+            self._expected("the end")
+        return data_type
 
     def _columns(self) -> list[pa.Field]:
         columns = [self._column()]

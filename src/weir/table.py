@@ -11,6 +11,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.base.alter import alter_base_table
+from weir.base.alteration import Alteration
 from weir.base.generation_indexes import generation_indexes
 from weir.base.index_changes import base_indexes, drop_index
 from weir.base.table import BaseTable
@@ -191,7 +193,6 @@ class Table:
     def _bind(self, base: BaseTable) -> None:
         """Make this the table with a base table."""
         store = self._store
-        self._base = base
         self._sharding = TableSharding.of(store, base)
         sharding = self._sharding
         shards = ShardChoice(base, sharding.spec, sharding.router, sharding.catalog.values_of)
@@ -208,13 +209,18 @@ class Table:
         return _opened, (self._store,)
 
     @property
+    def _base(self) -> BaseTable:
+        """The base table at the newest version that has been seen."""
+        return self._reader.base
+
+    @property
     def uri(self) -> str:
         """Where the table is."""
         return self._store.uri
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns, as they were when the table was opened, last read or altered here."""
         return self._base.schema
 
     @property
@@ -226,6 +232,60 @@ class Table:
     def sharded_by(self) -> str:
         """How rows are split into shards, for people."""
         return describe_spec(self._sharding.spec, self._base.field_ids)
+
+    def alter(
+        self,
+        *,
+        add: Sequence[pa.Field] | None = None,
+        drop: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        widen: Mapping[str, pa.DataType] | None = None,
+    ) -> None:
+        """Add, drop, rename and widen columns, all at once, while others read and write.
+
+        Nothing has to be merged or flushed before: columns are told from each other by their field ids,
+        wherever their values are. A renamed column keeps its values, and one that is dropped and added
+        again under its name does not get its old ones back. Snapshots taken before are read with the
+        columns of their time. Open writers take the new columns over.
+
+        A column in a struct is named by its path, with dots: ``"arrival.gate"``.
+
+        Parameters
+        ----------
+        add : sequence of Field, optional
+            New columns, null in every row there is.
+        drop : sequence of str, optional
+            Columns to drop.
+        rename : mapping of str to str, optional
+            New names by the present ones. All change at once: ``{"a": "b", "b": "a"}`` swaps two.
+        widen : mapping of str to DataType, optional
+            Wider types: integers and floats of more bits, decimals with more digits before and no fewer
+            after the point, finer units of time, ``large_string`` and ``large_binary``, and lists of such.
+            The column is written anew in the base table.
+
+        Raises
+        ------
+        SchemaError
+            If a column is unknown, mentioned twice, or needed as it is by the primary key, the shard rule
+            or an index; a name exists, is reserved or cannot be stored; a type is no wider one; a new
+            column is not nullable; or something is of the wrong kind. Nothing was changed.
+        ConflictError
+            If others committed during every attempt. Nothing was changed.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("delay", pa.int32())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/flights", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "delay": 5}])
+        >>> table.alter(rename={"delay": "minutes"}, add=[pa.field("gate", pa.string())])
+        >>> table.scan().to_table().to_pylist()
+        [{'id': 1, 'minutes': 5, 'gate': None}]
+        """
+        asked = Alteration.of(add, drop, rename, widen)
+        self._own()
+        self._reader.follow(alter_base_table(self._base, asked))
 
     def stage(self, shard: ShardValues, rows: pa.Table) -> StagedGeneration:
         """Write rows of one shard as a generation that nothing refers to, for its writer to publish.

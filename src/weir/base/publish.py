@@ -1,4 +1,4 @@
-"""Publishing a new version of the table that changes nothing but its MemWAL index.
+"""Publishing a new version of the table that Weir has the library build: of its MemWAL index, or its schema.
 
 The library cannot do this safely. Its commit of a ``CreateIndex`` never conflicts with a
 ``merge_insert`` that was committed since the version it read: it replaces the index all the same, and
@@ -11,6 +11,7 @@ and starts over from what the winner wrote.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -26,10 +27,10 @@ from weir.base.scratch import scratch_directory
 from weir.errors import ObjectExistsError
 from weir.format import index_details
 from weir.format.index_details import IndexDetails
-from weir.format.table_manifest import IndexEntry
+from weir.format.table_manifest import IndexEntry, with_version
 from weir.storage.interface import ObjectStore
 
-__all__ = ["TRANSACTIONS", "mem_wal_index_change", "publish_details", "publish_version"]
+__all__ = ["TRANSACTIONS", "mem_wal_index_change", "publish_details", "publish_schema", "publish_version"]
 
 TRANSACTIONS = "_transactions"
 """Directory of the table's transaction files, which concurrent commits read to look for conflicts."""
@@ -70,6 +71,56 @@ def publish_details(
         except LIBRARY_ERRORS as error:
             raise storage_failure(error, "building the table's next version", where=store.uri) from error
         return publish_version(store, scratch, manifest.version + 1, counts_down=manifest.counts_down)
+
+
+def publish_schema(
+    store: ObjectStore,
+    manifest: TableManifest,
+    details: IndexDetails,
+    operations: Sequence[LanceOperation.BaseOperation],
+) -> int | None:
+    """Publish the version after ``manifest`` with other columns and other details of the MemWAL index.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The newest version, with a MemWAL index.
+    details : IndexDetails
+        What its MemWAL index is to say.
+    operations : sequence of LanceOperation.BaseOperation
+        The library's operations that set the schema, in order. Data files must be in the table already.
+        The last one is what others see of them, who look for conflicts with what they are about to commit.
+
+    Returns
+    -------
+    int or None
+        The version published, or None if somebody else has published that version.
+    """
+    make_durable(store, manifest.version)
+    version = manifest.version
+    data = bytes(manifest.data)
+    all_of_them = (
+        mem_wal_index_change(version, details, replaced=manifest.mem_wal_index()),
+        *operations,
+    )
+    for number, operation in enumerate(all_of_them, 1):
+        # Each counts one up: all but the last start one below, so that it stays one version.
+        last = number == len(all_of_them)
+        begin = version if last else version - 1
+        with scratch_directory() as scratch:
+            copied = scratch / manifest_path(begin, counts_down=manifest.counts_down)
+            copied.parent.mkdir()
+            copied.write_bytes(with_version(data, begin, where=manifest.where))
+            try:
+                lance.LanceDataset.commit(str(scratch), operation, read_version=begin)
+            except LIBRARY_ERRORS as error:
+                raise storage_failure(error, "building the table's next version", where=store.uri) from error
+            if last:
+                return publish_version(store, scratch, version + 1, counts_down=manifest.counts_down)
+            data = (scratch / manifest_path(version, counts_down=manifest.counts_down)).read_bytes()
+    raise AssertionError("there is at least one operation")
 
 
 def mem_wal_index_change(

@@ -10,6 +10,7 @@ from weir.errors import OptionError
 
 __all__ = [
     "parse_names",
+    "parse_pairs",
     "parse_parameters",
     "parse_storage_options",
     "parse_vector",
@@ -33,6 +34,30 @@ def parse_names(text: str, option: str) -> list[str]:
     if not all(names):
         raise OptionError(f"names with commas between them are wanted, got {text!r}", where=option)
     return names
+
+
+def parse_pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
+    """Return what stands before and after the ``=`` of each text.
+
+    Raises
+    ------
+    OptionError
+        If a text has no ``=`` or nothing on one side of it, or two have the same before it.
+
+    Examples
+    --------
+    >>> parse_pairs(["old=new"], "rename", "OLD=NEW")
+    {'old': 'new'}
+    """
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
+            raise OptionError(f"--{option} takes {example}, got {text!r}", where=option)
+        if name in pairs:
+            raise OptionError(f"--{option} names {name!r} twice", where=option)
+        pairs[name] = value
+    return pairs
 
 
 def parse_vector(text: str) -> object:

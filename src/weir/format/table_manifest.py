@@ -1,4 +1,4 @@
-"""The list of indexes in a Lance table's own manifest, and the files that its version consists of.
+"""What Weir reads in a Lance table's own manifest: columns, indexes, and the files of its version.
 
 The library does not hand out merge progress and index catch-up, so Weir reads the details of the
 MemWAL index from the manifest file of the table version it has open. A manifest file ends in the
@@ -21,7 +21,15 @@ from weir.format import messages
 from weir.format.buffers import Bytes
 from weir.format.proto import memwal_pb2
 
-__all__ = ["IndexEntry", "VersionFile", "VersionFiles", "decode_files", "decode_index_section"]
+__all__ = [
+    "IndexEntry",
+    "VersionFile",
+    "VersionFiles",
+    "decode_files",
+    "decode_index_section",
+    "read_head",
+    "with_version",
+]
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
@@ -46,6 +54,8 @@ class IndexEntry:
         Type of the details; empty if there are none.
     details : bytes
         The serialised details; for the MemWAL index see :mod:`weir.format.index_details`.
+    field_ids : tuple of int, default ()
+        The columns it is on.
     """
 
     uuid: UUID
@@ -53,6 +63,7 @@ class IndexEntry:
     dataset_version: int
     details_type_url: str
     details: bytes
+    field_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +178,7 @@ def decode_index_section(manifest: Bytes, *, where: str) -> tuple[IndexEntry, ..
             dataset_version=entry.dataset_version,
             details_type_url=entry.index_details.type_url,
             details=entry.index_details.value,
+            field_ids=tuple(entry.fields),
         )
         for entry in section.indices
     )
@@ -175,15 +187,60 @@ def decode_index_section(manifest: Bytes, *, where: str) -> tuple[IndexEntry, ..
 def _decode(manifest: Bytes, where: str) -> tuple[memwal_pb2.TableManifest, memwal_pb2.IndexSection]:
     """Return the manifest and the list of indexes in it, which is empty if there are none."""
     view = memoryview(manifest).cast("B")
+    head = read_head(manifest, where=where)
+    if not head.HasField("index_section"):
+        return head, memwal_pb2.IndexSection()
+    return head, _read(memwal_pb2.IndexSection(), view, head.index_section, "index section", where)
+
+
+def read_head(manifest: Bytes, *, where: str) -> memwal_pb2.TableManifest:
+    """Return the ``Manifest`` message of a manifest file.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest.
+    """
+    view = memoryview(manifest).cast("B")
+    return _read(memwal_pb2.TableManifest(), view, _head_offset(view, where), "table manifest", where)
+
+
+def with_version(manifest: Bytes, version: int, *, where: str) -> bytes:
+    """Return a manifest file that is of another version, and otherwise the same.
+
+    For building a version of a table in several of the library's steps, each of which counts one up.
+
+    Parameters
+    ----------
+    manifest : bytes-like
+        The whole manifest file.
+    version : int
+        The version it is to be of.
+    where : str
+        Path of the file, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest, or there is something behind the ``Manifest`` message.
+    """
+    view = memoryview(manifest).cast("B")
+    offset = _head_offset(view, where)
+    head = _read(memwal_pb2.TableManifest(), view, offset, "table manifest", where)
+    if offset + _LENGTH.size + _LENGTH.unpack_from(view, offset)[0] + _FOOTER.size != len(view):
+        raise CorruptionError("the table manifest does not end with its message", where=where)
+    head.version = version
+    message = head.SerializeToString()
+    return b"".join((view[:offset], _LENGTH.pack(len(message)), message, view[-_FOOTER.size :]))
+
+
+def _head_offset(view: memoryview, where: str) -> int:
     if len(view) < _FOOTER.size:
         raise CorruptionError(f"the table manifest has only {len(view)} bytes", where=where)
     offset, _, _, magic = _FOOTER.unpack_from(view, len(view) - _FOOTER.size)
     if magic != _MAGIC:
         raise CorruptionError(f"the table manifest ends in {magic!r}, not in {_MAGIC!r}", where=where)
-    head = _read(memwal_pb2.TableManifest(), view, offset, "table manifest", where)
-    if not head.HasField("index_section"):
-        return head, memwal_pb2.IndexSection()
-    return head, _read(memwal_pb2.IndexSection(), view, head.index_section, "index section", where)
+    return int(offset)
 
 
 def _read(message: M, view: memoryview, offset: int, what: str, where: str) -> M:

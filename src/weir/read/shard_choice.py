@@ -66,7 +66,9 @@ class ShardChoice:
         own = [(shard, held) for shard, held in values.items() if held is not None]
         if condition is None or not own:
             return snapshot.shards, ()
-        result = pruning.prune(condition, self.spec, self.base.schema, self.base.field_ids, own)
+        # By the names of the columns as they are in the snapshot.
+        base = snapshot.base
+        result = pruning.prune(condition, self.spec, base.schema, base.field_ids, own)
         pruned = set(result.pruned)
         kept = [view for view in snapshot.shards if view.shard_id not in pruned]
         return kept, [(view, result.reason) for view in snapshot.shards if view.shard_id in pruned]

@@ -175,6 +175,19 @@ class SnapshotReader:
         self._lock = threading.Lock()
         self._latest: tuple[float, ReadSnapshot] | None = None
 
+    @property
+    def base(self) -> BaseTable:
+        """The base table at the newest version that has been seen."""
+        return self._base
+
+    def follow(self, base: BaseTable | None = None) -> BaseTable:
+        """Look for a newer version of the base table, or take one that is known to be, and return it."""
+        with self._lock:
+            newest = self._base.latest() if base is None else base
+            if newest.version > self._base.version:
+                self._base = newest
+            return self._base
+
     def take(self, consistency: Consistency) -> ReadSnapshot:
         """Return a snapshot at least as fresh as ``consistency`` asks."""
         if consistency.kind == "snapshot":

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.base.table import BaseTable
-from weir.errors import CorruptionError
+from weir.errors import CorruptionError, InputError
 from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.as_of import TokenReader
@@ -61,12 +61,36 @@ class TableReader:
 
     def __init__(self, store: ObjectStore, base: BaseTable, shards: ShardChoice) -> None:
         self._store = store
-        self._base = base
         self._shards = shards
         self._cuts = CutTaker(store, base)
         self._states = TokenReader(store, base)
         self._planner = ScanPlanner(store, shards.for_filter)
         self.snapshots = SnapshotReader(store, base)
+
+    @property
+    def base(self) -> BaseTable:
+        """The base table at the newest version that has been seen."""
+        return self.snapshots.base
+
+    def follow(self, base: BaseTable) -> None:
+        """Go on from a version of the base table that somebody else has seen, if it is newer."""
+        self.snapshots.follow(base)
+
+    def _fitting(self, check: Callable[[pa.Schema], object]) -> pa.Schema:
+        """Return the columns that something asked for fits; ``check`` raises where it does not.
+
+        What does not fit the columns that were seen last may fit those that the table has got since.
+        """
+        seen = self.base.schema
+        try:
+            check(seen)
+        except InputError:
+            newest = self.snapshots.follow().schema
+            if newest is seen:
+                raise
+            check(newest)
+            return newest
+        return seen
 
     def take_newest(self) -> ReadSnapshot:
         """Return a strong snapshot with the newest manifest of every shard, for services."""
@@ -78,12 +102,12 @@ class TableReader:
 
     def release(self, token: SnapshotToken | str) -> None:
         """Keep nothing for a token any more."""
-        release_token(self._store, as_token(token, self._base.identity, where="token"))
+        release_token(self._store, as_token(token, self.base.identity, where="token"))
 
     @property
     def feed_source(self) -> FeedSource:
         """What a change feed of the table reads from."""
-        base = self._base
+        base = self.base
         table = ChangeSource(self._store, base.identity, base.schema, base.primary_key)
         return FeedSource(table, self._cuts, self._states)
 
@@ -99,8 +123,9 @@ class TableReader:
         """Return a scan that has not run. See :meth:`weir.Table.scan`."""
         state = self._asked(consistency, at)
         columns = _as_list(columns)
+        checked: pa.Schema | None = None
         if state.token is None:
-            check_asked(self._base.schema, columns, filter)
+            checked = self._fitting(lambda schema: check_asked(schema, columns, filter))
         limit = checked_limit(limit)
 
         def planned(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
@@ -115,7 +140,7 @@ class TableReader:
 
         def planned_as_it_is(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
             # It may have other columns than when it was asked.
-            if snapshot.base.schema is not self._base.schema:
+            if snapshot.base.schema is not checked:
                 check_asked(snapshot.base.schema, columns, filter)
             return planned(snapshot, count_only)
 
@@ -166,13 +191,14 @@ class TableReader:
         """Return the rows with some keys. See :meth:`weir.Table.get`."""
         state = self._asked(consistency, at)
         columns = _as_list(columns)
+        checked: pa.Schema | None = None
         if state.token is None:
-            check_asked(self._base.schema, columns, None)
-        table = as_key_table(keys, self._base.schema, self._base.primary_key)
+            checked = self._fitting(lambda schema: check_asked(schema, columns, None))
+        table = as_key_table(keys, self.base.schema, self.base.primary_key)
         wanted = KeySet(_distinct(table).columns)
 
         def found(snapshot: ReadSnapshot) -> pa.Table:
-            if snapshot.base.schema is not self._base.schema:
+            if snapshot.base.schema is not checked:
                 check_asked(snapshot.base.schema, columns, None)
             names = snapshot.base.schema.names if columns is None else list(columns)
             return get_rows(self._store, snapshot, wanted, names, self._shards.for_keys)
@@ -194,10 +220,11 @@ class TableReader:
                 partial(self._search_plan_at, token, request, str(state)),
                 lambda _: self._states.reading(token),
             )
-        query = request.checked(self._base.schema)
+        checked = self._fitting(request.checked)
+        query = request.checked(checked)
 
         def asked_of(seen: ReadSnapshot) -> Query:
-            same = seen.base.schema is self._base.schema or seen.base.schema.equals(self._base.schema)
+            same = seen.base.schema is checked or seen.base.schema.equals(checked)
             return query if same else request.checked(seen.base.schema)
 
         def plan() -> tuple[ReadSnapshot, SearchPlan]:
@@ -240,10 +267,11 @@ class TableReader:
 
             return self._read(self._asked(consistency, at), read)
 
-        return SqlQuery(query, self._base.schema, name, scan, top)
+        # What ``*`` stands for is settled when the query is planned.
+        return SqlQuery(query, self.snapshots.follow().schema, name, scan, top)
 
     def _asked(self, consistency: str | Consistency, at: SnapshotToken | str | None) -> AskedState:
-        return AskedState.of(consistency, at, table=self._base.identity)
+        return AskedState.of(consistency, at, table=self.base.identity)
 
     def _read(self, state: AskedState, use: Callable[[ReadSnapshot], pa.Table]) -> pa.Table:
         """Return what is made of a snapshot that is fresh enough, or of that of a token."""

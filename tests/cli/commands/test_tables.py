@@ -39,6 +39,46 @@ def test_create_takes_the_columns_of_a_file(tmp_path: Path, weir_program: Run) -
     assert json.loads(weir_program("scan", tmp_path / "t", "--json").out) == {"id": 1, "vec": [1, 2]}
 
 
+def test_alter_changes_columns_at_once(people: Path, weir_program: Run) -> None:
+    before = weir.open(people).schema
+    spare = next(field.name for field in before if field.name != "id")
+    answer = weir_program(
+        *("alter", people, "--add", "gate string", "--add", "n: int32", "--add", "at: struct(x: int8)"),
+        *("--rename", f"{spare}=other", "--json"),
+    )
+    assert answer.code == 0
+    said = json.loads(answer.out)
+    assert said["uri"] == str(people)
+    assert said["schema"].endswith("gate: string, n: int32, at: struct(x: int8)")
+    answer = weir_program(
+        *("alter", people, "--widen", "n=int64", "--widen", "at.x=int16", "--drop", "gate"),
+        *("--add", "at.y vector(2, float16)"),
+    )
+    assert answer.code == 0
+    assert "altered" in answer.out
+    assert answer.out.rstrip().endswith("n: int64, at: struct(x: int16, y: vector(2, float16))")
+    assert "other" in weir.open(people).schema.names
+
+
+def test_alter_says_what_is_wrong_and_changes_nothing(people: Path, weir_program: Run) -> None:
+    before = weir.open(people).schema
+    for arguments, says in (
+        ((), "nothing to alter"),
+        (("--drop", "nope"), "no column 'nope'"),
+        (("--drop", "id"), "primary key"),
+        (("--add", "gate"), "a name and a type"),
+        (("--add", "gate strung"), "unknown type 'strung'"),
+        (("--add", "gate string!"), "cannot be without nulls"),
+        (("--rename", "a"), "--rename takes OLD=NEW"),
+        (("--rename", "a=b", "--rename", "a=c"), "names 'a' twice"),
+        (("--widen", "id="), "--widen takes"),
+    ):
+        answer = weir_program("alter", people, *arguments)
+        assert answer.code == 2
+        assert says in answer.err
+    assert weir.open(people).schema == before
+
+
 def test_status_tells_what_waits(people: Path, weir_program: Run) -> None:
     said = json.loads(weir_program("status", people, "--json").out)
     assert said["unmerged_rows"] == 3

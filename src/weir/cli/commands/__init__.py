@@ -59,6 +59,7 @@ _pipeline.command("check")(pipeline.check)
 _pipeline.command("run")(pipeline.run)
 
 app.command("create")(tables.create)
+app.command("alter")(tables.alter)
 app.command("ingest")(rows.ingest_files)
 app.command("scan")(rows.scan)
 app.command("get")(rows.get)

@@ -1,4 +1,4 @@
-"""Commands about a table as a whole: create it, and say how it is."""
+"""Commands about a table as a whole: create it, change its columns, and say how it is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import weir
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
-from weir.cli.text_values import parse_names, parse_storage_options
+from weir.cli.text_values import parse_names, parse_pairs, parse_storage_options
 from weir.errors import OptionError
 
-__all__ = ["create", "status"]
+__all__ = ["alter", "create", "status"]
 
 
 def create(
@@ -68,6 +68,49 @@ def create(
         fsync=not no_fsync,
     )
     _output(json).created(table, table.status())
+
+
+def alter(
+    uri: Uri,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'NAME TYPE'",
+            help="A column to add, null in every row there is: 'gate string'. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column to drop. May be repeated.", show_default=False),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OLD=NEW",
+            help="A column to rename. May be repeated; all change at once, so two can swap their names.",
+            show_default=False,
+        ),
+    ] = None,
+    widen: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=TYPE", help="A column to widen: n=int64. May be repeated.", show_default=False
+        ),
+    ] = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Add, drop, rename and widen columns, all in one step, while others read and write."""
+    from weir.schema_text import parse_column, parse_type
+
+    columns = [parse_column(one) for one in add or ()]
+    names = parse_pairs(rename or (), "rename", "OLD=NEW")
+    types = {name: parse_type(text) for name, text in parse_pairs(widen or (), "widen", "n=int64").items()}
+    table = _open(uri, storage_option, no_fsync)
+    table.alter(add=columns, drop=drop or (), rename=names, widen=types)
+    _output(json).altered(table)
 
 
 def status(

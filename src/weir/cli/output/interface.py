@@ -46,6 +46,10 @@ class Output(ABC):
         """Show a table that was created."""
 
     @abstractmethod
+    def altered(self, table: Table) -> None:
+        """Show the columns of a table that were changed."""
+
+    @abstractmethod
     def ingested(self, report: IngestReport, merged: MergeReport | None) -> None:
         """Show what was ingested, and then merged."""
 

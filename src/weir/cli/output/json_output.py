@@ -55,6 +55,10 @@ class JsonOutput(Output):
             }
         )
 
+    def altered(self, table: Table) -> None:
+        """Print the table's location and columns."""
+        self._print({"uri": table.uri, "schema": format_schema(table.schema)})
+
     def ingested(self, report: IngestReport, merged: MergeReport | None) -> None:
         """Print the report, with that of the merge in it."""
         self._print(

@@ -69,6 +69,11 @@ class TextOutput(Output):
             },
         )
 
+    def altered(self, table: Table) -> None:
+        """Print the table's location and columns."""
+        self._console.print(f"altered {table.uri}", soft_wrap=True)
+        print_pairs(self._console, {"schema": format_schema(table.schema)})
+
     def ingested(self, report: IngestReport, merged: MergeReport | None) -> None:
         """Print what was ingested and how fast."""
         files = counted(report.files, "file")

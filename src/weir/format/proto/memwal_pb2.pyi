@@ -173,17 +173,33 @@ class MemWalIndexDetails(_message.Message):
     maintain_all_indexes: bool
     def __init__(self, snapshot_ts_millis: _Optional[int] = ..., num_shards: _Optional[int] = ..., inline_snapshots: _Optional[bytes] = ..., shard_specs: _Optional[_Iterable[_Union[ShardSpec, _Mapping]]] = ..., maintained_indexes: _Optional[_Iterable[str]] = ..., merged_generations: _Optional[_Iterable[_Union[MergedGeneration, _Mapping]]] = ..., index_catchup: _Optional[_Iterable[_Union[IndexCatchup, _Mapping]]] = ..., writer_config_defaults: _Optional[_Mapping[str, str]] = ..., maintain_all_indexes: _Optional[bool] = ...) -> None: ...
 
+class TableField(_message.Message):
+    __slots__ = ("name", "id", "parent_id", "logical_type", "encoding")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOGICAL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    parent_id: int
+    logical_type: str
+    encoding: int
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., encoding: _Optional[int] = ...) -> None: ...
+
 class TableManifest(_message.Message):
-    __slots__ = ("fragments", "version", "index_section", "transaction_file")
+    __slots__ = ("fields", "fragments", "version", "index_section", "transaction_file")
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
+    fields: _containers.RepeatedCompositeFieldContainer[TableField]
     fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
     version: int
     index_section: int
     transaction_file: str
-    def __init__(self, fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[str] = ...) -> None: ...
+    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[str] = ...) -> None: ...
 
 class DataFragment(_message.Message):
     __slots__ = ("id", "files", "deletion_file")
@@ -234,20 +250,22 @@ class IndexSection(_message.Message):
     def __init__(self, indices: _Optional[_Iterable[_Union[IndexMetadata, _Mapping]]] = ...) -> None: ...
 
 class IndexMetadata(_message.Message):
-    __slots__ = ("uuid", "name", "dataset_version", "index_details", "base_id", "files")
+    __slots__ = ("uuid", "fields", "name", "dataset_version", "index_details", "base_id", "files")
     UUID_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_DETAILS_FIELD_NUMBER: _ClassVar[int]
     BASE_ID_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     uuid: Uuid
+    fields: _containers.RepeatedScalarFieldContainer[int]
     name: str
     dataset_version: int
     index_details: PackedDetails
     base_id: int
     files: _containers.RepeatedCompositeFieldContainer[IndexFile]
-    def __init__(self, uuid: _Optional[_Union[Uuid, _Mapping]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., index_details: _Optional[_Union[PackedDetails, _Mapping]] = ..., base_id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[IndexFile, _Mapping]]] = ...) -> None: ...
+    def __init__(self, uuid: _Optional[_Union[Uuid, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., index_details: _Optional[_Union[PackedDetails, _Mapping]] = ..., base_id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[IndexFile, _Mapping]]] = ...) -> None: ...
 
 class PackedDetails(_message.Message):
     __slots__ = ("type_url", "value")

@@ -1,0 +1,200 @@
+"""Changing the columns of the base table: all that is asked for in one version, or nothing.
+
+Columns are told from each other by their field ids, in the base table, in generations and in the log. So a
+renamed column keeps its values wherever they are, one that is dropped and added again is another one, and
+what is in a log or a generation stays as it is: nothing has to be merged before.
+
+The new version is built by the library in a scratch directory and published with one put-if-absent, as
+every change of the MemWAL index is (:mod:`weir.base.publish`). It holds several of the library's operations:
+the details of the MemWAL index, which say which ids have been taken, then the schema as a ``Project``, and a
+``Merge`` where data was written anew. Who has made rows for the version before may commit them after a
+``Project``; after a ``Merge`` they are refused, and have to be made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import lance
+import pyarrow as pa
+from lance.dataset import LanceOperation
+from lance.schema import LanceSchema
+
+from weir import failpoint
+from weir.base.alteration import Alteration
+from weir.base.details_commit import wait_for_turn
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.manifest import TableManifest, read_manifest
+from weir.base.publish import publish_schema
+from weir.base.recast import Recast
+from weir.base.schema import table_schema
+from weir.base.scratch import scratch_directory
+from weir.base.table import BaseTable
+from weir.errors import ConflictError, ObjectNotFoundError
+from weir.format.index_details import INDEX_NAME, IndexDetails
+from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, paths
+from weir.format.table_manifest import decode_index_section
+from weir.logs import get_logger
+
+__all__ = ["LAST_FIELD_ID", "alter_base_table"]
+
+LAST_FIELD_ID = "weir.last_field_id"
+"""Key among the writer defaults of the MemWAL index: the highest field id that a column has ever had.
+
+The library takes the id of a dropped column for the next one that is added. Rows in a log or a generation
+that still have the dropped column would give it their values.
+"""
+
+_MAX_ATTEMPTS = 64
+_log = get_logger(__name__)
+
+
+def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
+    """Add, drop, rename and widen columns of a table, in one version.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at any version.
+    alteration : Alteration
+        What to change.
+
+    Returns
+    -------
+    BaseTable
+        The newest version of the table, with the change in it.
+
+    Raises
+    ------
+    SchemaError
+        The columns cannot be altered so; nothing was changed.
+    ConflictError
+        Others committed during every attempt; nothing was changed.
+    StorageError
+        The store failed.
+    """
+    recast: Recast | None = None
+    for attempt in range(_MAX_ATTEMPTS):
+        wait_for_turn(attempt)
+        base = base.latest()
+        try:
+            manifest = read_manifest(base.store, base.version)
+        except ObjectNotFoundError:
+            continue  # cleaned up, so there is a newer version
+        fields = decode_fields(manifest.data, where=manifest.where)
+        altered = alteration.applied(base.schema, _needed(base, manifest, fields))
+        schema = table_schema(altered.schema, base.primary_key)
+        last_id = max(_last_field_id(base.details), *(one.id for one in fields))
+        new_fields = _renumbered(_library_fields(schema), fields, altered.origins, last_id)
+        details = _with_last_id(base.details, max(last_id, *(one.id for one in new_fields)))
+        if altered.widened and recast is None:
+            recast = _recast(base, alteration, fields)
+        try:
+            operations = _operations(base, schema, new_fields, recast)
+            failpoint.reach("alter.before_publish")
+            version = publish_schema(base.store, manifest, details, operations)
+        except BaseException:
+            # What was published in spite of it has its files; what was not refers to none.
+            if recast is not None and base.latest().version == base.version:
+                recast.discard()
+            raise
+        if version is not None:
+            failpoint.reach("alter.after_publish")
+            _log.info("table.altered", where=base.uri, version=version, columns=",".join(schema.names))
+            return base.latest()
+    if recast is not None:
+        recast.discard()
+    raise ConflictError(
+        f"the table changed during each of {_MAX_ATTEMPTS} attempts to alter it",
+        where=base.uri,
+        hint="Run fewer services on the table at once",
+    )
+
+
+def _needed(base: BaseTable, manifest: TableManifest, fields: Sequence[TableField]) -> Mapping[str, str]:
+    """Return why columns have to stay as they are, by path."""
+    by_id = {field.id: path for path, field in paths(fields).items()}
+    needed = {}
+    for index in decode_index_section(manifest.data, where=manifest.where):
+        if index.name == INDEX_NAME:
+            continue
+        for source in index.field_ids:
+            if source in by_id:
+                needed[by_id[source]] = f"the index {index.name!r} is on it; drop the index first"
+    for spec in base.details.shard_specs:
+        for item in spec.fields:
+            for source in item.source_ids:
+                if source in by_id:
+                    needed[by_id[source]] = "the rule by which rows are split into shards is computed from it"
+    for name in base.primary_key:
+        needed[name] = "it is part of the primary key"
+    return needed
+
+
+def _last_field_id(details: IndexDetails) -> int:
+    recorded = details.writer_config_defaults.get(LAST_FIELD_ID, "")
+    return int(recorded) if recorded.isdecimal() else -1
+
+
+def _with_last_id(details: IndexDetails, last_id: int) -> IndexDetails:
+    defaults = {**details.writer_config_defaults, LAST_FIELD_ID: str(last_id)}
+    return replace(details, writer_config_defaults=defaults)
+
+
+def _library_fields(schema: pa.Schema) -> tuple[TableField, ...]:
+    """Return the fields that the library makes of a schema, with ids that count from 0."""
+    with scratch_directory() as scratch:
+        try:
+            lance.LanceDataset.commit(scratch, LanceOperation.Overwrite(schema, []))
+        except LIBRARY_ERRORS as error:
+            raise storage_failure(error, "building the new schema", where=str(scratch)) from error
+        (made,) = (scratch / "_versions").glob("*.manifest")
+        return decode_fields(made.read_bytes(), where=str(made))
+
+
+def _renumbered(
+    made: Sequence[TableField],
+    before: Sequence[TableField],
+    origins: Mapping[str, str],
+    last_id: int,
+) -> list[TableField]:
+    """Give the fields of the new schema the ids they had, and new ones to those that are new."""
+    known = paths(before)
+    ids = {NO_PARENT: NO_PARENT}
+    renumbered = []
+    for path, field in paths(made).items():
+        origin = known.get(origins.get(path, ""))
+        if origin is None:
+            last_id += 1
+            field_id, kept = last_id, field
+        else:
+            # All that the library knows of it besides, such as the marks of the primary key.
+            field_id, kept = origin.id, origin
+            if field.logical_type != origin.logical_type:
+                kept = origin.typed_as(field)
+        ids[field.id] = field_id
+        renumbered.append(replace(kept, name=field.name, id=field_id, parent_id=ids[field.parent_id]))
+    return renumbered
+
+
+def _recast(base: BaseTable, alteration: Alteration, fields: Sequence[TableField]) -> Recast:
+    """Return the columns to be written anew, with the parts and names they have now."""
+    wider = Alteration(widen=alteration.widen).applied(base.schema, {})
+    columns = {name: wider.schema.field(name) for name in sorted(wider.widened)}
+    return Recast(base.store, columns, {path: field.id for path, field in paths(fields).items()})
+
+
+def _operations(
+    base: BaseTable, schema: pa.Schema, fields: Sequence[TableField], recast: Recast | None
+) -> list[LanceOperation.BaseOperation]:
+    """Return what sets the schema: the names first, since the library renames nothing in a ``Merge``."""
+    metadata = {key.decode(): list(value) for key, value in (schema.metadata or {}).items()}
+    whole = LanceSchema._from_protos(json.dumps(metadata), *encode_fields(fields))
+    project = LanceOperation.Project(whole, preserves_nullability=True)
+    return (
+        [project]
+        if recast is None
+        else [project, LanceOperation.Merge(recast.fragments(base.dataset), whole)]
+    )

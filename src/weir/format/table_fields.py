@@ -1,0 +1,124 @@
+"""The columns in a Lance table's own manifest, with the ids that tell them from each other.
+
+The library hands out a schema as Arrow has it, and makes one from Arrow only with ids of its own choosing. To
+rename a column, or to add one beside others, the ids of all the others have to stay: so the fields are taken
+from the manifest, changed, and given back to it as the messages they are. Lance table format spec, "Schema".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from weir.format import messages
+from weir.format.buffers import Bytes
+from weir.format.proto import memwal_pb2
+from weir.format.table_manifest import read_head
+
+__all__ = ["NO_PARENT", "TableField", "decode_fields", "encode_fields", "paths", "subtree"]
+
+NO_PARENT = -1
+"""Parent of a column that is not part of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableField:
+    """A column of a table, or a part of one.
+
+    Parameters
+    ----------
+    name : str
+        Its name, without those of what it is a part of.
+    id : int
+        Its field id.
+    parent_id : int
+        The id of what it is a part of; :data:`NO_PARENT` for a column.
+    logical_type : str
+        Its type as Lance writes it, such as ``int32`` or ``fixed_size_list:float:128``.
+    encoding : int
+        The encoding that Lance notes beside the type.
+    rest : bytes, default b""
+        Everything else about it, serialised: nullability, metadata, marks of the primary key.
+    """
+
+    name: str
+    id: int
+    parent_id: int
+    logical_type: str
+    encoding: int
+    rest: bytes = b""
+
+    def typed_as(self, other: TableField) -> TableField:
+        """Return the field with the type of another."""
+        return replace(self, logical_type=other.logical_type, encoding=other.encoding)
+
+
+def decode_fields(manifest: Bytes, *, where: str) -> tuple[TableField, ...]:
+    """Return every field of a table's schema, each column followed by its parts.
+
+    Parameters
+    ----------
+    manifest : bytes-like
+        The whole manifest file.
+    where : str
+        Path of the file, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest.
+    """
+    return tuple(
+        TableField(
+            field.name,
+            field.id,
+            field.parent_id,
+            field.logical_type,
+            field.encoding,
+            messages.unknown_fields(field),
+        )
+        for field in read_head(manifest, where=where).fields
+    )
+
+
+def encode_fields(fields: Iterable[TableField]) -> list[bytes]:
+    """Return each field as the message that the library makes a schema of."""
+    encoded = []
+    for field in fields:
+        message = memwal_pb2.TableField(
+            name=field.name,
+            id=field.id,
+            parent_id=field.parent_id,
+            logical_type=field.logical_type,
+            encoding=field.encoding,
+        )
+        message.MergeFromString(field.rest)
+        encoded.append(messages.serialize(message))
+    return encoded
+
+
+def paths(fields: Iterable[TableField]) -> dict[str, TableField]:
+    """Return the fields by their path, with dots between the names.
+
+    Examples
+    --------
+    >>> point = TableField("point", 0, NO_PARENT, "struct", 0)
+    >>> list(paths([point, TableField("x", 1, 0, "float", 1)]))
+    ['point', 'point.x']
+    """
+    by_id: dict[int, str] = {}
+    found = {}
+    for field in fields:
+        path = field.name if field.parent_id == NO_PARENT else f"{by_id[field.parent_id]}.{field.name}"
+        by_id[field.id] = path
+        found[path] = field
+    return found
+
+
+def subtree(fields: Iterable[TableField], root: int) -> Iterator[TableField]:
+    """Yield the field with an id and all of its parts, at any depth."""
+    inside = {root}
+    for field in fields:
+        if field.id == root or field.parent_id in inside:
+            inside.add(field.id)
+            yield field
