@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import weir
 from weir.format import layout, wal_entry
 from weir.format.source import Source
+from weir.spark.pipeline.file_order import in_order_of_files
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 
@@ -68,6 +69,7 @@ def stream(
     checkpoint: Path,
     *,
     format: str = "weir",
+    in_order: bool = False,
     **options: object,
 ) -> StreamingQuery:
     """Start a query that writes the files of a directory, one each batch, and then ends."""
@@ -76,6 +78,8 @@ def stream(
         .option("maxFilesPerTrigger", 1)
         .csv(str(inbox))
     )
+    if in_order:
+        source = in_order_of_files(source)
     writer = source.writeStream.format(format).option("checkpointLocation", str(checkpoint))
     return writer.options(**options).trigger(availableNow=True).start(table.uri)  # type: ignore[arg-type]
 

@@ -124,7 +124,7 @@ from tests.spark.sink_kit import stream
 home = Path(sys.argv[1])
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 weir.spark.register(spark)
-query = stream(spark, home / "inbox", weir.open(home / "table"), home / "checkpoint")
+query = stream(spark, home / "inbox", weir.open(home / "table"), home / "checkpoint", in_order=True)
 query.awaitTermination()
 print("finished", flush=True)
 """
@@ -167,4 +167,7 @@ def test_a_driver_that_is_killed_in_mid_stream_goes_on(tmp_path: Path) -> None:
     assert contents(weir.open(table.uri)) == model
     found = marks(table)
     assert set(found.values()) == {1}
-    assert {source.sequence for _, source in found} == set(range(batches))
+    # The first micro-batch after a kill may take the files of two: no number is left away all the same.
+    numbers = {source.sequence for _, source in found}
+    assert batches - kills <= len(numbers) <= batches
+    assert numbers == set(range(len(numbers)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ def test_batch_and_stream(spark: SparkSession, s3_endpoint: S3Endpoint, tmp_path
         shard_by=weir.bucket("id", 2),
         storage_options=s3_endpoint.options,
     )
-    options = {
+    options: dict[str, Any] = {
         name if name.startswith("aws_") else f"storage.{name}": value
         for name, value in s3_endpoint.options.items()
     }

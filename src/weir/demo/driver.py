@@ -4,8 +4,9 @@ It is started by :mod:`weir.demo.on_spark`, and killed by it. It tells the world
 line of standard output, and is told one on each line of standard input:
 
 ==============================================  ====================================================
-``{"kind": "started", "spark": "4.3.0"}``       the pipeline runs
-``{"kind": "batch", "batch": 17, ...}``         micro-batch 17 is over, and visible to a strong reader
+``{"kind": "starting", "what": "Spark"}``        what is done until then
+``{"kind": "started", "files": 17, ...}``       the pipeline runs; a driver before it has taken 17 files in
+``{"kind": "batch", "files": 18, ...}``         a micro-batch is over: 18 files are visible to a strong reader
 ``{"kind": "service", "event": ..., ...}``      a service has run, or failed
 ``{"kind": "answer", "rows": ..., ...}``        what a question was answered with
 ``{"kind": "ended", "rows": 1000, ...}``        all is merged, the last thing it says
@@ -24,6 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -43,6 +45,7 @@ from weir.spark.pipeline import (
     SessionSettings,
     TargetTable,
 )
+from weir.spark.pipeline.checkpoint import read_checkpoint
 from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.own_session import own_session
 from weir.spark.pipeline.stream import MicroBatches
@@ -79,18 +82,30 @@ class DriverTask:
         """Return the command that starts a process with this task."""
         return [sys.executable, "-m", "weir.demo.driver", json.dumps(asdict(self))]
 
+    @property
+    def checkpoint(self) -> Path:
+        """Where Spark notes how far it has got."""
+        return Path(self.scratch, "checkpoint")
+
     def pipeline(self) -> Pipeline:
-        """Return the pipeline: files of events in, one in each micro-batch, and services beside them."""
+        """Return the pipeline: files of events in, one in most micro-batches, and services beside them.
+
+        The first micro-batch after a crash may take two, so they are kept in order.
+        """
         names = ", ".join(FLIGHT_SCHEMA.names)
         columns = ", ".join(f"{field.name} {_KINDS[str(field.type)]}" for field in FLIGHT_SCHEMA)
         return Pipeline(
             name="flights",
             source=FormatSource(
-                "parquet", {"maxFilesPerTrigger": "1"}, self.landing, f"{columns}, {CANCELLED} BOOLEAN"
+                "parquet",
+                {"maxFilesPerTrigger": "1"},
+                self.landing,
+                f"{columns}, {CANCELLED} BOOLEAN",
+                in_order=True,
             ),
             transform=f"SELECT {names}, IF({CANCELLED}, 'delete', 'upsert') AS _op FROM source",
             table=TargetTable(self.uri, fsync=self.fsync),
-            checkpoint=str(Path(self.scratch, "checkpoint")),
+            checkpoint=str(self.checkpoint),
             write={"max_memtable_rows": str(_MEMTABLE_ROWS)},
             services=Services(
                 merge=timedelta(seconds=8),
@@ -123,24 +138,34 @@ def run_driver(task: DriverTask) -> None:
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()
     _tell_of_services()
-    with own_session(task.session(), "weir demo") as spark, task.pipeline().start(spark) as running:
-        _tell({"kind": "started", "spark": spark.version})
-        batches = MicroBatches(running.query)
-        while not running.wait(_LOOK_EVERY):
-            _tell_of(batches.ended())
-            try:
-                command = commands.get_nowait()
-            except queue.Empty:
-                continue
-            if "finish" in command:
-                _finish(running, spark, Path(command["finish"]), batches)
-                return
-            _answer(spark, task.uri, command["ask"])
+    _tell({"kind": "starting", "what": "Spark"})
+    with own_session(task.session(), "weir demo") as spark:
+        _tell({"kind": "starting", "what": "the pipeline"})
+        before = read_checkpoint(task.checkpoint)
+        with task.pipeline().start(spark) as running, ThreadPoolExecutor(1) as answering:
+            _tell({"kind": "started", "spark": spark.version, "files": _files(before.ends)})
+            batches = MicroBatches(running.query)
+            answers: list[Future[None]] = []
+            while not running.wait(_LOOK_EVERY):
+                _tell_of(batches.ended())
+                while answers and answers[0].done():
+                    answers.pop(0).result()
+                try:
+                    command = commands.get_nowait()
+                except queue.Empty:
+                    continue
+                if "finish" in command:
+                    wait(answers)
+                    _finish(running, spark, Path(command["finish"]), batches)
+                    return
+                # An answer may take longer than a micro-batch.
+                answers.append(answering.submit(_answer, spark, task.uri, command["ask"]))
 
 
 def _finish(running: RunningPipeline, spark: SparkSession, path: Path, batches: MicroBatches) -> None:
     summary = running.stop(closing_round=True)
     _tell_of(batches.ended())
+    _tell({"kind": "starting", "what": "a read of the table by Spark"})
     uri = running.table.uri
     pq.write_table(_flights(spark, uri).select(*FLIGHT_SCHEMA.names).toArrow(), path)
     runs = {name: state.runs for name, state in summary.services.items()}
@@ -164,12 +189,17 @@ def _tell_of(batches: Sequence[MicroBatch]) -> None:
         _tell(
             {
                 "kind": "batch",
-                "batch": batch.number,
+                "files": _files(batch.ends),
                 "rows": batch.rows,
                 "seconds": round(batch.seconds, 4),
                 "freshness": round(waits[len(waits) // 2], 4),
             }
         )
+
+
+def _files(ends: Sequence[Any]) -> int:
+    """Return how many files a stream has taken in: each is an entry of the source's log, from 0."""
+    return int(ends[0]["logOffset"]) + 1 if ends else 0
 
 
 class _Services(logging.Handler):

@@ -19,6 +19,7 @@ from weir.demo.events import DEPARTED, FlightEvents, load_events
 from weir.demo.expected import ExpectedFlights, expected_flights
 from weir.demo.flights import NUM_SHARDS
 from weir.demo.options import DemoOptions, create_table, location
+from weir.demo.patience import Patience
 from weir.demo.process import Heard, ListenedProcess
 from weir.demo.questions import Answer, ask_about_delays, ask_about_flight, instant_text
 from weir.demo.report import DemoReport, Latency, MergeTotals
@@ -120,7 +121,12 @@ class _Demo:
     ) -> None:
         """Listen to a writer until it ends, and ask the table questions meanwhile."""
         between_questions = max(events.num_batches // (_QUESTIONS + 1), 1)
+        patience = Patience(
+            f"writer process {writer.pid}",
+            lambda: f"{self._acknowledged + 1} of {events.num_batches} batches are acknowledged",
+        )
         while True:
+            patience.look(self._acknowledged)
             try:
                 heard = writer.next(seconds=0.5)
             except EOFError:

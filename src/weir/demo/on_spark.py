@@ -25,6 +25,7 @@ from weir.demo.expected import ExpectedFlights, expected_flights
 from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS
 from weir.demo.landing import Landing
 from weir.demo.options import DemoOptions, create_table, location
+from weir.demo.patience import Patience
 from weir.demo.process import Heard, ListenedProcess
 from weir.demo.questions import (
     Answer,
@@ -37,6 +38,7 @@ from weir.demo.questions import (
 from weir.demo.report import DemoReport, Latency, MergeTotals
 from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
 from weir.demo.verdict import compare
+from weir.spark.pipeline.checkpoint import CheckpointState, read_checkpoint
 from weir.table import Table
 
 __all__ = ["run_spark_demo"]
@@ -90,8 +92,10 @@ class _SparkDemo:
         self._as_spark_reads = directory / "as-spark-reads-it.parquet"
         self._landing = directory / "landing"
         self._task = DriverTask(table.uri, str(self._landing), str(directory / "driver"), fsync=options.fsync)
-        self._acknowledged = -1
-        self._last_question = 0
+        self._visible_files = 0
+        self._last_question = 1
+        self._doing = "starting"
+        self._finishing: list[str] = []
         self._asked: list[int] = []
         self._freshness: list[float] = []
         self._answers: list[Answer] = []
@@ -123,7 +127,7 @@ class _SparkDemo:
     def _driver(self, kill_after: int | None) -> ListenedProcess[_Message]:
         def reached(message: _Message) -> bool:
             # The next micro-batch has begun by then, so it dies while it is writing.
-            return kill_after is not None and message.get("batch", -1) >= kill_after
+            return kill_after is not None and message["kind"] == "batch" and message["files"] > kill_after
 
         return ListenedProcess(
             self._task.command(),
@@ -142,8 +146,15 @@ class _SparkDemo:
         """Listen to a driver until it ends; return when all events were visible."""
         between_questions = max(events.num_batches // (_QUESTIONS + 1), 1)
         streamed = time.monotonic()
+        finishing = False
+        patience = Patience(
+            f"Spark driver {driver.pid}",
+            lambda: self._standing(events, read_checkpoint(self._task.checkpoint)),
+        )
+        self._doing = "starting"
         while True:
-            landing.land_up_to(self._acknowledged + _FILES_AHEAD)
+            landing.land_up_to(self._visible_files - 1 + _FILES_AHEAD)
+            patience.look((self._doing, self._visible_files, len(self._finishing)))
             try:
                 heard = driver.next(seconds=0.5)
             except EOFError:
@@ -151,22 +162,33 @@ class _SparkDemo:
             if heard is None:
                 continue
             self._hear(heard, events, expected)
-            if heard.message["kind"] != "batch":
+            if finishing:
+                self._finishing.append(heard.message["kind"])
+            elif heard.message["kind"] not in ("batch", "started"):
                 continue
-            if self._acknowledged == events.num_batches - 1:
-                streamed = heard.at
-                self._display.move(1.0, f"{events.num_events:,} events are visible; merging what is left")
+            elif self._visible_files == events.num_batches:
+                streamed, finishing = heard.at, True
+                self._doing = "merging what is left"
+                self._display.move(1.0, f"{events.num_events:,} events are visible; {self._doing}")
                 driver.say(json.dumps({"finish": str(self._as_spark_reads)}))
-            elif self._acknowledged >= self._last_question + between_questions:
-                self._last_question = self._acknowledged
+            elif self._visible_files >= self._last_question + between_questions:
+                self._last_question = self._visible_files
                 self._ask(driver, events, expected)
+
+    def _standing(self, events: FlightEvents, checkpoint: CheckpointState) -> str:
+        end = events.end_of(self._visible_files - 1)
+        return (
+            f"{self._doing}, {end:,} of {events.num_events:,} events are visible, "
+            f"{self._visible_files} of {events.num_batches} files; "
+            f"of the checkpoint: {checkpoint.describe()}"
+        )
 
     def _hear(self, heard: Heard[_Message], events: FlightEvents, expected: ExpectedFlights) -> None:
         message = heard.message
         if message["kind"] == "batch":
-            self._acknowledged = message["batch"]
+            self._visible_files = message["files"]
             self._freshness.append(message["freshness"])
-            end = events.end_of(self._acknowledged)
+            end = events.end_of(self._visible_files - 1)
             self._display.move(
                 end / events.num_events,
                 f"{instant_text(int(events.time[end - 1]))}  {end:,} events  "
@@ -180,7 +202,12 @@ class _SparkDemo:
             tell_answer(answer, self._display)
         elif message["kind"] == "service":
             self._hear_of_service(message)
+        elif message["kind"] == "starting":
+            self._doing = f"starting {message['what']}"
         elif message["kind"] == "started":
+            self._doing = "streaming"
+            # A driver that was killed may have made more visible than it had the time to say.
+            self._visible_files = max(self._visible_files, message["files"])
             self._display.say(f"Spark {message['spark']} streams")
 
     def _hear_of_service(self, message: _Message) -> None:
@@ -199,7 +226,7 @@ class _SparkDemo:
     def _ask(
         self, driver: ListenedProcess[_Message], events: FlightEvents, expected: ExpectedFlights
     ) -> None:
-        end = events.end_of(self._acknowledged) - 1
+        end = events.end_of(self._visible_files - 1) - 1
         now = int(events.time[end])
         # The driver answers when it has time; meanwhile more may have come in, of later instants.
         self._asked.append(now)
@@ -224,7 +251,7 @@ class _SparkDemo:
             f"Spark driver {pid} was killed with SIGKILL, Java and all, while it was writing", style="bold"
         )
         self._crash = check = check_after_crash(
-            self._table, events, self._acknowledged, in_flight=_FILES_AHEAD
+            self._table, events, self._visible_files - 1, in_flight=_FILES_AHEAD
         )
         tell_crash(check, self._display)
 

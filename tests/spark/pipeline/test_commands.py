@@ -15,9 +15,11 @@ from pathlib import Path
 import lance
 import pytest
 from tests.spark.pipeline.feed import TRANSFORM, Feed, rows_of
+from tests.spark.pipeline.progress import until
 
 from weir.cli.main import main
 from weir.errors import TableNotFoundError
+from weir.spark.pipeline.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -27,6 +29,7 @@ format = "json"
 path = "{landing}"
 schema = "id BIGINT, amount BIGINT"
 options = {{ maxFilesPerTrigger = 1 }}
+in_order = true
 
 [transform]
 sql = \"\"\"{transform}\"\"\"
@@ -110,16 +113,20 @@ class Running:
             yield json.loads(line)
 
     def until_rows(self, rows: dict[int, int], table: Path) -> None:
-        deadline = time.monotonic() + 600
-        while True:
+        def there() -> bool:
             assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline
-            try:
-                if rows_of(table) == rows:
-                    return
-            except TableNotFoundError:
-                pass
-            time.sleep(0.2)
+            with suppress(TableNotFoundError):
+                return rows_of(table) == rows
+            return False
+
+        def stands() -> str:
+            with suppress(TableNotFoundError):
+                return (
+                    f"{read_checkpoint(table.parent / 'checkpoint').describe()}; {len(rows_of(table))} rows"
+                )
+            return f"there is no table; {self.said()}"
+
+        until(there, stands)
 
     def said(self) -> str:
         self.complaints.seek(0)

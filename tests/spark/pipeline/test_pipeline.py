@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +16,7 @@ import lance
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.pipeline.feed import TRANSFORM, Feed, rows_of, rows_of_table
+from tests.spark.pipeline.progress import until
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
@@ -68,13 +68,6 @@ def pipeline(feed: Feed, tmp_path: Path, **changes: Any) -> Pipeline:
         "metrics": Metrics(every=EVERY_SECOND, log=False),
     }
     return Pipeline(**{**values, **changes})
-
-
-def until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_what_is_there_is_taken_and_the_services_close_the_run(spark: SparkSession, tmp_path: Path) -> None:
@@ -153,15 +146,15 @@ def test_services_run_beside_the_stream_and_a_stop_finishes_the_batch(
     services = Services(merge=OFTEN, index=OFTEN, compact=EVERY_SECOND, collect=EVERY_SECOND)
     described = pipeline(feed, tmp_path, services=services, write={"flush": "true"})
     with described.start(spark) as running:
-        until(lambda: rows_of(tmp_path / "t") == feed.rows)
+        until(lambda: rows_of(tmp_path / "t") == feed.rows, running)
         feed.land(files=2)
 
         def all_have_run() -> bool:
             latest = running.latest
             return latest is not None and all(state.runs for state in latest.services.values())
 
-        until(all_have_run)
-        until(lambda: rows_of(tmp_path / "t") == feed.rows)
+        until(all_have_run, running)
+        until(lambda: rows_of(tmp_path / "t") == feed.rows, running)
         assert running.query.isActive
         summary = running.stop()
         assert running.stop() is summary
@@ -185,9 +178,12 @@ def test_a_service_that_fails_does_not_stop_the_stream(
     monkeypatch.setattr(weir.Table, "merge", broken)
     services = Services(merge=timedelta(milliseconds=50), index=None, compact=None, collect=None)
     with pipeline(feed, tmp_path, services=services).start(spark) as running:
-        until(lambda: running.latest is not None and running.latest.services["merge"].failures_in_a_row > 1)
+        until(
+            lambda: running.latest is not None and running.latest.services["merge"].failures_in_a_row > 1,
+            running,
+        )
         feed.land(files=1)
-        until(lambda: rows_of(tmp_path / "t") == feed.rows)
+        until(lambda: rows_of(tmp_path / "t") == feed.rows, running)
         summary = running.stop()
     assert summary.services["merge"].runs == 0
     assert summary.services["merge"].last_error == "the store is away"
@@ -219,7 +215,7 @@ def test_freshness_is_never_shorter_than_a_reader_waits(spark: SparkSession, tmp
     with described.start(spark, on_sample=samples.append) as running:
         reader = threading.Thread(target=look)
         reader.start()
-        until(lambda: len(seen) > 60)
+        until(lambda: len(seen) > 60, running)
         running.stop()
         stop.set()
         reader.join()
@@ -257,16 +253,16 @@ def test_a_stream_that_has_failed_by_the_time_it_is_stopped_says_so(
     feed.land(files=1)
     nulls = TRANSFORM.replace("SELECT id", "SELECT if(id > 0, null, id) AS id")
     running = pipeline(feed, tmp_path, transform=nulls).start(spark)
-    until(lambda: not running.query.isActive)
+    until(lambda: not running.query.isActive, running)
     with pytest.raises(PipelineError, match=r"the stream has failed: .*'id'"):
         running.stop()
     assert running.stop().rows == 0
     described = pipeline(feed, tmp_path, transform=nulls)
     with pytest.raises(PipelineError), described.start(spark) as running:
-        until(lambda: not running.query.isActive)
+        until(lambda: not running.query.isActive, running)
 
     def fail_after(running: RunningPipeline) -> None:
-        until(lambda: not running.query.isActive)
+        until(lambda: not running.query.isActive, running)
         raise ZeroDivisionError
 
     # What the block has raised is not hidden by it.

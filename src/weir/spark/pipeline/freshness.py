@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import StructType, TimestampType
 
 from weir.spark.pipeline.micro_batch import OBSERVED, QUANTILES, MicroBatch
-from weir.spark.pipeline.settings import CallableSource, FormatSource
+from weir.spark.pipeline.settings import FILE_FORMATS, CallableSource, FormatSource
 
 __all__ = ["BATCH_ARRIVAL", "arrival_of", "observed", "percentiles"]
 
@@ -28,7 +28,6 @@ _ACCURACY = 1000
 _TIMESTAMP = "timestamp"
 _OF_FILE = "_metadata.file_modification_time"
 _WITH_TIMESTAMP = ("kafka", "rate", "rate-micro-batch")
-_OF_FILES = ("avro", "csv", "json", "orc", "parquet", "text")
 
 
 def arrival_of(source: FormatSource | CallableSource, columns: StructType, chosen: str | None) -> str | None:
@@ -47,7 +46,7 @@ def arrival_of(source: FormatSource | CallableSource, columns: StructType, chose
         return chosen
     if isinstance(source, CallableSource):
         return None
-    if source.format in _OF_FILES:
+    if source.format in FILE_FORMATS:
         return _OF_FILE
     has_timestamp = _TIMESTAMP in columns.names and isinstance(columns[_TIMESTAMP].dataType, TimestampType)
     return _TIMESTAMP if source.format in _WITH_TIMESTAMP and has_timestamp else None

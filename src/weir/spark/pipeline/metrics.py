@@ -227,12 +227,19 @@ class Sampler:
         self._sampled_at = time.monotonic()
         self._thread.start()
 
-    def stop(self) -> MetricsSample | None:
-        """End, after a last sample. Return the newest one, None if none could be taken."""
+    def stop(self, *, answered: bool = True) -> MetricsSample | None:
+        """End, after a last sample. Return the newest one, None if none could be taken.
+
+        Parameters
+        ----------
+        answered : bool, default True
+            Whether what is watched answers. Otherwise nothing is waited for, and no sample is taken.
+        """
         self._stopping.set()
-        self._thread.join()
-        self._guarded(self._watch)
-        self._guarded(self._sample)
+        if answered:
+            self._thread.join()
+            self._guarded(self._watch)
+            self._guarded(self._sample)
         return self._last
 
     def _repeat(self) -> None:

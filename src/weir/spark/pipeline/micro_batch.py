@@ -6,6 +6,7 @@ of the rows of all sources, and of what was observed they have values and schema
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ class MicroBatch:
     Parameters
     ----------
     number : int
-        Which of the query.
+        Which of the query. It says nothing of how much was taken in: the first after a crash may take what
+        two were meant to.
     rows : int
         Rows of the source.
     began, ended : float
@@ -38,6 +40,8 @@ class MicroBatch:
         number of rows.
     behind : mapping of str to float
         What the source says about what it has not handed out yet, as Spark names it.
+    ends : tuple
+        For each source, up to where it has been read, as the source says it: of files ``{"logOffset": 9}``.
     """
 
     number: int
@@ -46,6 +50,7 @@ class MicroBatch:
     ended: float
     arrivals: tuple[float, ...] = ()
     behind: Mapping[str, float] = field(default_factory=dict)
+    ends: tuple[Any, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -84,7 +89,18 @@ class MicroBatch:
             ended=began + took,
             arrivals=arrivals if rows else (),
             behind=_behind(sources),
+            ends=tuple(_offset(one.get("endOffset")) for one in sources),
         )
+
+
+def _offset(said: Any) -> Any:
+    """Return an offset as the value it is: some reports have its JSON as text."""
+    if not isinstance(said, str):
+        return said
+    try:
+        return json.loads(said)
+    except ValueError:
+        return said
 
 
 def _observed(row: Mapping[str, Any]) -> Mapping[str, Any]:

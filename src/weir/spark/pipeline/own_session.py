@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -15,6 +16,10 @@ __all__ = ["own_session"]
 
 # Services get their share of the executors, and ingestion its own.
 _FAIR = {"spark.scheduler.mode": "FAIR"}
+
+
+_STOP_SECONDS = 10.0
+"""How long a server is waited for in the end."""
 
 
 @contextmanager
@@ -43,6 +48,16 @@ def own_session(settings: SessionSettings, name: str) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        # Where Spark has died, what it has made of the pipeline is what the caller is to be told.
-        with suppress(Exception):
-            spark.stop()
+        if is_remote:
+            # A server that is gone would be asked for ten minutes more, one that stands still for ever.
+            stopping = threading.Thread(target=_stop, args=(spark,), daemon=True)
+            stopping.start()
+            stopping.join(_STOP_SECONDS)
+        else:
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    # Where Spark has died, what it has made of the pipeline is what the caller is to be told.
+    with suppress(Exception):
+        spark.stop()

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from weir.errors import OptionError
 from weir.services.runner import Runner, ThreadRunner
 from weir.spark.cluster import cluster_by_shard
+from weir.spark.pipeline.file_order import in_order_of_files
 from weir.spark.pipeline.freshness import BATCH_ARRIVAL, arrival_of, observed
 from weir.spark.pipeline.metrics import MetricsSample, as_line_of, as_log_event
 from weir.spark.pipeline.running import PipelineSummary, RunningPipeline, use_pool
@@ -116,6 +117,12 @@ class Pipeline:
             raise OptionError("the SQL of the transform is empty", where="transform.sql")
         if not self.name:
             raise OptionError("the name of the pipeline is empty", where="name")
+        if self.cluster_by_shard and self._in_order:
+            raise OptionError(
+                "rows that are clustered by shard lose the order of their files",
+                where="stream.cluster_by_shard",
+                hint="Leave either this or in_order of the source away",
+            )
         check_trigger(self.trigger)
 
     def check(self, spark: SparkSession | None = None) -> PipelineCheck:
@@ -137,7 +144,7 @@ class Pipeline:
             return PipelineCheck(uri, found is not None)
         register(spark)
         source = read_source(spark, self.source)
-        stream, _ = self._observed(source)
+        stream, _ = self._incoming(source)
         options = self._write_options(uri)
         with transformed(spark, stream, self.transform) as rows:
             if found is not None:
@@ -161,7 +168,7 @@ class Pipeline:
         """
         register(spark)
         sinks: list[OnSample] = [as_log_event] if self.metrics.log else []
-        stream, arrival = self._observed(read_source(spark, self.source))
+        stream, arrival = self._incoming(read_source(spark, self.source))
         find_table(self.table)
         with transformed(spark, stream, self.transform) as rows:
             if self.metrics.file is not None:
@@ -236,7 +243,7 @@ class Pipeline:
                     return running.stop(closing_round=at_the_end, break_off=asked.is_set)
             return running.stop()
 
-    def _observed(self, source: DataFrame) -> tuple[DataFrame, str | None]:
+    def _incoming(self, source: DataFrame) -> tuple[DataFrame, str | None]:
         arrival = arrival_of(self.source, source.schema, self.metrics.arrival)
         try:
             stream = observed(source, arrival)
@@ -247,7 +254,11 @@ class Pipeline:
                 f"the instant of arrival cannot be read: {str(error).partition(chr(10))[0]}",
                 where="metrics.arrival",
             ) from error
-        return stream, arrival
+        return in_order_of_files(stream) if self._in_order else stream, arrival
+
+    @property
+    def _in_order(self) -> bool:
+        return isinstance(self.source, FormatSource) and self.source.in_order
 
     def _sink_options(self) -> dict[str, str]:
         storage = {f"storage.{name}": value for name, value in self.table.storage_options.items()}

@@ -8,6 +8,7 @@
     format = "kafka"                          # or: callable = "package.module:function"
     schema = "id BIGINT, name STRING"         # for formats of files
     path = "landing"                          # for formats of files
+    in_order = true                           # rows in the order of their files, read by one task
     [source.options]
     subscribe = "flights"
     [source.value]                            # reads the column `value`, which becomes a struct
@@ -91,7 +92,7 @@ from weir.spark.pipeline.toml_table import TomlTable, read_toml
 __all__ = ["PipelineFile", "SessionSettings", "read_pipeline_file"]
 
 _TABLES = ("name", "source", "transform", "table", "stream", "write", "services", "metrics", "spark")
-_SOURCE = ("format", "callable", "schema", "path", "options", "value")
+_SOURCE = ("format", "callable", "schema", "path", "options", "value", "in_order")
 _VALUE = ("format", "schema", "options")
 _TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "storage_options")
 _STREAM = ("checkpoint", "trigger", "cluster_by_shard")
@@ -185,7 +186,7 @@ def _source(table: TomlTable) -> FormatSource | CallableSource:
             hint='Give it one: format = "kafka", or callable = "package.module:function"',
         )
     if table.has("callable"):
-        for key in ("schema", "path", "options", "value"):
+        for key in ("schema", "path", "options", "value", "in_order"):
             if table.has(key):
                 raise OptionError(f"a callable takes no {key!r}", where=table.place(key))
         with table.placing("callable"):
@@ -196,6 +197,7 @@ def _source(table: TomlTable) -> FormatSource | CallableSource:
         table.text("path"),
         table.text("schema"),
         _value(table.table("value", _VALUE)) if table.has("value") else None,
+        table.switch("in_order", False),
     )
 
 

@@ -17,6 +17,7 @@ from weir.errors import PipelineError
 from weir.logs import get_logger
 from weir.spark.pipeline.metrics import MetricsSample, Sampler, take_sample
 from weir.spark.pipeline.micro_batch import MicroBatch
+from weir.spark.pipeline.query_watch import QueryWatch
 from weir.spark.pipeline.schedule import Schedule, ScheduledService, ServiceState
 from weir.spark.pipeline.stream import MicroBatches
 from weir.table import Table
@@ -116,13 +117,14 @@ class RunningPipeline:
         self._closing = tuple(closing)
         self._arrival = arrival
         self._began = time.monotonic()
+        self._watch = QueryWatch(query)
         self._batches = MicroBatches(query)
         self._not_sampled: list[MicroBatch] = []
         self._total_batches = self._total_rows = 0
         self._summary: PipelineSummary | None = None
         self._failure: PipelineError | None = None
         self._schedule = Schedule(services, prepare=lambda: use_pool(spark, _SERVICE_POOL))
-        self._sampler = Sampler(self._take, sinks, every, self._watch)
+        self._sampler = Sampler(self._take, sinks, every, self._note_batches)
         self._schedule.start()
         self._sampler.start()
         _log.info("pipeline.started", table=table.uri, query=query.id, services=len(services))
@@ -153,14 +155,10 @@ class RunningPipeline:
         Raises
         ------
         PipelineError
-            If the stream has failed.
+            If the stream has failed, or Spark has not answered for a minute.
         """
         try:
-            if timeout is None:
-                self._query.awaitTermination()
-                return True
-            # Spark refuses a time of none.
-            return bool(self._query.awaitTermination(max(timeout.total_seconds(), 0.001)))  # type: ignore[arg-type]
+            return self._watch.wait(None if timeout is None else timeout.total_seconds())
         except Exception as error:
             self._failure = _failure(error, self._table.uri)
             raise self._failure from error
@@ -190,16 +188,21 @@ class RunningPipeline:
         Raises
         ------
         PipelineError
-            If the stream has failed, and :meth:`wait` has not said so; everything has ended all the same.
+            If the stream has failed, or Spark has not answered for a minute, and :meth:`wait` has not said
+            so; everything has ended all the same.
         """
         if self._summary is not None:
             return self._summary
         failed_before = self._failure is not None
         self._end_query()
-        unfinished = self._schedule.stop(self._grace)
+        # What runs on a Spark that is gone will not end.
+        unfinished = self._schedule.stop(timedelta(0) if self._watch.is_silent else self._grace)
         if closing_round and not unfinished and self._failure is None:
-            self._schedule.run_each(self._closing, break_off)
-        self._sampler.stop()
+            self._ask(lambda: self._schedule.run_each(self._closing, break_off))
+        self._ask(self._sampler.stop)
+        if self._watch.is_silent:
+            self._sampler.stop(answered=False)
+        self._watch.close()
         self._summary = PipelineSummary(
             uri=self._table.uri,
             seconds=time.monotonic() - self._began,
@@ -237,13 +240,21 @@ class RunningPipeline:
 
     def _end_query(self) -> None:
         """Let the micro-batch that is under way finish, and stop; note what the stream has failed with."""
+        self._ask(self._finish_micro_batch)
+        # Before it is stopped: what Spark makes of a micro-batch that it breaks off is no failure.
+        self._ask(lambda: self._note(self._query.exception()))
+        self._ask(self._query.stop)
+
+    def _ask(self, call: Callable[[], object]) -> None:
+        """Do what asks Spark, unless it is gone; note what it fails with."""
+        if self._watch.is_silent:
+            return
         try:
-            self._finish_micro_batch()
-            # Before it is stopped: what Spark makes of a micro-batch that it breaks off is no failure.
-            failed: Exception | None = self._query.exception()
-            self._query.stop()
+            self._watch.run(call)
         except Exception as error:
-            failed = error
+            self._note(error)
+
+    def _note(self, failed: Exception | None) -> None:
         if failed is not None and self._failure is None:
             self._failure = _failure(failed, self._table.uri)
             self._failure.__cause__ = failed
@@ -261,7 +272,7 @@ class RunningPipeline:
         last = self._query.lastProgress
         return None if last is None else (last.timestamp, last.batchId)
 
-    def _watch(self) -> None:
+    def _note_batches(self) -> None:
         for batch in self._batches.ended():
             self._not_sampled.append(batch)
             self._total_batches += 1

@@ -21,6 +21,7 @@ from weir.sharding.shard_by import ShardBy
 
 __all__ = [
     "AVAILABLE_NOW",
+    "FILE_FORMATS",
     "CallableSource",
     "FormatSource",
     "Metrics",
@@ -38,6 +39,9 @@ Trigger = timedelta | Literal["available-now"]
 """How long after the beginning of one micro-batch the next begins; or :data:`AVAILABLE_NOW`."""
 
 Runners = Literal["spark", "threads"]
+
+FILE_FORMATS: Final = ("avro", "csv", "json", "orc", "parquet", "text")
+"""Formats whose streams are of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,11 @@ class FormatSource:
         The columns as Spark's DDL, ``id BIGINT, name STRING``; formats of files need it.
     value : ValueFormat, optional
         How to read the column ``value``, which is then a struct. Default: it stays what it is.
+    in_order : bool, default False
+        Of formats of files: whether the rows of a micro-batch come in the order of their files, by the times
+        of their last change, and within each as they are. Where files hold changes of the same keys, the
+        last counts then, however many files a micro-batch holds: after a crash there may be two where
+        ``maxFilesPerTrigger`` says one. A single task reads the micro-batch, and holds it in memory.
     """
 
     format: str
@@ -104,10 +113,17 @@ class FormatSource:
     path: str | None = None
     schema: str | None = None
     value: ValueFormat | None = None
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         if not self.format:
             raise OptionError("the format of the source is empty", where="source.format")
+        if self.in_order and self.format not in FILE_FORMATS:
+            raise OptionError(
+                f"the format {self.format!r} is not one of files, whose order could be kept",
+                where="source.in_order",
+                hint=f"These are: {', '.join(FILE_FORMATS)}",
+            )
 
 
 @dataclass(frozen=True, slots=True)
