@@ -48,12 +48,15 @@ class WriterOptions:
         Seconds a lease on a shard lasts from its last renewal: how long the shards of a writer that
         has vanished stay closed to others, unless they take over. From 0.1 to 86,400. Default 300.
     max_memtable_rows : int
-        Rows after which a MemTable is flushed to a generation. Default 100,000.
+        Rows that a MemTable has at most, unless a single call has more: it is flushed to a generation when
+        it has as many, or would get more. Default 100,000, which is as many as the released library replays
+        of a generation when it takes a shard over.
     max_memtable_bytes : int
         Bytes of Arrow data after which a MemTable is flushed. Default 256 MiB.
     max_memtable_entries : int
-        Log entries after which a MemTable is flushed: as many as somebody may have to read, one round
-        trip each, who claims the shard or reads it for the first time. Default 100,000.
+        Log entries, or batches in them, that a MemTable has at most: as many as somebody may have to read,
+        one round trip each, who claims the shard or reads it for the first time. Default 8,000, which is as
+        many as the released library replays of a generation.
     max_frozen_memtables : int
         MemTables of one shard that may wait for their flush. When one more is full, writers wait.
         Default 2.
@@ -92,7 +95,7 @@ class WriterOptions:
     lease_ttl: float = 300.0
     max_memtable_rows: int = 100_000
     max_memtable_bytes: int = 256 * _MEBIBYTE
-    max_memtable_entries: int = 100_000
+    max_memtable_entries: int = 8_000
     max_frozen_memtables: int = 2
     max_unflushed_bytes: int = 1024 * _MEBIBYTE
     max_unmerged_generations: int = 1000

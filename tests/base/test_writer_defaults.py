@@ -63,6 +63,7 @@ def test_every_option_of_the_same_meaning_is_taken(tmp_path: Path) -> None:
     uri = library_table(
         tmp_path,
         max_memtable_rows=11,
+        max_memtable_batches=10,
         max_memtable_size=12_000,
         max_unflushed_memtable_bytes=13_000,
         max_wal_buffer_size=14_000,
@@ -71,6 +72,7 @@ def test_every_option_of_the_same_meaning_is_taken(tmp_path: Path) -> None:
     recorded = BaseTable.open(open_store(uri)).details.writer_config_defaults
     assert recorded_options(recorded, where="here") == {
         "max_memtable_rows": 11,
+        "max_memtable_entries": 10,
         "max_memtable_bytes": 12_000,
         "max_unflushed_bytes": 13_000,
         "max_wal_bytes": 14_000,

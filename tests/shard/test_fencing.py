@@ -37,7 +37,7 @@ def test_appendix_1_step_by_step(store: LocalStore, open_writer: OpenWriter) -> 
     # Initial state: epoch 5, entries up to 12 exist, those up to 10 are flushed.
     wal = Wal(store, SHARD, namespace=f"{store.uri} appendix")
     for position in range(1, 13):
-        header = WalEntryHeader(writer_epoch=5, generation=1, write_id=wal_entry.new_write_id())
+        header = WalEntryHeader(5, 1 if position <= 10 else 2, wal_entry.new_write_id())
         wal.append(position, wal_entry.encode(header, WAL_SCHEMA, [rows((position, "before"))]))
     manifest = ShardManifest(
         SHARD,

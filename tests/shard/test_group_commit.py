@@ -14,8 +14,8 @@ from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.manifest_store import read_latest_manifest
-from weir.shard.memtable import MemTable
 from weir.shard.memtables import MemTables
+from weir.shard.replay import replayed_memtables
 from weir.shard.wal import Wal
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
@@ -61,7 +61,7 @@ def newest_values(store: LocalStore) -> dict[int, str]:
     manifest = read_latest_manifest(store, SHARD)
     assert manifest is not None
     tail = Wal(store, SHARD, namespace=f"{store.uri} read anew").read_tail(manifest)
-    newest = MemTable.replayed(1, WAL_SCHEMA, tail, SourceMarks()).newest(("id",))
+    newest = replayed_memtables(1, WAL_SCHEMA, tail, SourceMarks())[-1].newest(("id",))
     return dict(zip(newest.column("id").to_pylist(), newest.column("value").to_pylist(), strict=True))
 
 

@@ -38,6 +38,7 @@ import weir.shard.lease
 import weir.shard.manifest_store
 import weir.shard.memtable
 import weir.shard.publish
+import weir.shard.replay
 import weir.shard.wal
 import weir.shard.writer
 from weir.base.details_commit import update_details
@@ -404,23 +405,24 @@ def _marks_lost_at_flush() -> Sequence[Patch]:
 
 
 def _marks_of_the_tail_not_replayed() -> Sequence[Patch]:
-    replayed = MemTable.replayed
+    replayed = weir.shard.replay.replayed_memtables
 
-    def without_marks(generation: int, schema: pa.Schema, tail: Any, sources: SourceMarks) -> MemTable:
-        memtable = replayed(generation, schema, tail, sources)
-        memtable.sources = sources
-        return memtable
+    def without_marks(generation: int, schema: pa.Schema, tail: Any, sources: SourceMarks) -> list[MemTable]:
+        memtables = replayed(generation, schema, tail, sources)
+        for memtable in memtables:
+            memtable.sources = sources
+        return memtables
 
-    return [(MemTable, "replayed", staticmethod(without_marks))]
+    return [(weir.shard.writer, "replayed_memtables", without_marks)]
 
 
 def _marks_of_the_manifest_not_taken_over() -> Sequence[Patch]:
-    replayed = MemTable.replayed
+    replayed = weir.shard.replay.replayed_memtables
 
-    def of_the_tail_alone(generation: int, schema: pa.Schema, tail: Any, sources: SourceMarks) -> MemTable:
+    def of_the_tail_alone(generation: int, schema: pa.Schema, tail: Any, _: SourceMarks) -> list[MemTable]:
         return replayed(generation, schema, tail, SourceMarks())
 
-    return [(MemTable, "replayed", staticmethod(of_the_tail_alone))]
+    return [(weir.shard.writer, "replayed_memtables", of_the_tail_alone)]
 
 
 def _mark_in_doubt_forgotten() -> Sequence[Patch]:
@@ -496,7 +498,7 @@ def _published_before_the_rest_is_flushed() -> Sequence[Patch]:
             self._real = real
 
         def __getattr__(self, name: str) -> Any:
-            return (lambda: None) if name == "flush" else getattr(self._real, name)
+            return (lambda: None) if name in ("flush", "freeze") else getattr(self._real, name)
 
     publish = ShardWriter._publish
 

@@ -3,14 +3,15 @@
 Lance MemWAL index details, ``writer_config_defaults``: the released library records its own options there
 when it sets a table up. Those whose meaning Weir shares are the defaults of its writers too:
 
-================================  ======================  ============================================
-recorded                          option of Weir          meaning
-================================  ======================  ============================================
-``max_memtable_rows``             ``max_memtable_rows``   rows after which a MemTable is flushed
-``max_memtable_size``             ``max_memtable_bytes``  bytes after which a MemTable is flushed
-``max_unflushed_memtable_bytes``  ``max_unflushed_bytes``  bytes at which writes wait for flushes
-``max_wal_buffer_size``           ``max_wal_bytes``       bytes after which a log entry is written
-================================  ======================  ============================================
+================================  ========================  ==========================================
+recorded                          option of Weir            meaning
+================================  ========================  ==========================================
+``max_memtable_rows``             ``max_memtable_rows``     rows of a MemTable
+``max_memtable_batches``          ``max_memtable_entries``  entries, or batches in them, of a MemTable
+``max_memtable_size``             ``max_memtable_bytes``    bytes after which a MemTable is flushed
+``max_unflushed_memtable_bytes``  ``max_unflushed_bytes``   bytes at which writes wait for flushes
+``max_wal_buffer_size``           ``max_wal_bytes``         bytes after which a log entry is written
+================================  ========================  ==========================================
 
 The others have nothing to set: ``max_wal_flush_interval_ms`` is the longest that a write may wait for
 its log entry, and Weir lets none wait; ``durable_write`` is what every write of Weir is; the rest is about
@@ -27,6 +28,7 @@ __all__ = ["recorded_options"]
 
 _OPTIONS = {
     "max_memtable_rows": "max_memtable_rows",
+    "max_memtable_batches": "max_memtable_entries",
     "max_memtable_size": "max_memtable_bytes",
     "max_unflushed_memtable_bytes": "max_unflushed_bytes",
     "max_wal_buffer_size": "max_wal_bytes",

@@ -29,6 +29,7 @@ from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot
 from weir.read.tail import TailRun
 from weir.shard.manifest_store import read_latest_manifest, read_manifest_version
+from weir.shard.replay import unflushed
 from weir.shard.wal import Wal
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
@@ -123,6 +124,7 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
     if read_to < cut.position:
         raise wal_entry_gone(store, cut.shard_id, read_to + 1)
     schema = wal_schema(base.schema)
+    entries = list(unflushed(manifest, entries))
     # A feed's place may be past what was published after the manifest that it is read from.
     entries = [
         item

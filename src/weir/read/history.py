@@ -125,12 +125,12 @@ def _manifest_at(store: ObjectStore, namespace: str, newest: ShardManifest, posi
     shard_id = newest.shard_id
     if position == 0:
         return before_the_first(newest)
-    published = _published_after(store, namespace, newest, position)
+    following = _generation_after(store, namespace, newest, position)
 
     def has_more(manifest: ShardManifest) -> bool:
         if manifest.replay_after_wal_entry_position > position:
             return True
-        return published is not None and manifest.current_generation > published
+        return following is not None and manifest.current_generation > following
 
     if not has_more(newest):
         return newest
@@ -161,18 +161,23 @@ def _around(
     return known.get(first - 1), known[first]
 
 
-def _published_after(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> int | None:
-    """Return the number of the first generation that was published right after a position, if any was.
+def _generation_after(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> int | None:
+    """Return the generation that the first rows after a position are in, or will be, if it is recorded.
 
-    A manifest that has it covers no more of the log than one from before.
+    A manifest that has it may cover no more of the log than one from before: where it was published beside
+    the log, and where the library has flushed it (:mod:`weir.shard.replay`).
     """
-    if newest.replay_after_wal_entry_position < position:
+    if newest.current_generation == 1:
         return None
-    following = Wal(store, newest.shard_id, namespace=namespace).read(position + 1, remember=False)
-    if following is None or not following.header.published:
-        return None
-    # Those written by early versions do not tell.
-    return following.header.published_from or None
+    wal = Wal(store, newest.shard_id, namespace=namespace)
+    for item in wal.read_from(position + 1, remember=False):
+        header = item.entry.header
+        if header.published:
+            # Those written by early versions do not tell.
+            return header.published_from or None
+        if item.entry.num_rows:
+            return header.generation
+    return None
 
 
 def _base_version(

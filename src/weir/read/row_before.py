@@ -22,7 +22,7 @@ from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot, is_complete
 from weir.read.tail import TailRun, with_run
 from weir.shard.manifest_store import read_manifest_version
-from weir.shard.wal import first_unflushed_position
+from weir.shard.replay import covered_position
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardState", "before_type", "previous_rows"]
@@ -134,13 +134,18 @@ class ShardState:
     def _shorten(self, newest: ShardManifest) -> None:
         """Read from generations what they cover by now, so that a long log does not fill the memory."""
         manifest = self._view.manifest
+        entries = [item for run in self._view.tail for item in run.entries]
+        covered = covered_position(manifest, entries)
         while manifest.version < newest.version:
             following = read_manifest_version(self._store, newest.shard_id, manifest.version + 1)
-            covered = -1 if following is None else first_unflushed_position(following) - 1
-            if following is None or covered > self._view.last_position:
+            if following is None:
                 break
-            manifest = announced(following, self._view.last_position)
-        kept = (run.split_after(first_unflushed_position(manifest) - 1) for run in self._view.tail)
+            reached = covered_position(following, entries)
+            # Where nothing that has rows is left, more than what is known here may be in its generations.
+            if not any(item.entry.num_rows for item in entries if item.position > reached):
+                break
+            manifest, covered = announced(following, self._view.last_position), reached
+        kept = (run.split_after(covered) for run in self._view.tail)
         view = replace(self._view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
         # A generation that was taken off the list, since later versions of the base table contain it.
         if is_complete(ReadSnapshot(self._base, (view,)), view):

@@ -13,6 +13,7 @@ from weir.format.shard_manifest import ShardManifest
 from weir.read.announced import announced
 from weir.read.tail import TailRun, with_run
 from weir.shard.manifest_store import read_latest_manifest
+from weir.shard.replay import covered_position, unflushed
 from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.storage.interface import ObjectStore
 
@@ -139,14 +140,15 @@ class ShardReader:
         start = first_unflushed_position(manifest)
         if view is None or view.last_position < start - 1:
             return self._begun(manifest)
-        kept = (run.split_after(start - 1) for run in view.tail)
+        covered = covered_position(manifest, (item for run in view.tail for item in run.entries))
+        kept = (run.split_after(covered) for run in view.tail)
         return replace(view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
 
     def _begun(self, manifest: ShardManifest) -> ShardView:
         """Read everything after a manifest's generations."""
         entries = list(self._wal.read_tail(manifest))
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
-        view = ShardView(manifest, self._runs(entries, ()), last)
+        view = ShardView(manifest, self._runs(unflushed(manifest, entries), ()), last)
         if all(one.entry.header.published_from < manifest.current_generation for one in entries):
             return view
         # The log names generations that were published after the manifest was looked at.

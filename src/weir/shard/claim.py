@@ -11,7 +11,7 @@ is to be published, somebody else has claimed the shard, and the claim starts ov
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from weir.shard.lease import ShardLease, release_quietly
 from weir.shard.lease_terms import LeaseTerms
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
 from weir.shard.recorded_sources import recorded_sources
+from weir.shard.replay import covered_position
 from weir.shard.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 
@@ -47,17 +48,20 @@ class Claim:
     manifest : ShardManifest
         The manifest our claim published.
     tail : tuple of PositionedEntry
-        Entries that no generation covers yet, in order, ours to replay.
+        Entries that no generation has yet, in order, ours to replay.
     next_position : int
         Where our first entry goes: the position after our fence entry.
     lease : ShardLease, optional
         The lease, if one was to be taken.
+    sources : SourceMarks, default no marks
+        How far each source had got before the tail.
     """
 
     manifest: ShardManifest
     tail: tuple[PositionedEntry, ...]
     next_position: int
     lease: ShardLease | None = None
+    sources: SourceMarks = field(default_factory=SourceMarks)
 
     @property
     def epoch(self) -> int:
@@ -111,12 +115,18 @@ def claim_shard(
     epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat)
     try:
         manifest = epoch.publish(shard_spec_id, shard_fields)
-        tail, next_position = _append_fence(wal, manifest, schema)
+        entries, next_position = _append_fence(wal, manifest, schema)
         _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
     except BaseException:
         # Also when interrupted: a lease that nobody knows of would be renewed for as long as we live.
         epoch.let_go_of_lease()
         raise
+    covered = covered_position(manifest, entries)
+    sources = manifest.sources or SourceMarks()
+    for item in entries:
+        if item.position <= covered:
+            sources = sources.with_mark(item.entry.header.source)
+    tail = tuple(item for item in entries if item.position > covered)
     _log.info(
         "shard.claimed",
         shard=str(shard_id),
@@ -124,7 +134,7 @@ def claim_shard(
         position=next_position - 1,
         entries_to_replay=len(tail),
     )
-    return Claim(manifest, tail, next_position, epoch.lease)
+    return Claim(manifest, tail, next_position, epoch.lease, sources)
 
 
 def sealed_error(shard_id: UUID, store: ObjectStore) -> ShardSealedError:
@@ -139,7 +149,10 @@ def sealed_error(shard_id: UUID, store: ObjectStore) -> ShardSealedError:
 def _append_fence(
     wal: Wal, manifest: ShardManifest, schema: pa.Schema
 ) -> tuple[tuple[PositionedEntry, ...], int]:
-    """Append our fence entry; return the tail before it and the position after it."""
+    """Append our fence entry; return the entries before it, and the position after it.
+
+    Some of them may be in a generation that does not say so (:mod:`weir.shard.replay`).
+    """
     failpoint.reach("claim.between_epoch_and_fence")
     write_id = wal_entry.new_write_id()
     tail = list(wal.read_tail(manifest))

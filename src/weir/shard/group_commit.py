@@ -138,6 +138,21 @@ class GroupCommit:
                 with self._lock:
                     self._changed.notify_all()
 
+    def alone_if_idle(self, action: Callable[[], object]) -> None:
+        """Do something between two groups, unless a group is being written."""
+        lead = object()
+        try:
+            with self._lock:
+                if self._leader is not None:
+                    return
+                self._leader = lead
+            action()
+        finally:
+            if self._leader is lead:
+                self._leader = None
+                with self._lock:
+                    self._changed.notify_all()
+
     def _lead_or_wait(self, done: Callable[[], bool]) -> None:
         """Write the next group if nobody else is writing; otherwise wait for whoever is."""
         group: list[PendingWrite] = []

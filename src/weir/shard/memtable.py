@@ -5,7 +5,6 @@ Lance MemWAL spec, "MemTable Format": a list of Arrow record batches in the orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,8 +31,8 @@ class MemTable:
         Schema of the rows: the table's columns and ``_tombstone``.
     last_position, first_position : int
         WAL positions of the last entry whose rows are in it, and of the first; 0 if there is none.
-    num_rows, num_entries : int
-        Rows and WAL entries.
+    num_rows, num_batches, num_entries : int
+        Rows, batches of them, and WAL entries.
     nbytes : int
         Size of the rows as Arrow data, in bytes.
     held_bytes : int
@@ -47,6 +46,7 @@ class MemTable:
     last_position: int = 0
     num_rows: int = 0
     nbytes: int = 0
+    num_batches: int = 0
     num_entries: int = 0
     held_bytes: int = 0
     first_position: int = 0
@@ -58,15 +58,13 @@ class MemTable:
         """Look at the schema once."""
         self._overhead = batch_overhead(self.schema)
 
-    @classmethod
-    def replayed(
-        cls, generation: int, schema: pa.Schema, tail: Iterable[PositionedEntry], sources: SourceMarks
-    ) -> MemTable:
-        """Rebuild the MemTable that the entries of a WAL tail describe, after what ``sources`` tell of."""
-        memtable = cls(generation, schema, sources=sources)
-        for item in tail:
-            memtable.append(item)
-        return memtable
+    def successor(self) -> MemTable:
+        """Return the empty MemTable of the next generation."""
+        return MemTable(self.generation + 1, self.schema, self.last_position, sources=self.sources)
+
+    def emptied(self) -> MemTable:
+        """Return the same MemTable without its rows."""
+        return MemTable(self.generation, self.schema, self.last_position, sources=self.sources)
 
     def append(self, item: PositionedEntry) -> int:
         """Add the rows of one WAL entry. Fence entries add none but move the position.
@@ -83,6 +81,7 @@ class MemTable:
         self.num_rows += item.entry.num_rows
         nbytes = item.entry.nbytes
         self.nbytes += nbytes
+        self.num_batches += len(item.entry.batches)
         self.num_entries += 1
         held = nbytes + len(item.entry.batches) * self._overhead
         self.held_bytes += held

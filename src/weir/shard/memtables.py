@@ -49,8 +49,8 @@ class MemTables:
         The claim that flushes are made under.
     lease : ShardLease
         The lease; without it nothing is flushed.
-    active : MemTable
-        What the claim has replayed.
+    replayed : sequence of MemTable
+        What the claim has replayed, oldest first, at least one: all but the last are flushed at once.
     key_columns : tuple of str
         Primary-key columns.
     options : WriterOptions
@@ -65,6 +65,8 @@ class MemTables:
         Returns the indexes that generations are to have.
     on_fenced : callable
         Called when a flush finds that the shard is somebody else's.
+    settle : callable
+        Finds out what became of an append that is in doubt, unless a write that is under way does.
 
     Attributes
     ----------
@@ -80,7 +82,7 @@ class MemTables:
         wal: Wal,
         claim: Claim,
         lease: ShardLease,
-        active: MemTable,
+        replayed: Sequence[MemTable],
         key_columns: tuple[str, ...],
         *,
         options: WriterOptions,
@@ -89,13 +91,14 @@ class MemTables:
         backlog: MergeBacklog | None,
         indexes: Callable[[], Sequence[GenerationIndex]],
         on_fenced: Callable[[], None],
+        settle: Callable[[], None],
     ) -> None:
         self._store = store
         self._wal = wal
         self._claim = claim
         self._newest_manifest = claim.manifest
         self._lease = lease
-        self._active = active
+        self._active = replayed[-1]
         self._key_columns = key_columns
         self._options = options
         self._flusher = flusher
@@ -103,7 +106,14 @@ class MemTables:
         self._backlog = backlog
         self._indexes = indexes
         self._on_fenced = on_fenced
-        self._frozen: deque[MemTable] = deque()
+        self._settle = settle
+        self._settling = False
+        self._frozen: deque[MemTable] = deque(replayed[:-1])
+        # An entry says which MemTable its rows go to. So the active one stays while an append is under way,
+        # and while it is not known whether an append that failed has come about.
+        self._appending = False
+        self._in_doubt = False
+        self._freeze_wanted = False
         # Entered by itself: see GroupCommit.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -115,9 +125,13 @@ class MemTables:
         self.stopped: WeirError | None = None
         self.sealed = False
         """Whether the shard took no more writes when its manifest was last changed here."""
-        self._unflushed.add(self, self._active.held_bytes)
+        self._unflushed.add(self, sum(memtable.held_bytes for memtable in replayed))
         if backlog is not None:
             backlog.listed(claim.manifest)
+        for memtable in replayed[:-1]:
+            self._unflushed.frozen(memtable.held_bytes)
+        with self._lock:
+            self._start_flush()
 
     @property
     def generation(self) -> int:
@@ -160,6 +174,44 @@ class MemTables:
                 self._freeze()
                 self._start_flush()
 
+    def begin_append(self) -> None:
+        """Keep the active MemTable: rows that are on their way to the log are to be in it."""
+        with self._lock:
+            self._appending = True
+
+    def end_append(self, *, in_doubt: bool) -> None:
+        """Note that no append is under way any more, and whether it is known what became of it."""
+        with self._lock:
+            self._appending = False
+            self._in_doubt = in_doubt
+            if self._freeze_wanted and not in_doubt:
+                self._freeze_wanted = False
+                if self._active.num_rows and self.stopped is None:
+                    self._freeze()
+                    self._start_flush()
+
+    def has_room(self, rows: int, batches: int) -> bool:
+        """Whether the active MemTable can take some rows; an empty one takes any number."""
+        with self._lock:
+            active = self._active
+            return not active.num_rows or (
+                active.num_rows + rows <= self._options.max_memtable_rows
+                and active.num_batches + batches <= self._options.max_memtable_entries
+            )
+
+    def freeze_if_full(self, rows: int, batches: int) -> None:
+        """Freeze the active MemTable, and flush it in the background, if it cannot take some rows."""
+        with self._lock:
+            if not self.has_room(rows, batches):
+                self._freeze()
+                self._start_flush()
+
+    def freeze(self) -> None:
+        """Freeze the active MemTable if it has rows. Only between two appends, with none in doubt."""
+        with self._lock:
+            if self._active.num_rows:
+                self._freeze()
+
     def wait_for_room(self) -> None:
         """Wait while as many MemTables as may wait for their flush do.
 
@@ -191,7 +243,7 @@ class MemTables:
                     raise self.stopped
 
     def flush(self) -> None:
-        """Flush all rows and wait for it.
+        """Flush what is frozen and wait for it.
 
         Raises
         ------
@@ -208,8 +260,6 @@ class MemTables:
                 raise self.stopped
             self._flushes_awaited += 1
             try:
-                if self._active.num_rows:
-                    self._freeze()
                 while self._frozen:
                     self.flush_error = None
                     self._start_flush()
@@ -267,12 +317,32 @@ class MemTables:
         """Flush the active MemTable in the background, unless as many as may wait already do."""
         with self._lock:
             if (
-                self.stopped is None
-                and self._active.num_rows
-                and len(self._frozen) < self._options.max_frozen_memtables
+                self.stopped is not None
+                or not self._active.num_rows
+                or len(self._frozen) >= self._options.max_frozen_memtables
             ):
+                return
+            if not self._appending and not self._in_doubt:
                 self._freeze()
                 self._start_flush()
+                return
+            self._freeze_wanted = True
+            if self._appending or self._settling:
+                return
+            self._settling = True
+        try:
+            self._flusher.submit(self._settle_early)
+        except RuntimeError:
+            # The process is about to end; the rows are in the log.
+            self._settling = False
+
+    def _settle_early(self) -> None:
+        try:
+            self._settle()
+        except WeirError as error:
+            _log.info("shard.in_doubt", shard=str(self._claim.manifest.shard_id), error=str(error))
+        finally:
+            self._settling = False
 
     def retry_flush(self) -> None:
         """Start a flush that failed anew, if it is time."""
@@ -296,9 +366,8 @@ class MemTables:
         frozen = self._active
         self._frozen.append(frozen)
         self._unflushed.frozen(frozen.held_bytes)
-        self._active = MemTable(
-            frozen.generation + 1, frozen.schema, frozen.last_position, sources=frozen.sources
-        )
+        self._active = frozen.successor()
+        self._freeze_wanted = False
 
     def _start_flush(self) -> None:
         if self._flushing is not None or not self._frozen:
@@ -381,7 +450,4 @@ class MemTables:
             self._unflushed.flushed(memtable.held_bytes)
         self._frozen.clear()
         self._unflushed.dropped(self._active.held_bytes)
-        active = self._active
-        self._active = MemTable(
-            active.generation, active.schema, active.last_position, sources=active.sources
-        )
+        self._active = self._active.emptied()

@@ -32,9 +32,9 @@ from weir.shard.heartbeat import Heartbeat
 from weir.shard.holder import new_holder
 from weir.shard.lease import ShardLease, release_quietly
 from weir.shard.lease_terms import LeaseTerms
-from weir.shard.memtable import MemTable
 from weir.shard.memtables import MemTables
 from weir.shard.publish import StagedGeneration, publish_staged, settle_publication
+from weir.shard.replay import is_in_order, replayed_memtables
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
@@ -132,14 +132,15 @@ class ShardWriter:
         assert claim.lease is not None
         self.lease: ShardLease = claim.lease
         try:
-            covered = claim.manifest.sources or SourceMarks()
-            replayed = MemTable.replayed(claim.manifest.current_generation, schema, claim.tail, covered)
+            generation = claim.manifest.current_generation
+            replayed = replayed_memtables(generation, schema, claim.tail, claim.sources)
+            in_order = is_in_order(generation, claim.tail)
         except BaseException:
             self._let_go_of_lease()
             raise
         self._next_position = claim.next_position
         # Our fence entry stands after the replayed tail and is covered by the same flush.
-        replayed.last_position = self._next_position - 1
+        replayed[-1].last_position = self._next_position - 1
         # The MemTable has what the tail held; holding on to both would keep it past the flush.
         self._claim: Claim = replace(claim, tail=())
         self._memtables = MemTables(
@@ -155,7 +156,11 @@ class ShardWriter:
             backlog=backlog,
             indexes=indexes,
             on_fenced=self._let_go_of_lease,
+            settle=self._settle_early,
         )
+        if not in_order:
+            # The library takes such a log over only when all of it is flushed.
+            self._memtables.flush_early()
         self._closed = False
         self._in_doubt: set[str] = set()
         self._unannounced: tuple[FlushedGeneration, ...] = ()
@@ -291,6 +296,7 @@ class ShardWriter:
             again.
         """
         self._commits.drain()
+        self._commits.alone(self._freeze)
         self._memtables.flush()
 
     def pause(self) -> None:
@@ -347,9 +353,13 @@ class ShardWriter:
             # A write with a mark comes alone.
             source = group[0].source
             if source is None or not self.sources.covers(source):
-                self._memtables.wait_for_room()
                 nbytes = sum(pending.nbytes for pending in group)
-                position = self._append(joined([pending.batch for pending in group], nbytes), queued, source)
+                batches = joined([pending.batch for pending in group], nbytes)
+                if len(batches) > self._options.max_memtable_entries:
+                    batches = (pa.concat_batches(batches),)
+                self._make_room(batches)
+                self._memtables.wait_for_room()
+                position = self._append(batches, queued, source)
                 if position is not None:
                     return position
             group[0].passed_over = True
@@ -366,15 +376,24 @@ class ShardWriter:
 
         None if an earlier append with the same mark, of which we only knew that it failed, stands there.
         """
-        write_id = wal_entry.new_write_id()
         if batches:
             # Of a publication that failed, perhaps at its end: what comes later is to stand behind it.
             self._settle_publication()
             self._announce()
+        self._memtables.begin_append()
+        try:
+            return self._append_until_it_stands(batches, queued, source)
+        finally:
+            self._memtables.end_append(in_doubt=bool(self._in_doubt))
+
+    def _append_until_it_stands(
+        self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None
+    ) -> int | None:
+        write_id = wal_entry.new_write_id()
         unannounced = self._unannounced
         header = WalEntryHeader(
             self.epoch,
-            None if unannounced else self._memtables.generation,
+            None,
             write_id,
             fence=bool(unannounced),
             source=source,
@@ -384,7 +403,9 @@ class ShardWriter:
         )
         while source is None or not self.sources.covers(source):
             position = self._next_position
-            header = replace(header, place=self._wal.place(position))
+            # What stood here of an earlier append may have filled the MemTable.
+            generation = None if unannounced else self._memtables.generation
+            header = replace(header, generation=generation, place=self._wal.place(position))
             data = wal_entry.encode(header, self._schema, batches)
             self._refuse_without_lease()
             in_doubt = bool(self._in_doubt)
@@ -412,6 +433,7 @@ class ShardWriter:
                     )
                 )
             self._apply(position, holder, 0)
+            self._make_room(batches)
             if not batches and holder.header.published == header.published != ():
                 return position
         return None
@@ -431,9 +453,7 @@ class ShardWriter:
         if source is not None and self.sources.covers(source):
             self._announce()
             return None
-        if self._in_doubt:
-            # Rows that may stand at the next position come before: find out, and flush them too.
-            self._append((), 0)
+        self._freeze()
         self._memtables.flush()
         self.lease.check_stored()
         # Until the answer is here: it may be lost, or come about after we have been told that it failed.
@@ -448,6 +468,31 @@ class ShardWriter:
         )
         self._take_in(published)
         return self._announce()
+
+    def _freeze(self) -> None:
+        """Have all rows there are wait for their flush."""
+        self._refuse_if_stopped()
+        self._settle_doubt()
+        self._memtables.freeze()
+
+    def _settle_doubt(self) -> None:
+        """Find out whether an append that failed stands at the next position.
+
+        It names the generation of the MemTable that is active, and has to be in it if it is there.
+        """
+        if self._in_doubt:
+            self._append((), 0)
+
+    def _settle_early(self) -> None:
+        """Settle what is in doubt, unless a write that is under way does."""
+        self._commits.alone_if_idle(self._settle_doubt)
+
+    def _make_room(self, batches: tuple[pa.RecordBatch, ...]) -> None:
+        """Freeze the MemTable if it would grow past its limits with some rows."""
+        rows = sum(batch.num_rows for batch in batches)
+        if not self._memtables.has_room(rows, len(batches)):
+            self._settle_doubt()
+            self._memtables.freeze_if_full(rows, len(batches))
 
     def _pause(self) -> None:
         self._memtables.wait_for_flush()
