@@ -17,9 +17,7 @@ from lance.schema import LanceSchema
 
 from weir.base.library_errors import LIBRARY_ERRORS
 from weir.errors import SchemaError
-from weir.format.field_ids import FieldId, with_field_ids
 from weir.format.keys import PrimaryKey
-from weir.format.wal_entry import TOMBSTONE, wal_schema
 
 if TYPE_CHECKING:
     from lance.lance.schema import LanceField
@@ -30,9 +28,7 @@ __all__ = [
     "RESERVED_NAMES",
     "all_field_ids",
     "field_ids",
-    "generation_schema",
     "key_metadata",
-    "row_schema",
     "table_schema",
 ]
 
@@ -178,28 +174,6 @@ def all_field_ids(schema: pa.Schema | LanceSchema) -> dict[str, int]:
     for field in lance_schema.fields():
         visit(field, field.name())
     return found
-
-
-def row_schema(dataset: lance.LanceDataset) -> pa.Schema:
-    """Return the schema of a base table's log entries and generations: its columns, and ``_tombstone``.
-
-    The fields carry Lance's ids at every level (:mod:`weir.format.field_ids`).
-    """
-    return with_field_ids(wal_schema(dataset.schema), _ids(dataset.lance_schema.fields()))
-
-
-def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
-    """Return the columns of a generation, which carry the ids that its dataset gives them.
-
-    What the dataset gives ``_tombstone`` is no id of the table, which may have a column of that id.
-    """
-    schema = with_field_ids(dataset.schema, _ids(dataset.lance_schema.fields()))
-    at = schema.get_field_index(TOMBSTONE)
-    return schema if at < 0 else schema.set(at, dataset.schema.field(at))
-
-
-def _ids(fields: Sequence[LanceField]) -> tuple[FieldId, ...]:
-    return tuple(FieldId(field.id(), _ids(field.children())) for field in fields)
 
 
 def _check_names(schema: pa.Schema) -> None:

@@ -17,6 +17,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.manifest import VERSIONS, read_manifest
+from weir.dataset_fields import row_schema
 from weir.errors import (
     CorruptionError,
     ObjectNotFoundError,
@@ -64,6 +65,7 @@ class BaseTable:
         "_index_id",
         "_namespace",
         "_primary_key",
+        "_row_schema",
         "_schema",
         "_store",
         "_version",
@@ -84,6 +86,7 @@ class BaseTable:
         self._primary_key = primary_key
         # Pinned, so neither changes; the library makes them anew at every call.
         self._schema = dataset.schema
+        self._row_schema = row_schema(dataset)
         self._version = dataset.version
         self._namespace = f"{self.identity} {store.uri}"
 
@@ -204,6 +207,14 @@ class BaseTable:
         return self._schema
 
     @property
+    def row_schema(self) -> pa.Schema:
+        """Columns of the table and ``_tombstone``, with Lance's field ids, as log entries have them.
+
+        The same object for as long as nothing of it changes.
+        """
+        return self._row_schema
+
+    @property
     def primary_key(self) -> tuple[str, ...]:
         """Primary-key columns, in key order."""
         return self._primary_key
@@ -240,7 +251,16 @@ class BaseTable:
             if classify(error) is LibraryFailure.DAMAGED:
                 raise _damaged(self._store, error) from error
             raise storage_failure(error, "looking for a newer version", where=self.uri) from error
-        return self if dataset.version == self.version else BaseTable._pinned(self._store, dataset)
+        if dataset.version == self.version:
+            return self
+        return BaseTable._pinned(self._store, dataset)._sharing(self)
+
+    def _sharing(self, other: BaseTable) -> BaseTable:
+        """Take over the schemas of another version where they are the same, which makes comparing them quick."""
+        if self._row_schema.equals(other._row_schema, check_metadata=True):
+            self._row_schema = other._row_schema
+            self._schema = other._schema
+        return self
 
     def at_version(self, version: int) -> BaseTable:
         """Return the table as it was at another version.

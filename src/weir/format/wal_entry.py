@@ -424,8 +424,8 @@ def _collect_messages(template: _Template, batches: Iterable[pa.RecordBatch]) ->
         pa.PythonFile(collector, mode="w"), template.entry_schema, options=_STREAM_OPTIONS
     ) as writer:
         for batch in batches:
-            # The writer compares metadata too.
-            writer.write_batch(batch.replace_schema_metadata(template.entry_schema.metadata))
+            # The writer compares metadata too, that of fields among it.
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=template.entry_schema))
         # Closing the writer adds the end marker, after what is taken here.
         parts = collector.parts[:]
     schema_length = len(template.message)

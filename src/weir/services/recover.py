@@ -18,7 +18,6 @@ from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
 from weir.config import WriterOptions
 from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError
-from weir.format.wal_entry import wal_schema
 from weir.logs import get_logger
 from weir.read.shard_view import ShardView
 from weir.services.runner import Runner
@@ -141,7 +140,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
             writer = ShardWriter(
                 task.store,
                 task.shard_id,
-                wal_schema(base.schema),
+                base.row_schema,
                 base.primary_key,
                 namespace=base.namespace,
                 options=options,

@@ -8,7 +8,7 @@ shard manifest does.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -19,9 +19,11 @@ import xxhash
 from lance.file import LanceFileWriter
 
 from weir import failpoint
+from weir.dataset_fields import renumbering
 from weir.errors import StorageError
-from weir.format import generation_catalog, layout, pk_index
+from weir.format import generation_catalog, layout, numbered_manifest, pk_index
 from weir.format.bloom_filter import BloomFilter
+from weir.format.field_ids import has_field_ids, without_field_ids
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
@@ -38,6 +40,7 @@ from weir.throttle import background
 __all__ = ["write_generation"]
 
 _KEY_INDEX_FILE_VERSION = "2.0"
+_FIRST_MANIFEST = f"_versions/{2**64 - 2}.manifest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ def write_generation(
     Parameters
     ----------
     rows : GenerationRows
-        The newest row of every key, in write order, with ``_tombstone``.
+        The newest row of every key, in write order, with ``_tombstone``. If the fields of their schema carry
+        the table's field ids, those of the dataset get them.
     key_columns : tuple of str
         Primary-key columns.
     in_memory_bytes : int
@@ -130,15 +134,32 @@ def _library_files(place: _Place) -> dict[str, int]:
 
 
 def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> lance.LanceDataset:
+    schema = rows.written.schema
+    plain = without_field_ids(schema)
     data: pa.Table | pa.RecordBatchReader
     if rows.is_large:
         # Piece by piece: nothing is copied as a whole, and there is somewhere to rest.
-        pieces = background.paced(rows.pieces(), urgency)
-        data = pa.RecordBatchReader.from_batches(rows.written.schema, pieces)
+        pieces = (
+            pa.RecordBatch.from_arrays(piece.columns, schema=plain)
+            for piece in background.paced(rows.pieces(), urgency)
+        )
+        data = pa.RecordBatchReader.from_batches(plain, pieces)
     else:
         # As one piece: the library takes half as long again for what comes in fifty.
-        data = unsliced(rows.to_table().combine_chunks())
-    return lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
+        data = unsliced(pa.Table.from_batches(rows.to_table().combine_chunks().to_batches(), plain))
+    dataset = lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
+    numbers = renumbering(dataset, schema) if has_field_ids(schema) else {}
+    return _renumbered(place, dataset, numbers) if numbers else dataset
+
+
+def _renumbered(place: _Place, dataset: lance.LanceDataset, numbers: Mapping[int, int]) -> lance.LanceDataset:
+    """Give the columns of a generation that nobody can see yet the ids that the table has for them."""
+    path = f"{place.path}/{_FIRST_MANIFEST}"
+    manifest = numbered_manifest.with_numbers(
+        place.store.get(path), numbers, where=f"{place.store.uri}/{path}"
+    )
+    place.store.put(path, manifest)
+    return lance.dataset(place.uri, storage_options=place.storage_options)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from weir.format.conform import conform_batch
 from weir.format.newest import newest_rows
+from weir.format.resolution import resolve
 from weir.format.source import SourceMarks
 from weir.shard.batch_memory import batch_overhead
 from weir.shard.generation_rows import GenerationRows
@@ -28,7 +28,8 @@ class MemTable:
     generation : int
         The generation these rows will be flushed as, counted from 1.
     schema : Schema
-        Schema of the rows: the table's columns and ``_tombstone``.
+        Schema of the rows: the table's columns, with their field ids, and ``_tombstone``. What an entry was
+        written with under another schema is resolved against it.
     last_position, first_position : int
         WAL positions of the last entry whose rows are in it, and of the first; 0 if there is none.
     num_rows, num_batches, num_entries : int
@@ -74,8 +75,12 @@ class MemTable:
         int
             About how many bytes they take in memory.
         """
-        where = f"WAL position {item.position}"
-        self._batches.extend(conform_batch(batch, self.schema, where=where) for batch in item.entry.batches)
+        if item.entry.schema is self.schema:
+            self._batches.extend(item.entry.batches)
+        else:
+            where = f"WAL position {item.position}"
+            columns = resolve(item.entry.schema, self.schema)
+            self._batches.extend(columns.apply(batch, where=where) for batch in item.entry.batches)
         self.last_position = item.position
         self.sources = self.sources.with_mark(item.entry.header.source)
         self.num_rows += item.entry.num_rows

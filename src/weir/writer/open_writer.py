@@ -11,7 +11,6 @@ from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
 from weir.errors import ShardingError
-from weir.format.wal_entry import wal_schema
 from weir.shard.writer import ShardWriter
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
@@ -59,13 +58,12 @@ def open_writer(
     checked = WriterOptions.from_keywords(**{**recorded, **options})
     if not checked.immutable:
         _refuse_keys_that_move(router, base)
-    rows_schema = wal_schema(base.schema)
 
     def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
         return ShardWriter(
             store,
             shard_id,
-            rows_schema,
+            base.row_schema,
             base.primary_key,
             namespace=base.namespace,
             options=checked,

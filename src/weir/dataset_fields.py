@@ -1,0 +1,89 @@
+"""The field ids of a Lance dataset, as those of the schemas of the rows that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+
+from weir.format.field_ids import FieldId, children_of, field_id, with_field_ids
+from weir.format.wal_entry import TOMBSTONE, wal_schema
+
+if TYPE_CHECKING:
+    from lance.lance.schema import LanceField
+
+__all__ = ["generation_schema", "renumbering", "row_schema"]
+
+
+def row_schema(dataset: lance.LanceDataset) -> pa.Schema:
+    """Return the schema of a base table's log entries and generations: its columns, and ``_tombstone``.
+
+    The fields carry Lance's ids at every level (:mod:`weir.format.field_ids`).
+    """
+    return with_field_ids(wal_schema(dataset.schema), _ids(dataset.lance_schema.fields()))
+
+
+def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
+    """Return the columns of a generation, which carry the ids that its dataset gives them.
+
+    What the dataset gives ``_tombstone`` is no id of the table, which may have a column of that id.
+    """
+    schema = with_field_ids(dataset.schema, _ids(dataset.lance_schema.fields()))
+    at = schema.get_field_index(TOMBSTONE)
+    return schema if at < 0 else schema.set(at, dataset.schema.field(at))
+
+
+def renumbering(dataset: lance.LanceDataset, wanted: pa.Schema) -> dict[int, int]:
+    """Return the new id of every field of a dataset whose columns are to have the ids of a schema.
+
+    A field for which the schema tells none, as for ``_tombstone``, gets one above all others, as it has in
+    the library's generations.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The dataset.
+    wanted : Schema
+        Its columns, with field ids.
+
+    Returns
+    -------
+    dict of int to int
+        By the id that the field has. Empty if all of them are as they should be.
+    """
+    pairs = list(_pairs(_ids(dataset.lance_schema.fields()), tuple(wanted)))
+    told = {have: number for have, number in pairs if number is not None}
+    above = count(max(told.values(), default=-1) + 1)
+    numbers = {have: next(above) if number is None else number for have, number in pairs}
+    # The flag may be anywhere: nobody looks for it by its id.
+    return numbers if any(have != number for have, number in told.items()) else {}
+
+
+def _pairs(have: Sequence[FieldId], wanted: Sequence[pa.Field]) -> Iterator[tuple[int, int | None]]:
+    """Yield the id that each field has, and the one that it is to have."""
+    for one, field in zip(have, wanted, strict=True):
+        yield one.id, field_id(field)
+        inside, children = one.children, children_of(field.type)
+        if pa.types.is_map(field.type) and len(inside) == 1:
+            (entries,) = inside
+            first = field_id(children[0])
+            # Made with the map, between it and its key; Arrow has no place to say so.
+            yield entries.id, None if first is None else first - 1
+            inside = entries.children
+        if len(inside) == len(children):
+            yield from _pairs(inside, children)
+        else:
+            yield from ((number, None) for number in _all_of(inside))
+
+
+def _all_of(ids: Sequence[FieldId]) -> Iterator[int]:
+    for one in ids:
+        yield one.id
+        yield from _all_of(one.children)
+
+
+def _ids(fields: Sequence[LanceField]) -> tuple[FieldId, ...]:
+    return tuple(FieldId(field.id(), _ids(field.children())) for field in fields)
