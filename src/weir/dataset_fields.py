@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 
-from weir.format.field_ids import FieldId, children_of, field_id, with_field_ids
+from weir.format.field_ids import FieldId, children_of, field_id, interned, with_field_ids
+from weir.format.generation_catalog import GenerationCatalog
+from weir.format.resolution import Resolution, resolve
 from weir.format.wal_entry import TOMBSTONE, wal_schema
 
 if TYPE_CHECKING:
     from lance.lance.schema import LanceField
 
-__all__ = ["generation_schema", "renumbering", "row_schema"]
+__all__ = ["generation_columns", "generation_schema", "renumbering", "row_schema"]
 
 
 def row_schema(dataset: lance.LanceDataset) -> pa.Schema:
@@ -23,7 +25,7 @@ def row_schema(dataset: lance.LanceDataset) -> pa.Schema:
 
     The fields carry Lance's ids at every level (:mod:`weir.format.field_ids`).
     """
-    return with_field_ids(wal_schema(dataset.schema), _ids(dataset.lance_schema.fields()))
+    return interned(with_field_ids(wal_schema(dataset.schema), _ids(dataset.lance_schema.fields())))
 
 
 def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
@@ -34,6 +36,32 @@ def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
     schema = with_field_ids(dataset.schema, _ids(dataset.lance_schema.fields()))
     at = schema.get_field_index(TOMBSTONE)
     return schema if at < 0 else schema.set(at, dataset.schema.field(at))
+
+
+def generation_columns(
+    dataset: lance.LanceDataset, schema: pa.Schema, catalog: Callable[[], GenerationCatalog | None]
+) -> Resolution:
+    """Return the plan from the columns of a generation to those of a table.
+
+    Weir once gave the columns of generations other ids than the table's. In such a generation, which its
+    catalog tells apart, columns go by their names. The catalog is asked for only where that makes a
+    difference.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The generation.
+    schema : Schema
+        The table's columns, with their field ids, and ``_tombstone``.
+    catalog : callable
+        Returns the generation's catalog, if it has one.
+    """
+    by_id = resolve(generation_schema(dataset), schema)
+    by_name = resolve(dataset.schema, schema)
+    if by_id.comes_to(by_name):
+        return by_id
+    found = catalog()
+    return by_id if found is None or found.has_field_ids else by_name
 
 
 def renumbering(dataset: lance.LanceDataset, wanted: pa.Schema) -> dict[int, int]:

@@ -11,9 +11,11 @@ import lance
 import pyarrow.compute as pc
 
 from weir.base.table import BaseTable, library_options
+from weir.dataset_fields import generation_columns
 from weir.errors import ShardConflictError, ShardingError
 from weir.format import layout
 from weir.format.index_details import ShardSpec
+from weir.format.resolution import resolve
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
 from weir.format.wal_entry import TOMBSTONE
 from weir.shard.manifest_store import list_shards, read_latest_manifest
@@ -185,21 +187,25 @@ class ShardCatalog:
 
     def _rows(self, manifest: ShardManifest) -> Iterable[Rows]:
         """Yield the columns that decide the shard, of what is in the WAL tail and in generations."""
-        columns = sorted(self._router.source_columns)
+        columns: list[str] = sorted(self._router.source_columns)
         # A tombstone has its key and nothing else.
         tombstones_tell = set(columns) <= set(self._base.primary_key)
         wal = Wal(self._store, manifest.shard_id, namespace=self._base.namespace)
         for item in wal.read_tail(manifest):
+            resolved = resolve(item.entry.schema, self._base.row_schema).select([*columns, TOMBSTONE])
             for batch in item.entry.batches:
-                deciding = batch if tombstones_tell else _upserts(batch)
+                rows = resolved.apply(batch, where=wal.where(item.position))
+                deciding = rows if tombstones_tell else _upserts(rows)
                 if deciding.num_rows:
                     yield deciding.select(columns)
         options = library_options(self._store)
         for flushed in manifest.flushed_generations:
             uri = f"{self._store.uri}/{layout.generation_path(manifest.shard_id, flushed.path)}"
             dataset = lance.dataset(uri, storage_options=options)
+            resolved = generation_columns(dataset, self._base.row_schema, lambda: None).select(columns)
             upserts = None if tombstones_tell else f"NOT {TOMBSTONE}"
-            yield dataset.scanner(columns=columns, filter=upserts).to_table()
+            found = dataset.scanner(columns=resolved.source_names, filter=upserts).to_table()
+            yield resolved.table(found, where=uri)
 
 
 def _upserts(batch: Rows) -> Rows:

@@ -35,6 +35,7 @@ from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError
 from weir.format import layout
 from weir.format.index_details import MergedGeneration
+from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a001")
@@ -268,9 +269,8 @@ def test_a_failure_while_rows_are_streamed_keeps_its_kind(
     monkeypatch.setattr(merge_module, "_STREAM_FROM_BYTES", 1)
     base = new_table(tmp_path)
     flushed = write_generation(base, SHARD, 1, [(1, "a"), (2, "b")])
-    monkeypatch.setattr(
-        "weir.base.run_rows.conform_batch", _raiser(CorruptionError("broken batch", where="there"), after=1)
-    )
+    broken = _raiser(CorruptionError("broken batch", where="there"), after=1)
+    monkeypatch.setattr(Resolution, "apply", broken)
     with pytest.raises(CorruptionError, match="broken batch") as caught:
         merge_run(task_of(base, flushed))
     assert caught.value.where == "there"
@@ -278,15 +278,14 @@ def test_a_failure_while_rows_are_streamed_keeps_its_kind(
 
 
 def _raiser(error: Exception, *, after: int) -> Callable[..., object]:
-    from weir.format.conform import conform_batch
-
+    apply = Resolution.apply
     calls = [0]
 
-    def fail(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
+    def fail(columns: Resolution, batch: pa.RecordBatch, *, where: str) -> pa.RecordBatch:
         calls[0] += 1
         if calls[0] > after:
             raise error
-        return conform_batch(batch, schema, where=where)
+        return apply(columns, batch, where=where)
 
     return fail
 

@@ -45,7 +45,6 @@ from weir.format import (
     wal_entry,
 )
 from weir.format.bloom_filter import BloomFilter
-from weir.format.conform import conform_batch
 from weir.format.feed_consumer import FeedConsumer
 from weir.format.fst import Fst
 from weir.format.garbage_marks import Marks, ShardMarks, Step
@@ -53,6 +52,7 @@ from weir.format.generation_catalog import ColumnSummary, GenerationCatalog
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
 from weir.format.lease import Lease, LeaseHolder
 from weir.format.proto import vector_index_pb2
+from weir.format.resolution import resolve
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.snapshot_pin import SnapshotPin
 from weir.format.snapshot_token import ShardCut, SnapshotToken
@@ -137,8 +137,10 @@ def own_entry() -> bytes:
 
 def use_entry(data: bytes) -> None:
     """Decode an entry and look at every value, as whoever reads it does: as rows of the table."""
-    for batch in wal_entry.decode(data, where=WHERE).batches:
-        conform_batch(batch, ROW_SCHEMA, where=WHERE).to_pylist()
+    entry = wal_entry.decode(data, where=WHERE)
+    columns = resolve(entry.schema, ROW_SCHEMA)
+    for batch in entry.batches:
+        columns.apply(batch, where=WHERE).to_pylist()
 
 
 def golden(name: str) -> bytes:

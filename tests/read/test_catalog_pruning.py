@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import weir
 from weir.format.generation_catalog import decode, encode
+from weir.format.resolution import resolve
 from weir.format.wal_entry import TOMBSTONE
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
@@ -84,7 +85,7 @@ def test_no_matching_row_is_left_out(values: list[dict[str, Any]], condition: st
     )
     catalog = summarize(GenerationRows(written, np.arange(len(values))), ())
     catalog = decode(encode(catalog), where="memory")
-    if not can_match(read_filter(condition, SCHEMA), catalog):
+    if not can_match(read_filter(condition, SCHEMA), catalog, resolve(SCHEMA, SCHEMA)):
         assert len(matching_rows(rows, condition)) == 0
 
 

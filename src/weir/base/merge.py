@@ -45,6 +45,7 @@ from weir.base.merge_plan import MergeTask
 from weir.base.run_rows import Run, RunRows, read_runs
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError, WeirError
+from weir.format.wal_entry import TOMBSTONE
 from weir.throttle import background
 
 __all__ = ["MergeResult", "merge_run", "merge_runs"]
@@ -132,7 +133,7 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
         merge: _Merge | None = None
         try:
             if run is None or read_after != merged:
-                keys = pa.schema([base.schema.field(name) for name in base.primary_key])
+                keys = pa.schema([base.row_schema.field(name) for name in base.primary_key])
                 run, read_after = read_runs(todo, keys), merged
             with committing(base.store, base.dataset) as dataset:
                 merge = _Merge(base, dataset, [task for task, _ in todo], merged, run)
@@ -263,15 +264,16 @@ class _Merge:
     def _upserts(self) -> pa.Table | pa.RecordBatchReader:
         schema = self._base.schema
         # With rests, so that reads and writes of this process get their turn.
-        batches = background.paced(self._batches(schema))
+        batches = background.paced(self._batches())
         if sum(task.nbytes for task in self._tasks) < _STREAM_FROM_BYTES:
             # The library joins against the smaller side only if it knows how large they are.
             return pa.Table.from_batches(list(batches), schema=schema)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._run.upserts(schema)
+            rows = self._base.row_schema
+            yield from self._run.upserts(rows.remove(rows.get_field_index(TOMBSTONE)))
         except WeirError as error:
             # The library would pass on no more than its text.
             self._read_failure = error

@@ -25,10 +25,13 @@ from weir.base.library_errors import (
 )
 from weir.base.merge_plan import MergeTask
 from weir.base.table import library_options
-from weir.errors import CorruptionError
-from weir.format import layout
-from weir.format.conform import conform_batch
+from weir.dataset_fields import generation_columns
+from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.format import generation_catalog, layout
+from weir.format.field_ids import without_field_ids
+from weir.format.generation_catalog import GenerationCatalog
 from weir.format.newest import newest_rows
+from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 
@@ -42,9 +45,18 @@ Run = tuple[MergeTask, Sequence[FlushedGeneration]]
 class _Source:
     """One generation and the rows of it that nothing in the run supersedes."""
 
+    task: MergeTask
+    flushed: FlushedGeneration
     dataset: lance.LanceDataset
-    generation: int
     upserts: npt.NDArray[np.bool_]
+
+    @property
+    def generation(self) -> int:
+        return self.flushed.generation
+
+    def columns(self, schema: pa.Schema) -> Resolution:
+        """Return how the columns of a table are made of those of the generation."""
+        return _columns(self.task, self.flushed, self.dataset, schema)
 
 
 class RunRows:
@@ -73,7 +85,7 @@ class RunRows:
         Parameters
         ----------
         schema : pyarrow.Schema
-            Of the base table; columns a generation lacks are null.
+            The columns of the base table, with their field ids. Those that a generation never had are null.
 
         Yields
         ------
@@ -85,19 +97,21 @@ class RunRows:
         CorruptionError
             A generation is not what it was when its keys were read.
         """
+        plain = without_field_ids(schema)
         for source in self._sources:
             if not source.upserts.any():
                 continue
-            names = [name for name in schema.names if name in source.dataset.schema.names]
+            columns = source.columns(schema)
+            columns = Resolution(plain, columns.columns)
             where = source.dataset.uri
             at = 0
-            for batch in _scan(source.dataset, names):
+            for batch in _scan(source.dataset, columns.source_names):
                 kept = source.upserts[at : at + batch.num_rows]
                 at += len(kept)
                 if not kept.all():
                     batch = batch.filter(pa.array(kept))
                 if batch.num_rows:
-                    yield conform_batch(batch, schema, where=where)
+                    yield columns.apply(batch, where=where)
             if at != len(source.upserts):
                 raise CorruptionError(
                     f"generation {source.generation} had {len(source.upserts)} rows and has {at}",
@@ -117,7 +131,7 @@ def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
     runs : sequence of tuple of MergeTask and sequence of FlushedGeneration
         Of each shard a task, which names store and shard, and the run, ascending, at least one.
     key_schema : pyarrow.Schema
-        The primary-key columns of the base table.
+        The primary-key columns of the base table, with their field ids.
 
     Raises
     ------
@@ -130,21 +144,22 @@ def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
     tombstones: list[npt.NDArray[np.bool_]] = []
     bounds: list[int] = []
     rows = 0
-    for dataset in datasets:
-        for batch in _scan_keys(dataset, key_schema.names):
-            keys.append(conform_batch(batch.select(key_schema.names), key_schema, where=dataset.uri))
+    for (task, flushed), dataset in zip(generations, datasets, strict=True):
+        columns = _columns(task, flushed, dataset, key_schema)
+        for batch in _scan_keys(dataset, columns):
+            keys.append(columns.apply(batch, where=dataset.uri))
             tombstones.append(_flags(batch))
             rows += batch.num_rows
         bounds.append(rows)
-    together = pa.Table.from_batches(keys, schema=key_schema)
+    together = pa.Table.from_batches(keys, schema=without_field_ids(key_schema))
     newest = np.zeros(rows, dtype=bool)
     if rows:
         newest[newest_rows(together.columns)] = True
     deleted = np.concatenate(tombstones) if rows else newest
     upserts = np.split(newest & ~deleted, bounds[:-1])
     sources = [
-        _Source(dataset, flushed.generation, mask)
-        for (_, flushed), dataset, mask in zip(generations, datasets, upserts, strict=True)
+        _Source(task, flushed, dataset, mask)
+        for (task, flushed), dataset, mask in zip(generations, datasets, upserts, strict=True)
     ]
     return RunRows(sources, together.filter(pa.array(newest & deleted)))
 
@@ -191,13 +206,28 @@ def _unreadable(where: str, error: BaseException) -> CorruptionError:
     )
 
 
-def _scan_keys(dataset: lance.LanceDataset, key_columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _columns(
+    task: MergeTask, flushed: FlushedGeneration, dataset: lance.LanceDataset, schema: pa.Schema
+) -> Resolution:
+    """Return how the columns of a table are made of those of a generation."""
+
+    def catalog() -> GenerationCatalog | None:
+        path = f"{layout.generation_path(task.shard_id, flushed.path)}/{layout.CATALOG}"
+        try:
+            return generation_catalog.decode(task.store.get(path), where=f"{task.store.uri}/{path}")
+        except ObjectNotFoundError:
+            return None
+
+    return generation_columns(dataset, schema, catalog)
+
+
+def _scan_keys(dataset: lance.LanceDataset, keys: Resolution) -> Iterator[pa.RecordBatch]:
     """Read the key columns and, where the generation has it, the tombstone column."""
-    present = dataset.schema.names
-    missing = [name for name in key_columns if name not in present]
+    missing = [name for name in keys.schema.names if keys.source_name(name) is None]
     if missing:
         raise CorruptionError(f"the generation has no key column {missing[0]!r}", where=dataset.uri)
-    return _scan(dataset, [*key_columns, *([TOMBSTONE] if TOMBSTONE in present else [])])
+    own = [TOMBSTONE] if TOMBSTONE in dataset.schema.names else []
+    return _scan(dataset, [*keys.source_names, *own])
 
 
 def _flags(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -210,7 +210,7 @@ class BaseTable:
     def row_schema(self) -> pa.Schema:
         """Columns of the table and ``_tombstone``, with Lance's field ids, as log entries have them.
 
-        The same object for as long as nothing of it changes.
+        Of all versions with the same columns, the same object.
         """
         return self._row_schema
 
@@ -251,16 +251,7 @@ class BaseTable:
             if classify(error) is LibraryFailure.DAMAGED:
                 raise _damaged(self._store, error) from error
             raise storage_failure(error, "looking for a newer version", where=self.uri) from error
-        if dataset.version == self.version:
-            return self
-        return BaseTable._pinned(self._store, dataset)._sharing(self)
-
-    def _sharing(self, other: BaseTable) -> BaseTable:
-        """Take over the schemas of another version where they are the same, which makes comparing them quick."""
-        if self._row_schema.equals(other._row_schema, check_metadata=True):
-            self._row_schema = other._row_schema
-            self._schema = other._schema
-        return self
+        return self if dataset.version == self.version else BaseTable._pinned(self._store, dataset)
 
     def at_version(self, version: int) -> BaseTable:
         """Return the table as it was at another version.

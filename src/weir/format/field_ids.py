@@ -10,18 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
+import xxhash
 
 from weir.errors import CorruptionError
 
 __all__ = [
     "FIELD_ID",
     "FieldId",
+    "SchemaIdentity",
     "children_of",
     "field_id",
+    "fingerprint",
     "has_field_ids",
+    "interned",
     "new_field_ids",
     "with_children",
     "with_field_ids",
@@ -101,6 +107,44 @@ def with_field_ids(schema: pa.Schema, ids: Sequence[FieldId]) -> pa.Schema:
 def without_field_ids(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose fields carry no ids at any level: as callers are shown it."""
     return pa.schema([_without_id(field) for field in schema], metadata=schema.metadata)
+
+
+class SchemaIdentity:
+    """A schema that equals itself alone: hashing one by its content costs more than a small log entry."""
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is of the same object."""
+        return isinstance(other, SchemaIdentity) and other.schema is self.schema
+
+    def __hash__(self) -> int:
+        """Return the hash of the object."""
+        return id(self.schema)
+
+
+def fingerprint(schema: pa.Schema) -> int:
+    """Return a number that tells schemas apart, by names, types and ids: for the keys of caches."""
+    return _fingerprint(SchemaIdentity(schema))
+
+
+_interned: WeakValueDictionary[int, pa.Schema] = WeakValueDictionary()
+
+
+def interned(schema: pa.Schema) -> pa.Schema:
+    """Return the one object of this process that stands for a schema, as long as anybody holds on to it.
+
+    What has the same columns then has the same object, which is quickly told.
+    """
+    return _interned.setdefault(fingerprint(schema), schema)
+
+
+@lru_cache(maxsize=256)
+def _fingerprint(of: SchemaIdentity) -> int:
+    return xxhash.xxh3_128_intdigest(of.schema.serialize().to_pybytes())
 
 
 def new_field_ids(schema: pa.Schema) -> tuple[FieldId, ...]:

@@ -24,6 +24,7 @@ from weir.format.json_members import JsonMembers
 __all__ = ["ColumnSummary", "GenerationCatalog", "decode", "encode"]
 
 _FORMAT = "weir generation catalog 1"
+_BY_ID = "field id"
 _DIGEST = re.compile("[0-9a-f]{16}")
 
 
@@ -58,12 +59,15 @@ class GenerationCatalog:
     tombstones : int
         Its tombstones.
     columns : mapping of str to ColumnSummary
-        The columns about which something is known.
+        The columns about which something is known, by their names in the generation.
     checksums : mapping of str to int
         XXH64, seed 0, of files of the generation, by their path in its directory.
     directory : str or None, default None
         Path of the generation's directory, relative to the root of the table. What else a generation holds
         does not tell it from another one with the same keys. None where its writer has not said.
+    has_field_ids : bool, default False
+        Whether the columns of the generation have the table's field ids. Generations that Weir wrote before
+        it gave them these go by names.
     """
 
     rows: int
@@ -71,6 +75,7 @@ class GenerationCatalog:
     columns: Mapping[str, ColumnSummary] = field(default_factory=dict)
     checksums: Mapping[str, int] = field(default_factory=dict)
     directory: str | None = None
+    has_field_ids: bool = False
 
     def is_of(self, directory: str) -> bool:
         """Whether this is the catalog of the generation in a directory, as far as it says."""
@@ -89,10 +94,12 @@ def encode(catalog: GenerationCatalog) -> bytes:
     with pa.ipc.new_stream(sink, bounds.schema) as writer:
         writer.write_table(bounds)
     place = {} if catalog.directory is None else {"directory": catalog.directory}
+    by = {"by": _BY_ID} if catalog.has_field_ids else {}
     return checked_json.encode(
         {
             "format": _FORMAT,
             **place,
+            **by,
             "rows": catalog.rows,
             "tombstones": catalog.tombstones,
             "columns": {
@@ -132,7 +139,12 @@ def decode(data: Bytes, *, where: str) -> GenerationCatalog:
         columns[name] = ColumnSummary(tuple(kinds), column.count("nulls"), low, high)
     directory = stored.text("directory") if "directory" in stored.members else None
     return GenerationCatalog(
-        stored.count("rows"), stored.count("tombstones"), columns, _checksums(stored), directory
+        stored.count("rows"),
+        stored.count("tombstones"),
+        columns,
+        _checksums(stored),
+        directory,
+        stored.members.get("by") == _BY_ID,
     )
 
 

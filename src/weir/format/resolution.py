@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import CorruptionError
-from weir.format.field_ids import children_of, field_id, has_field_ids
+from weir.format.field_ids import SchemaIdentity, children_of, field_id, has_field_ids
 
 __all__ = ["NO_CASTS", "Casts", "FieldPlan", "Resolution", "resolve"]
 
@@ -68,6 +68,15 @@ class FieldPlan:
             and self.source.name == self.target.name
             and not self.cast
             and not self.children
+        )
+
+    def comes_to(self, other: FieldPlan) -> bool:
+        """Whether another plan for the same field takes the same values."""
+        return (
+            self.place == other.place
+            and self.cast == other.cast
+            and len(self.children) == len(other.children)
+            and all(one.comes_to(two) for one, two in zip(self.children, other.children, strict=True))
         )
 
     def apply(self, array: pa.Array | None, rows: int, *, where: str) -> pa.Array:
@@ -175,10 +184,19 @@ class Resolution:
         """The columns of the source that are needed, each once, by their names there."""
         return list(dict.fromkeys(plan.source.name for plan in self.columns if plan.source is not None))
 
+    def comes_to(self, other: Resolution) -> bool:
+        """Whether another plan from the same source to the same target takes the same columns."""
+        return all(one.comes_to(two) for one, two in zip(self.columns, other.columns, strict=True))
+
     def source_name(self, column: str) -> str | None:
         """Return what a column of the target is called in the source; None if the source has it not."""
         source = self._by_name[column].source
         return None if source is None else str(source.name)
+
+    def is_cast(self, column: str) -> bool:
+        """Whether the values of a column of the target are others than those of the source."""
+        plan = self._by_name[column]
+        return plan.cast or bool(plan.children)
 
     def is_same(self, columns: Iterable[str]) -> bool:
         """Whether these columns of the target are in the source as they are, under the same names."""
@@ -228,26 +246,13 @@ def resolve(source: pa.Schema, target: pa.Schema, casts: Casts = NO_CASTS) -> Re
         Of every field whose values were cast, its id before and its id after. A field may have been cast
         several times.
     """
-    return _resolved(_Identity(source), _Identity(target), tuple(sorted(casts.items())))
-
-
-class _Identity:
-    """A schema that equals itself alone: hashing one by its content costs more than a small entry."""
-
-    __slots__ = ("schema",)
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.schema is self.schema
-
-    def __hash__(self) -> int:
-        return id(self.schema)
+    return _resolved(SchemaIdentity(source), SchemaIdentity(target), tuple(sorted(casts.items())))
 
 
 @lru_cache(maxsize=256)
-def _resolved(source: _Identity, target: _Identity, casts: tuple[tuple[int, int], ...]) -> Resolution:
+def _resolved(
+    source: SchemaIdentity, target: SchemaIdentity, casts: tuple[tuple[int, int], ...]
+) -> Resolution:
     by_id = has_field_ids(source.schema) and has_field_ids(target.schema)
     matcher = _Matcher(dict(casts)) if by_id else _NameMatcher()
     return Resolution(target.schema, matcher.plans(tuple(source.schema), tuple(target.schema)))

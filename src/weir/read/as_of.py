@@ -20,7 +20,6 @@ from weir.cache import process_cache
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, WeirError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
-from weir.format.wal_entry import wal_schema
 from weir.read.announced import announced
 from weir.read.cut import is_cut_of
 from weir.read.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
@@ -123,7 +122,7 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
     read_to = entries[-1].position if entries else max(cut.first_position, 1) - 1
     if read_to < cut.position:
         raise wal_entry_gone(store, cut.shard_id, read_to + 1)
-    schema = wal_schema(base.schema)
+    schema = base.row_schema
     entries = list(unflushed(manifest, entries))
     # A feed's place may be past what was published after the manifest that it is read from.
     entries = [

@@ -9,9 +9,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.base.table import BaseTable
+from weir.format.field_ids import without_field_ids
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
-from weir.format.wal_entry import wal_schema
+from weir.format.wal_entry import TOMBSTONE
 from weir.read.as_of import view_at
 from weir.read.change_rows import change_rows, change_schema
 from weir.read.expiry import changes_gone
@@ -36,16 +37,22 @@ class ChangeSource:
         The table's store.
     table : str
         Identity of the table.
-    schema : Schema
-        The table's columns.
+    row_schema : Schema
+        The table's columns, with their field ids, and ``_tombstone``.
     primary_key : tuple of str
         The columns that identify a row.
     """
 
     store: ObjectStore
     table: str
-    schema: pa.Schema
+    row_schema: pa.Schema
     primary_key: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        shown = without_field_ids(self.row_schema)
+        return shown.remove(shown.get_field_index(TOMBSTONE))
 
     @property
     def namespace(self) -> str:
@@ -127,7 +134,7 @@ class ChangeRange:
         """
         schema = self.schema
         state = self._state()
-        columns = wal_schema(self.source.schema)
+        columns = self.source.row_schema
         for entries in _groups(self._entries(), self.batch_rows):
             run = TailRun(self.shard_id, entries, columns, self.source.primary_key)
             rows = change_rows(run, schema, state)
@@ -147,7 +154,7 @@ class ChangeRange:
         if self.base is None:
             return None
         store = self.source.store
-        return ShardState(store, self.base, view_at(store, self.base, self.begin), self.source.schema)
+        return ShardState(store, self.base, view_at(store, self.base, self.begin), self.source.row_schema)
 
     def _entries(self) -> Iterator[PositionedEntry]:
         store, begin = self.source.store, self.begin
@@ -157,7 +164,7 @@ class ChangeRange:
         if position == 0 and begin.manifest_version == 0:
             # Some writers count from 0; there need not be an entry.
             yield from wal.read_from(0, 0, remember=False)
-        schema = wal_schema(self.source.schema)
+        schema = self.source.row_schema
         for item in wal.read_from(position + 1, self.position, remember=False):
             yield with_published_rows(store, begin.shard_id, schema, item, changes_gone)
             position = item.position

@@ -18,7 +18,7 @@ from weir.errors import FilterError
 from weir.format.unsliced import unsliced
 from weir.indexing.library_message import library_message
 
-__all__ = ["check_filter", "is_of_a_filter", "matching_rows", "reason"]
+__all__ = ["check_filter", "is_of_a_filter", "matching_rows", "named_columns", "reason"]
 
 _FAILED_ON_A_ROW = "Error applying filter expression"
 # A condition that is an aggregate and nothing else passes on a table without rows, as it is checked.
@@ -85,12 +85,20 @@ def matching_rows(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
     return _evaluate(rows, text)
 
 
-def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> npt.NDArray[np.int64]:
+def named_columns(text: str | None, schema: pa.Schema) -> list[str]:
+    """Return the columns that a filter may name.
+
+    A column counts as named if its name occurs anywhere in the text: too many costs a copy, too few would
+    be an error.
+    """
+    if text is None:
+        return []
     lowered = text.lower()
-    # A column counts as named if its name occurs anywhere in the text: too many costs a copy, too
-    # few would be an error.
-    named = [name for name in rows.schema.names if name.lower() in lowered]
-    slim = rows.select(named or rows.schema.names[:1])
+    return [name for name in schema.names if name.lower() in lowered]
+
+
+def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> npt.NDArray[np.int64]:
+    slim = rows.select(named_columns(text, rows.schema) or rows.schema.names[:1])
     try:
         # One file, so that a row's id is its offset.
         dataset = lance.write_dataset(

@@ -14,10 +14,13 @@ import xxhash
 
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.cache import process_cache
+from weir.dataset_fields import generation_columns
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout
 from weir.format.bloom_filter import BloomFilter
+from weir.format.field_ids import fingerprint, without_field_ids
 from weir.format.generation_catalog import GenerationCatalog
+from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 from weir.indexing.library_message import library_message
@@ -63,6 +66,8 @@ class Generation:
         What the shard manifest lists.
     key_columns : tuple of str
         Primary-key columns.
+    row_schema : Schema
+        Columns that the rows are given: the table's, with their field ids, and ``_tombstone``.
     """
 
     def __init__(
@@ -72,14 +77,16 @@ class Generation:
         shard_id: UUID,
         flushed: FlushedGeneration,
         key_columns: tuple[str, ...],
+        row_schema: pa.Schema,
     ) -> None:
         self.store = store
         self._namespace = namespace
         self._key_columns = key_columns
+        self._row_schema = row_schema
         self.shard_id = shard_id
         self.flushed = flushed
         self.path = layout.generation_path(shard_id, flushed.path)
-        self.identity: Hashable = ("generation", self.path)
+        self.identity: Hashable = ("generation", self.path, fingerprint(row_schema))
         """What tells this generation from every other source of the table, for caches."""
 
     @classmethod
@@ -90,12 +97,13 @@ class Generation:
         shard_id: UUID,
         flushed: FlushedGeneration,
         key_columns: tuple[str, ...],
+        row_schema: pa.Schema,
     ) -> Generation:
         """Return the generation with what this process has opened of it."""
         # A published snapshot tells less of a generation than a manifest: what one was told is not for all.
         return process_cache().get_or_load(
-            ("generation", namespace, shard_id, flushed),
-            lambda: cls(store, namespace, shard_id, flushed, key_columns),
+            ("generation", namespace, shard_id, flushed, fingerprint(row_schema)),
+            lambda: cls(store, namespace, shard_id, flushed, key_columns, row_schema),
             lambda _: _NOMINAL_BYTES,
         )
 
@@ -113,6 +121,13 @@ class Generation:
     def dataset(self) -> lance.LanceDataset:
         """Its Lance dataset."""
         return self._open()
+
+    @cached_property
+    def columns(self) -> Resolution:
+        """How the table's columns are made of its own; the rows have no field ids any more."""
+        schema = without_field_ids(self._row_schema)
+        found = generation_columns(self.dataset, self._row_schema, lambda: self.catalog)
+        return Resolution(schema, found.columns)
 
     @cached_property
     def _only_fragment(self) -> lance.LanceFragment | None:
@@ -141,7 +156,7 @@ class Generation:
         it a lookup costs more, and that is all. So a damaged one is reported and left alone.
         """
         path = f"{self.path}/{layout.BLOOM_FILTER}"
-        key = ("bloom", self._namespace, self.identity, self.flushed)
+        key = ("bloom", self._namespace, self.path, self.flushed)
 
         def load() -> tuple[BloomFilter | None, int]:
             try:
@@ -186,7 +201,7 @@ class Generation:
     def catalog(self) -> GenerationCatalog | None:
         """What it holds in each column; None where its writer has left no catalog."""
         path = f"{self.path}/{layout.CATALOG}"
-        key = ("catalog", self._namespace, self.identity)
+        key = ("catalog", self._namespace, self.path)
 
         def load() -> tuple[GenerationCatalog | None, int]:
             try:
@@ -207,7 +222,8 @@ class Generation:
 
     @property
     def _content_key(self) -> Hashable:
-        return ("content", self._namespace, self.identity)
+        # The keys are the same whatever the other columns are.
+        return ("content", self._namespace, self.path)
 
     @property
     def _content(self) -> _Content:
@@ -221,19 +237,22 @@ class Generation:
         return process_cache().get(self._content_key) is not None
 
     def _load_content(self) -> _Content:
-        columns = [*self._key_columns, TOMBSTONE]
-        present = [name for name in columns if name in self.dataset.schema.names]
-        with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
-            scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
-            table = scanner.to_table()
-        missing = [name for name in self._key_columns if name not in present]
+        columns = self.columns
+        missing = [name for name in self._key_columns if columns.source_name(name) is None]
         if missing:
             raise CorruptionError(
                 f"generation {self.flushed.generation} of shard {self.shard_id} has no column {missing[0]!r}",
                 where=self.uri,
                 hint="Its files are damaged; restore them from a backup",
             )
-        keys = KeySet([table.column(name) for name in self._key_columns])
+        columns = columns.select(self._key_columns)
+        present = list(columns.source_names)
+        if TOMBSTONE in self.dataset.schema.names:
+            present.append(TOMBSTONE)
+        with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
+            scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
+            table = scanner.to_table()
+        keys = KeySet(columns.table(table, where=self.uri).columns)
         if TOMBSTONE in present:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)
         else:
@@ -258,14 +277,21 @@ class Generation:
 
     def column(self, name: str) -> pa.Array:
         """Return one column of every row, in their order."""
+        columns = self.columns.select([name])
+        if not columns.source_names:
+            return pa.nulls(len(self.row_ids), columns.schema.field(0).type)
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
-            return (
-                self.dataset.scanner(columns=[name], scan_in_order=True).to_table().column(0).combine_chunks()
-            )
+            scanner = self.dataset.scanner(columns=columns.source_names, scan_in_order=True)
+            return columns.table(scanner.to_table(), where=self.uri).column(0).combine_chunks()
 
     def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table:
         """Return some rows, by their offset among the rows the dataset has not deleted itself."""
+        wanted = self.columns.select(columns)
+        if not wanted.source_names:
+            empty = [pa.nulls(len(rows), field.type) for field in wanted.schema]
+            return pa.Table.from_arrays(empty, schema=wanted.schema)
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
             # A fragment finds one row in half the time that a dataset takes; of several it wants the order.
-            source = self._only_fragment if len(rows) == 1 else None
-            return (source or self.dataset).take(rows.tolist(), columns=columns)
+            source = (self._only_fragment if len(rows) == 1 else None) or self.dataset
+            found = source.take(rows.tolist(), columns=wanted.source_names)
+            return found if wanted.is_same(columns) else wanted.table(found, where=self.uri)

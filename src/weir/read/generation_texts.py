@@ -125,9 +125,12 @@ def indexed_texts(
 
 def _segment_of(generation: Generation, column: str, tokenizer: Tokenizer) -> str | None:
     """Return the only segment of the index, if that covers the whole generation."""
-    dataset = generation.dataset
-    for described in list_indexes(dataset):
-        if described.field_names != [column] or described.index_type != _KIND:
+    dataset, columns = generation.dataset, generation.columns
+    if columns.is_cast(column):
+        return None
+    own = columns.source_name(column)
+    for described in list_indexes(dataset) if own is not None else ():
+        if described.field_names != [own] or described.index_type != _KIND:
             continue
         details, segments = described.details, described.segments
         if len(segments) != 1 or details.get("document_granularity") not in _WHOLE_ROWS:

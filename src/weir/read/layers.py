@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from weir.format.wal_entry import TOMBSTONE
 from weir.read.blocked import BlockedRows
 from weir.read.cut import cut_at
 from weir.read.damage import reading
-from weir.read.filters import matching_rows
+from weir.read.filters import matching_rows, named_columns
 from weir.read.generation import Generation
 from weir.read.overlay import FreshSource, overlay
 from weir.read.planner import fresh_sources
@@ -29,6 +29,8 @@ from weir.storage.interface import ObjectStore
 
 __all__ = ["FreshLayer", "base_blocked", "fresh_layers", "token_of"]
 
+
+Rows = npt.NDArray[np.int64]
 
 _HELD_ROWS = 100_000
 
@@ -82,7 +84,7 @@ class FreshLayer:
         source = self.source
         if not isinstance(source, Generation):
             return source.take(rows, columns)
-        schema = source.dataset.schema
+        schema = source.columns.schema
         if len(self.live) > _HELD_ROWS or any(is_vector(schema.field(name).type) for name in columns):
             return source.take(rows, columns)
         held = [self._held(source, name) for name in columns]
@@ -107,17 +109,25 @@ class FreshLayer:
                 lambda: self._matching_of_generation(filter),
                 lambda loaded: loaded.nbytes,
             )
+        names = self.source.rows.drop_columns([TOMBSTONE]).column_names
+        return self._matching_of(self.source.take, names, filter)
+
+    def _matching_of(
+        self, take: Callable[[Rows, list[str]], pa.Table], columns: list[str], filter: str
+    ) -> npt.NDArray[np.bool_]:
         # Only rows that count are shown to the filter, which may fail on others.
         rows = np.flatnonzero(self.live)
-        shown = self.source.rows.drop_columns([TOMBSTONE]).take(pa.array(rows))
         found = np.zeros(len(self.live), dtype=bool)
         if len(rows):
-            found[rows[matching_rows(shown, filter)]] = True
+            found[rows[matching_rows(take(rows, columns), filter)]] = True
         return found
 
     def _matching_of_generation(self, filter: str) -> npt.NDArray[np.bool_]:
         source = self.source
         assert isinstance(source, Generation)
+        named = named_columns(filter, source.columns.schema)
+        if not source.columns.is_same(named):
+            return self._matching_of(source.take, named, filter)
         with reading(self.label, source.uri, filter):
             scanner = source.dataset.scanner(
                 columns=[], filter=filter, with_row_id=True, row_addr_blocklist=self.blocked.serialized

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 import lance
 import pyarrow as pa
 
+from weir.format.resolution import Resolution
 from weir.read.blocked import BlockedRows
 from weir.read.damage import reading
+from weir.read.filters import matching_rows, named_columns
 from weir.read.kept_dataset import KeptDataset
 from weir.read.strategy import TermStrategy
 
@@ -44,6 +46,9 @@ class DatasetTask:
         How each term of the filter is answered, for people.
     fragments : tuple of int or None, default None
         Ids of the fragments to read. None for all.
+    resolution : Resolution or None, default None
+        How the table's columns are made of those of the dataset, which was written under another schema.
+        None where those asked for are the same.
     """
 
     label: str
@@ -54,6 +59,7 @@ class DatasetTask:
     limit: int | None
     strategies: tuple[TermStrategy, ...] = ()
     fragments: tuple[int, ...] | None = None
+    resolution: Resolution | None = field(default=None, repr=False)
 
     def _scanned_fragments(self) -> list[lance.LanceFragment] | None:
         if self.fragments is None:
@@ -106,8 +112,12 @@ class DatasetTask:
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
+        limit = limit if limit is not None else self.limit
         with reading(self.label, self.source.uri, self.filter):
-            yield from self._batches(limit if limit is not None else self.limit)
+            if self.resolution is None:
+                yield from self._batches(limit)
+            else:
+                yield from self._resolved(self.resolution, limit)
 
     def _batches(self, limit: int | None) -> Iterator[pa.RecordBatch]:
         if self.filter is not None or limit is not None or not self.columns or not len(self.blocked):
@@ -122,15 +132,51 @@ class DatasetTask:
         )
         yield from map(self.blocked.remove_from, scanner.to_batches())
 
+    def _resolved(self, resolution: Resolution, limit: int | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a dataset that has the columns of another schema.
+
+        A filter is for the dataset to answer if it has all that it names, and else for the rows as they are
+        then.
+        """
+        named = named_columns(self.filter, resolution.schema)
+        pushed = self.filter is not None and resolution.is_same(named)
+        read = resolution.select(self.columns if pushed else list(dict.fromkeys([*self.columns, *named])))
+        scanner = self.source.opened().scanner(
+            columns=read.source_names,
+            filter=self.filter if pushed else None,
+            row_addr_blocklist=self.blocked.serialized,
+            with_row_id=True,
+            scan_in_order=True,
+            batch_size=_BATCH_ROWS,
+            fragments=self._scanned_fragments(),
+        )
+        left = limit
+        for batch in scanner.to_batches():
+            if left is not None and left <= 0:
+                return
+            # Of a column that the dataset has not, the row ids tell how many there are.
+            rows = read.apply(batch, where=self.source.uri)
+            if self.filter is not None and not pushed and batch.num_rows:
+                kept = matching_rows(pa.Table.from_batches([rows]), self.filter)
+                rows, batch = rows.take(pa.array(kept)), batch.take(pa.array(kept))
+            rows = rows.select(list(self.columns)) if self.columns else batch.select(["_rowid"])
+            rows = rows.slice(0, left)
+            left = None if left is None else left - rows.num_rows
+            yield rows
+
     def table(self, limit: int | None = None) -> pa.Table:
         """Return the rows, at most ``limit``."""
         batches = list(self.batches(limit))
         if batches:
             return pa.Table.from_batches(batches)
+        if self.resolution is not None:
+            return self.resolution.select(self.columns).schema.empty_table()
         return self._scanner(0).to_table()
 
     def count(self) -> int:
         """Return how many rows there are."""
+        if self.resolution is not None and self.filter is not None:
+            return sum(batch.num_rows for batch in self.batches())
         with reading(self.label, self.source.uri, self.filter):
             return int(self._scanner(None).count_rows())
 

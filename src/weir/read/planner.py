@@ -12,10 +12,11 @@ import pyarrow as pa
 from weir.base.index_changes import base_indexes
 from weir.base.table import BaseTable
 from weir.cache import process_cache
+from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.blocked import BlockedRows
 from weir.read.catalog_pruning import can_match
-from weir.read.filters import matching_rows
+from weir.read.filters import matching_rows, named_columns
 from weir.read.generation import Generation
 from weir.read.kept_dataset import KeptDataset
 from weir.read.overlay import FreshSource, Overlay, overlay
@@ -172,6 +173,7 @@ class ScanPlanner:
             blocked=blocked,
             limit=asked.limit,
             strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
+            resolution=asked.resolution(source),
         )
 
 
@@ -189,7 +191,14 @@ class _Asked:
         if self.filter is None or self.predicate == ANYTHING:
             return True
         catalog = generation.catalog
-        return catalog is None or can_match(self.predicate, catalog)
+        return catalog is None or can_match(self.predicate, catalog, generation.columns)
+
+    def resolution(self, generation: Generation) -> Resolution | None:
+        """Return how the columns asked for are made of those of a generation; None if they are the same."""
+        columns = generation.columns
+        return (
+            None if columns.is_same([*self.columns, *named_columns(self.filter, columns.schema)]) else columns
+        )
 
     def strategies(
         self, schema: pa.Schema, kinds: Callable[[], Mapping[str, Collection[str]]]
@@ -226,8 +235,15 @@ def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
 
 
 def _kinds_of_generation(generation: Generation) -> Mapping[str, Collection[str]]:
-    catalog = generation.catalog
-    return {} if catalog is None else {name: column.kinds for name, column in catalog.columns.items()}
+    catalog, columns = generation.catalog, generation.columns
+    if catalog is None:
+        return {}
+    known = {
+        plan.target.name: catalog.columns.get(plan.source.name)
+        for plan in columns.columns
+        if plan.source is not None and not plan.cast and not plan.children
+    }
+    return {name: column.kinds for name, column in known.items() if column is not None}
 
 
 def _generations(count: int) -> str:
@@ -245,7 +261,9 @@ def fresh_sources(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -
     if known is None:
         base = snapshot.base
         generations: list[FreshSource] = [
-            Generation.cached(store, base.namespace, view.shard_id, flushed, base.primary_key)
+            Generation.cached(
+                store, base.namespace, view.shard_id, flushed, base.primary_key, base.row_schema
+            )
             for flushed in snapshot.unmerged(view)
         ]
         known = [*generations, *(run for run in view.tail if run.rows.num_rows)]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import lance
 import pyarrow as pa
 
 from weir.base.table import library_options
-from weir.errors import CorruptionError, SnapshotExpiredError
-from weir.format import layout
-from weir.format.conform import conform_batch
+from weir.dataset_fields import generation_columns
+from weir.errors import CorruptionError, ObjectNotFoundError, SnapshotExpiredError
+from weir.format import generation_catalog, layout
+from weir.format.generation_catalog import GenerationCatalog
 from weir.read.damage import reading
 from weir.shard.manifest_store import read_latest_manifest
 from weir.shard.wal import PositionedEntry
@@ -37,7 +39,7 @@ def with_published_rows(
     shard_id : UUID
         The shard.
     schema : Schema
-        Schema of the rows: the table's columns and ``_tombstone``.
+        Columns that the rows are given: the table's, with their field ids, and ``_tombstone``.
     item : PositionedEntry
         The entry.
     gone : callable
@@ -61,10 +63,20 @@ def with_published_rows(
             reading(f"generation {name!r}", where),
         ):
             dataset = lance.dataset(where, storage_options=library_options(store))
-            known = [field.name for field in schema if field.name in dataset.schema.names]
-            found = list(dataset.scanner(columns=known, scan_in_order=True).to_batches())
-        batches += [conform_batch(batch, schema, where=where) for batch in found]
-    return PositionedEntry(item.position, replace(item.entry, batches=tuple(batches))) if batches else item
+            columns = generation_columns(dataset, schema, partial(_catalog, store, path))
+            found = dataset.scanner(columns=columns.source_names, scan_in_order=True).to_batches()
+            batches += [columns.apply(batch, where=where) for batch in found]
+    if not batches:
+        return item
+    return PositionedEntry(item.position, replace(item.entry, schema=schema, batches=tuple(batches)))
+
+
+def _catalog(store: ObjectStore, path: str) -> GenerationCatalog | None:
+    path = f"{path}/{layout.CATALOG}"
+    try:
+        return generation_catalog.decode(store.get(path), where=f"{store.uri}/{path}")
+    except ObjectNotFoundError:
+        return None
 
 
 @contextmanager

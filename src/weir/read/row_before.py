@@ -9,10 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
-from weir.format.conform import conform_batch
+from weir.format.field_ids import without_field_ids
 from weir.format.newest import key_codes
+from weir.format.resolution import resolve
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
+from weir.format.wal_entry import TOMBSTONE
 from weir.read.announced import announced
 from weir.read.cut import cut_at
 from weir.read.expiry import naming_what_is_gone
@@ -64,15 +66,18 @@ class ShardState:
         The base table, at a version that contains nothing flushed after the view.
     view : ShardView
         The shard at the position.
-    schema : Schema
-        The table's columns.
+    row_schema : Schema
+        The columns that rows are given: the table's, with their field ids, and ``_tombstone``.
     """
 
-    def __init__(self, store: ObjectStore, base: BaseTable, view: ShardView, schema: pa.Schema) -> None:
+    def __init__(self, store: ObjectStore, base: BaseTable, view: ShardView, row_schema: pa.Schema) -> None:
         self._store = store
         self._base = base
         self._view = view
-        self._schema = schema
+        shown = without_field_ids(row_schema)
+        self._schema = shown.remove(shown.get_field_index(TOMBSTONE))
+        # The base table may have had other columns then.
+        self._columns = resolve(base.row_schema, row_schema).select(self._schema.names)
 
     @property
     def cut(self) -> ShardCut:
@@ -124,12 +129,11 @@ class ShardState:
     def _lookup(self, keys: KeySet) -> pa.Table:
         offsets = np.arange(len(keys), dtype=np.int64)
         snapshot = ReadSnapshot(self._base, (self._view,))
-        # The base table may have had other columns then.
-        names = [name for name in self._schema.names if name in self._base.schema.names]
+        names = list(dict.fromkeys([*self._columns.source_names, *self._base.primary_key]))
         with naming_what_is_gone(self._store, snapshot):
             found = get_rows(self._store, snapshot, keys, names, lambda _, __: [(self._view, offsets)])
-        batches = [conform_batch(batch, self._schema, where=self._base.uri) for batch in found.to_batches()]
-        return pa.Table.from_batches(batches, self._schema)
+        made = self._columns.table(found, where=self._base.uri)
+        return pa.Table.from_batches(made.to_batches(), self._schema)
 
     def _shorten(self, newest: ShardManifest) -> None:
         """Read from generations what they cover by now, so that a long log does not fill the memory."""

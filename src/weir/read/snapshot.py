@@ -25,7 +25,6 @@ from weir.errors import (
     SnapshotExpiredError,
 )
 from weir.format.shard_manifest import FlushedGeneration
-from weir.format.wal_entry import wal_schema
 from weir.read.shard_view import ShardReader, ShardView
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.side_by_side import side_by_side
@@ -170,7 +169,7 @@ class SnapshotReader:
     def __init__(self, store: ObjectStore, base: BaseTable) -> None:
         self._store = store
         self._base = base
-        self._columns = base.schema
+        self._columns = base.row_schema
         self._shards: dict[UUID, ShardReader] = {}
         self._lock = threading.Lock()
         self._latest: tuple[float, ReadSnapshot] | None = None
@@ -266,9 +265,9 @@ class SnapshotReader:
             # its list was merged before. So if the base table is not ahead of what a shard showed,
             # nothing is missing.
             self._base = base = base.latest()
-            if base.schema is not self._columns and not base.schema.equals(self._columns):
+            if base.row_schema is not self._columns:
                 # Rows of the log have been given the columns of another version.
-                self._columns = base.schema
+                self._columns = base.row_schema
                 self._shards.clear()
                 listed_after = base.version
                 views = self._all_views(reload_manifests)
@@ -310,7 +309,7 @@ class SnapshotReader:
             reader = self._shards[shard_id] = ShardReader(
                 self._store,
                 shard_id,
-                wal_schema(self._columns),
+                self._columns,
                 self._base.primary_key,
                 namespace=self._base.namespace,
             )

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.format.conform import conform_batch
+from weir.format.field_ids import fingerprint, without_field_ids
+from weir.format.resolution import resolve
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.keys import KeyIndex, KeySet
 from weir.shard.wal import PositionedEntry
@@ -30,7 +31,7 @@ class TailRun:
     entries : sequence of PositionedEntry
         The entries, in order of position.
     schema : Schema
-        Schema the rows are given: the table's columns and ``_tombstone``.
+        Columns that the rows are given: the table's, with their field ids, and ``_tombstone``.
     key_columns : tuple of str
         Primary-key columns.
     """
@@ -52,7 +53,8 @@ class TailRun:
     @property
     def identity(self) -> Hashable:
         """What tells this run from every other source of the table, for caches."""
-        return ("tail", self.shard_id, self.first_position, self.last_position, self._with_published)
+        places = (self.shard_id, self.first_position, self.last_position, self._with_published)
+        return ("tail", *places, fingerprint(self._schema))
 
     @cached_property
     def _with_published(self) -> tuple[int, ...]:
@@ -68,13 +70,13 @@ class TailRun:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """Every row, tombstones included, in write order."""
-        batches = [
-            conform_batch(batch, self._schema, where=f"shard {self.shard_id}, WAL position {item.position}")
-            for item in self.entries
-            for batch in item.entry.batches
-        ]
-        return pa.Table.from_batches(batches, self._schema)
+        """Every row, tombstones included, in write order. They have no field ids any more."""
+        batches: list[pa.RecordBatch] = []
+        for item in self.entries:
+            columns = resolve(item.entry.schema, self._schema)
+            where = f"shard {self.shard_id}, WAL position {item.position}"
+            batches += [columns.apply(batch, where=where) for batch in item.entry.batches]
+        return pa.Table.from_batches(batches, without_field_ids(self._schema))
 
     @cached_property
     def index(self) -> KeyIndex:

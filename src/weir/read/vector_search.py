@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from weir.errors import QueryError
 from weir.read.chosen_rows import fetch_chosen, order_by_key, result_schema
+from weir.read.filters import named_columns
 from weir.read.generation import Generation
 from weir.read.kept_dataset import KeptDataset
 from weir.read.layers import FreshLayer, base_blocked, fresh_layers
+from weir.read.overlay import FreshSource
 from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
 from weir.read.snapshot import Consistency, ReadSnapshot
@@ -151,7 +153,7 @@ def plan_vector_search(
     for layer in layers:
         if not layer.live.any():
             pruned.append(Pruned(layer.label, "every row is superseded or deleted"))
-        elif fits_in_memory(layer.source, kind):
+        elif fits_in_memory(layer.source, kind) or not _has(layer.source, (query.column, *names), filter):
             held.append(layer)
         else:
             assert isinstance(layer.source, Generation)
@@ -176,6 +178,13 @@ def plan_vector_search(
         f"{len(kept)} of {len(snapshot.shards)} shards, {_explained(index, usable, query, rows)}"
     )
     return VectorSearchPlan(schema, names, base.primary_key, query, tuple(tasks), tuple(pruned), header)
+
+
+def _has(source: FreshSource, columns: Sequence[str], filter: str | None) -> bool:
+    """Whether a generation has columns, and those that a filter names, as the table has them."""
+    if not isinstance(source, Generation):
+        return False
+    return source.columns.is_same([*columns, *named_columns(filter, source.columns.schema)])
 
 
 def _usable(index: VectorIndex | None, query: VectorQuery) -> VectorIndex | None:

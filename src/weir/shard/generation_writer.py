@@ -108,7 +108,12 @@ def write_generation(
     bloom_filter_checksum = xxhash.xxh64_intdigest(bloom_filter)
     store.put(f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter)
     checksums = {layout.BLOOM_FILTER: bloom_filter_checksum, **_library_files(place)}
-    catalog = replace(summarize(rows, built), checksums=checksums, directory=place.path)
+    catalog = replace(
+        summarize(rows, built),
+        checksums=checksums,
+        directory=place.path,
+        has_field_ids=has_field_ids(rows.written.schema),
+    )
     store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(catalog))
     failpoint.reach("flush.after_key_index")
     store.sync(place.path)

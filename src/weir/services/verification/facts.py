@@ -15,7 +15,7 @@ from weir.format.garbage_marks import ShardMarks
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
-from weir.format.wal_entry import TOMBSTONE, wal_schema
+from weir.format.wal_entry import TOMBSTONE
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
@@ -31,8 +31,8 @@ class TableFacts:
     ----------
     store : ObjectStore
         The table's store.
-    schema : Schema
-        Columns of the table.
+    row_schema : Schema
+        Columns of the table, with their field ids, and ``_tombstone``.
     primary_key : tuple of str
         Key columns.
     specs : mapping of int to ShardSpec
@@ -42,7 +42,7 @@ class TableFacts:
     """
 
     store: ObjectStore
-    schema: pa.Schema
+    row_schema: pa.Schema
     primary_key: tuple[str, ...]
     specs: Mapping[int, ShardSpec]
     routers: Mapping[int, Router]
@@ -52,12 +52,7 @@ class TableFacts:
         """Return the facts of a table."""
         specs = {spec.spec_id: spec for spec in base.details.shard_specs}
         routers = {number: Router(spec, base.schema, base.field_ids) for number, spec in specs.items()}
-        return cls(base.store, base.schema, base.primary_key, specs, routers)
-
-    @property
-    def row_schema(self) -> pa.Schema:
-        """Columns of log entries and generations."""
-        return wal_schema(self.schema)
+        return cls(base.store, base.row_schema, base.primary_key, specs, routers)
 
     def strangers(self, rows: pa.RecordBatch | pa.Table, manifest: ShardManifest) -> str | None:
         """Return what is wrong with the shard of some rows, or None if they belong to it.

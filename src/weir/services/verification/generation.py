@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
 from weir.base.table import library_options
+from weir.dataset_fields import generation_columns
 from weir.errors import CorruptionError, StorageError, WeirError
 from weir.format import layout, pk_index
 from weir.format.bloom_filter import BloomFilter
-from weir.format.conform import conform_batch
+from weir.format.field_ids import without_field_ids
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
@@ -158,24 +159,30 @@ def _read_rows(check: GenerationCheck, catalog: CatalogCheck | None) -> _Rows:
     with reading(f"generation {check.flushed.generation}", uri):
         dataset = lance.dataset(uri, storage_options=library_options(table.store))
         dataset.validate()  # type: ignore[no-untyped-call]
-        conform_batch(_no_rows(dataset.schema), table.row_schema, where=uri)
+        resolved = generation_columns(
+            dataset, table.row_schema, lambda: None if catalog is None else catalog.catalog
+        )
+        resolved.apply(_no_rows(dataset.schema), where=uri)
         if router is not None:
             with suppress(WeirError):  # reported where rows are routed
                 kept += [name for name in sorted(router.source_columns) if name not in kept]
-        kept = [name for name in kept if name in dataset.schema.names]
+        # Of a row that nobody asks for the column may be missing, as in a generation without the flag.
+        kept = [name for name in kept if resolved.source_name(name) is not None]
+        columns = resolved.select(kept)
         scanner = dataset.scanner(with_row_id=True, include_deleted_rows=True, scan_in_order=True)
         for batch in scanner.to_batches():
             if catalog is not None:
                 catalog.add(batch)
-            batches.append(batch.select([*kept, "_rowid"]))
-        schema = pa.schema([*(dataset.schema.field(name) for name in kept), ("_rowid", pa.uint64())])
-    columns = pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
-    missing = [name for name in (*table.primary_key, TOMBSTONE) if name not in columns.schema.names]
+            found = columns.apply(batch, where=uri)
+            batches.append(found.append_column("_rowid", batch.column("_rowid")))
+    schema = without_field_ids(columns.schema).append(pa.field("_rowid", pa.uint64()))
+    rows = pa.Table.from_batches(batches, schema)
+    missing = [name for name in (*table.primary_key, TOMBSTONE) if name not in kept]
     if missing:
         raise CorruptionError(f"the generation has no column {missing[0]!r}", where=uri)
-    live = np.flatnonzero(columns.column("_rowid").is_valid().to_numpy())
-    keys = [columns.column(name).combine_chunks() for name in table.primary_key]
-    return _Rows(columns, live, keys)
+    live = np.flatnonzero(rows.column("_rowid").is_valid().to_numpy())
+    keys = [rows.column(name).combine_chunks() for name in table.primary_key]
+    return _Rows(rows, live, keys)
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

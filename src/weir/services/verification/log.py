@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from weir.errors import CorruptionError
 from weir.format import layout, wal_entry
-from weir.format.conform import conform_batch
 from weir.format.log_place import LogPlace
+from weir.format.resolution import resolve
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import TOMBSTONE, WalEntry
 from weir.services.verification.facts import TableFacts
@@ -169,9 +169,10 @@ def _check_epoch(
 def _check_rows(
     table: TableFacts, newest: ShardManifest, path: str, entry: WalEntry, findings: Findings
 ) -> None:
+    columns = resolve(entry.schema, table.row_schema)
     for batch in entry.batches:
         try:
-            rows = conform_batch(batch, table.row_schema, where=path)
+            rows = columns.apply(batch, where=path)
         except CorruptionError as error:
             findings.error("wal.rows", path, error.message)
             return
