@@ -149,3 +149,17 @@ def test_rows_keep_their_values(tmp_path: Path, alter: Alter, by: str, flush: bo
     fresh.merge()
     assert by_id(lance.dataset(table.uri).to_table()) == expected
     assert by_id(weir.open(table.uri, fsync=False).scan().to_table()) == expected
+
+
+@pytest.mark.parametrize("alter", AFTER, ids=lambda alter: alter.__name__)
+def test_the_library_takes_a_log_of_weir_over(tmp_path: Path, alter: Alter) -> None:
+    table = make(tmp_path)
+    write(table, shown(ROWS), by="weir", flush=False)
+    alter(lance.dataset(table.uri))
+    expected = [AFTER[alter](row) for row in shown(ROWS)]
+    (shard,) = library.shards_of(tmp_path)
+    writer = library.open_writer(tmp_path, shard)
+    assert by_id(writer.lsm_scanner().to_table()) == expected
+    writer.close()
+    assert by_id(library.scan(tmp_path)) == expected
+    assert by_id(weir.open(table.uri).scan().to_table()) == expected

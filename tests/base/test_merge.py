@@ -244,7 +244,8 @@ def test_a_generation_that_is_damaged_changes_nothing(tmp_path: Path, directory:
 def test_a_generation_without_its_key_column_changes_nothing(tmp_path: Path) -> None:
     base = new_table(tmp_path)
     name = layout.generation_name("0123abcd", 1)
-    lance.write_dataset(pa.table({"value": ["a"]}), f"{base.uri}/{layout.generation_path(SHARD, name)}")
+    uri = f"{base.uri}/{layout.generation_path(SHARD, name)}"
+    lance.write_dataset(pa.table({"id": [1], "value": ["a"]}), uri).drop_columns(["id"])
     with pytest.raises(CorruptionError, match="no key column 'id'"):
         merge_run(task_of(base, FlushedGeneration(1, name)))
 

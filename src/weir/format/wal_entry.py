@@ -18,6 +18,7 @@ from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format.buffers import Bytes
+from weir.format.field_ids import has_field_ids, interned
 from weir.format.ipc_framing import END_OF_STREAM, FrameKind, read_frames, read_key_values
 from weir.format.log_place import LogPlace
 from weir.format.wal_checksum import CHECKSUM_DIGITS, NO_CHECKSUM, prove, verify_checksum
@@ -45,6 +46,8 @@ __all__ = [
     "new_write_id",
     "wal_schema",
 ]
+
+_BY_FIELD_ID = {b"weir:by": b"field id"}
 
 TOMBSTONE = "_tombstone"
 """Name of the boolean column, never null, that is true for a row that deletes its key."""
@@ -252,7 +255,7 @@ def _decode(data: Bytes, where: str) -> WalEntry:
     if header.fence and batches:
         raise CorruptionError("the WAL entry is a fence and has rows", where=where)
     metadata = without_entry_keys(schema)
-    plain = schema.with_metadata(metadata)
+    plain = _as_written(schema.with_metadata(metadata))
     if checked and not wide and not any(_has_dictionary(field.type) for field in schema):
         remember_opening(Opening.of(view, opening[0].end, pairs, header, plain))
     return WalEntry(header, plain, tuple(batch.replace_schema_metadata(metadata) for batch in batches))
@@ -335,7 +338,7 @@ def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
 def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
     metadata = {**(without_entry_keys(schema) or {}), **header_metadata(header)}
     metadata[CHECKSUM] = NO_CHECKSUM
-    entry_schema = schema.with_metadata(metadata)
+    entry_schema = _by_id(schema).with_metadata(metadata)
     message = entry_schema.serialize().to_pybytes()
     (frame,) = read_frames(memoryview(message), where="a new WAL entry", limit=1)
     starts = {pair.key: pair.value_start for pair in read_key_values(frame, where="a new WAL entry")}
@@ -349,6 +352,26 @@ def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
         place_at=starts.get(PLACE, 0),
         has_dictionary=any(_has_dictionary(field.type) for field in schema),
     )
+
+
+def _by_id(schema: pa.Schema) -> pa.Schema:
+    """Say of columns with field ids that they go by these.
+
+    The library takes a batch as it is if its fields are exactly the table's, and then refuses it for
+    the metadata of the stream. Any difference has it resolve them.
+    """
+    at = schema.get_field_index(TOMBSTONE)
+    if at < 0 or not has_field_ids(schema):
+        return schema
+    return schema.set(at, schema.field(at).with_metadata(_BY_FIELD_ID))
+
+
+def _as_written(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that :func:`_by_id` was given."""
+    at = schema.get_field_index(TOMBSTONE)
+    if at < 0 or schema.field(at).metadata != _BY_FIELD_ID:
+        return schema
+    return interned(schema.set(at, schema.field(at).remove_metadata()))
 
 
 def _decode_known(opening: Opening, view: memoryview, data: Bytes, where: str) -> WalEntry:
