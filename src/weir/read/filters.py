@@ -17,6 +17,7 @@ from weir.cache import process_cache
 from weir.errors import FilterError
 from weir.format.unsliced import unsliced
 from weir.indexing.library_message import library_message
+from weir.sql_nesting import refuse_deep
 
 __all__ = ["check_filter", "is_of_a_filter", "matching_rows", "named_columns", "reason"]
 
@@ -34,7 +35,7 @@ _SYSTEM_COLUMN = re.compile(
 
 
 def check_filter(schema: pa.Schema, text: str) -> None:
-    """Refuse a filter that does not parse or does not fit the table.
+    """Refuse a filter that does not parse, does not fit the table, or is nested too deep for the library.
 
     Raises
     ------
@@ -56,6 +57,7 @@ def check_filter(schema: pa.Schema, text: str) -> None:
 
 
 def _checked(schema: pa.Schema, text: str) -> bool:
+    refuse_deep(text, "the filter", where="filter", error=FilterError)
     _evaluate(schema.empty_table(), text)
     # Lance passes over whatever follows a complete condition; in parentheses that is an error, if they
     # are not closed by the text itself.

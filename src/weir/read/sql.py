@@ -12,6 +12,7 @@ from datafusion import DataFrame, Expr, column, lit
 from weir.read.filters import check_filter
 from weir.read.scan import Scan
 from weir.read.sql_query import Needed, needed_by, quoted, sql_context, sql_failure
+from weir.sql_nesting import MAX_DEPTH, on_a_deep_stack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +69,11 @@ class SqlQuery:
 
     def to_table(self) -> pa.Table:
         """Return the result as a table."""
-        frame = self._frame()
+        # Planned in our own thread, run by the library's.
+        return on_a_deep_stack(MAX_DEPTH, self._result, self._needed_rows())
+
+    def _result(self, rows: pa.Table) -> pa.Table:
+        frame = self._frame(rows)
         try:
             batches = frame.collect()
             schema = frame.schema()
@@ -84,9 +89,8 @@ class SqlQuery:
         """Return the result as a pandas DataFrame."""
         return self.to_table().to_pandas()
 
-    def _frame(self) -> DataFrame:
+    def _frame(self, rows: pa.Table) -> DataFrame:
         context = sql_context()
-        rows = self._needed_rows()
         batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
         # The query sees them through a view with every column, and cannot mean them by their own name.
         name = f"rows of {self._name}"

@@ -18,6 +18,7 @@ from datafusion.plan import LogicalPlan
 from datafusion.unparser import Dialect, Unparser
 
 from weir.errors import FilterError, QueryError
+from weir.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
 
 __all__ = ["Needed", "Top", "needed_by", "quoted", "sql_context", "sql_failure"]
 
@@ -96,6 +97,13 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
     """
     if not isinstance(name, str) or not name:
         raise QueryError(f"the name of a table in a query is a text, got {name!r}", where="name")
+    if not isinstance(query, str):
+        raise QueryError(f"a query is a text, got {query!r:.60}", where="query")
+    refuse_deep(query, "the query", where="query", error=QueryError)
+    return on_a_deep_stack(MAX_DEPTH, _needed_by, query, schema, name, accepts)
+
+
+def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Schema, str], None]) -> Needed:
     context = sql_context()
     context.register_record_batches(quoted(name), [schema.empty_table().to_batches() or [_empty(schema)]])
     try:

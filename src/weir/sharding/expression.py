@@ -19,6 +19,7 @@ from weir.sharding.promotion import plain_type
 from weir.sharding.sql import parse, session, why_unstable
 from weir.sharding.transforms import Transform, one_zero_one_nan
 from weir.sharding.type_names import parse_type, type_name
+from weir.sql_nesting import on_a_deep_stack, refuse_deep
 
 __all__ = ["Expression"]
 
@@ -129,6 +130,11 @@ def _reason(error: Exception) -> str:
 @lru_cache(maxsize=256)
 def _compiled(sql: str, source_types: tuple[pa.DataType, ...]) -> tuple[DataFrame, Expr]:
     """Return an empty frame of the source columns, and the expression over it."""
+    depth = refuse_deep(sql, "the shard expression", where="expression", error=ShardingError)
+    return on_a_deep_stack(depth, _compile, sql, source_types)
+
+
+def _compile(sql: str, source_types: tuple[pa.DataType, ...]) -> tuple[DataFrame, Expr]:
     names = _names(len(source_types))
     columns = [pa.nulls(0, source_type) for source_type in source_types]
     frame = session().read_batch(pa.RecordBatch.from_arrays(columns, names))

@@ -20,6 +20,7 @@ import pyarrow as pa
 from datafusion import DataFrame, Expr
 from datafusion.expr import BinaryExpr, EmptyRelation, Filter, InList, Like, TableScan
 
+from weir.errors import FilterError
 from weir.sharding.date_parts import PARTS
 from weir.sharding.promotion import plain_type
 from weir.sharding.sql import parse, session, why_unstable
@@ -32,6 +33,7 @@ from weir.sharding.value_set import (
     is_discrete,
     ordinal,
 )
+from weir.sql_nesting import on_a_deep_stack, refuse_deep
 
 __all__ = ["ANYTHING", "NEVER", "AllOf", "AnyOf", "Anything", "Place", "Predicate", "Where", "read_filter"]
 
@@ -86,6 +88,9 @@ ANYTHING = Anything()
 NEVER = AnyOf(())
 """A condition that is true nowhere."""
 
+_DEEPEST = 25
+"""Levels, or tens of conditions in a row, beyond which reading a filter costs more than pruning may save."""
+
 
 def read_filter(text: str, schema: pa.Schema) -> Predicate:
     """Return a predicate that is true wherever the filter is, and perhaps elsewhere.
@@ -101,6 +106,8 @@ def read_filter(text: str, schema: pa.Schema) -> Predicate:
     ------
     ValueError
         The text is not understood as a whole; the message says why.
+    FilterError
+        It is nested too deep.
 
     Examples
     --------
@@ -111,6 +118,13 @@ def read_filter(text: str, schema: pa.Schema) -> Predicate:
     if '"' in text:
         # Lance takes "x" for text, DataFusion for a column.
         raise ValueError("double quotes are read differently by Lance and by DataFusion")
+    depth = refuse_deep(text, "the filter", where="filter", error=FilterError)
+    if depth > _DEEPEST:
+        return ANYTHING
+    return on_a_deep_stack(depth, _read_filter, text, schema)
+
+
+def _read_filter(text: str, schema: pa.Schema) -> Predicate:
     frame = _empty_frame(schema)
     stable = [part for part in _conjuncts(parse(frame, text)) if why_unstable(part) is None]
     if not stable:
