@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -11,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir import failpoint
 from weir.base.table import BaseTable
-from weir.errors import InputError, ShardConflictError
+from weir.errors import InputError, LeaseHeldError, ShardConflictError, TableExistsError
 from weir.storage.open import open_store
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
@@ -153,6 +155,65 @@ def test_a_clone_that_the_library_has_written_is_refused_by_name(tmp_path: Path)
     for read in (lambda: clone.scan().to_table(), lambda: clone.get([1]), clone.snapshot, clone.merge):
         with pytest.raises(ShardConflictError, match="that of another table"):
             read()
+
+
+def overwritten(place: Path) -> str:
+    """Overwrite a table with Lance, and return where it is."""
+    table = source(place)
+    new = pa.table({"id": pa.array([0, 1000]), "name": ["new", "new"]}, schema=SCHEMA)
+    lance.write_dataset(new, table.uri, mode="overwrite")
+    return table.uri
+
+
+def without_index(place: Path) -> str:
+    table = source(place)
+    table.snapshot(retain=timedelta(hours=1))
+    lance.dataset(table.uri).drop_index("__lance_mem_wal")
+    return table.uri
+
+
+class TestLeftovers:
+    """A place where a former table has left its shards."""
+
+    @pytest.mark.parametrize("leave", [overwritten, without_index])
+    def test_they_are_refused_or_set_aside(self, tmp_path: Path, leave: Callable[[Path], str]) -> None:
+        place = leave(tmp_path / "t")
+        expected = {row["id"]: row["name"] for row in lance.dataset(place).to_table().to_pylist()}
+        left = sorted(path.name for path in Path(place, "_mem_wal").rglob("*") if path.is_file())
+        version = lance.dataset(place).version
+        with pytest.raises(TableExistsError, match="set_aside=True"):
+            weir.adopt(place, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
+        assert lance.dataset(place).version == version
+        options = {"primary_key": "id", "shard_by": weir.bucket("id", 2), "fsync": False}
+        table = weir.adopt(place, set_aside=True, **options)  # type: ignore[arg-type]
+        assert names(table) == expected
+        write(table, 1, name="adopted")
+        table.merge()
+        assert names(table) == names(weir.open(place)) == {**expected, 1: "adopted"}
+        assert table.verify().findings == ()
+        kept = {path.name for path in Path(place, "_weir/set_aside").rglob("*") if path.is_file()}
+        assert kept >= set(left)
+        with pytest.raises(TableExistsError, match="already"):
+            weir.adopt(place, set_aside=True, **options)  # type: ignore[arg-type]
+
+    def test_nothing_is_moved_while_somebody_writes(self, tmp_path: Path) -> None:
+        table = source(tmp_path / "t")
+        writer = table.writer(flush_on_close=False)
+        writer.upsert(rows(1, name="at work"))
+        lance.write_dataset(rows(1, name="new"), table.uri, mode="overwrite")
+        with pytest.raises(LeaseHeldError, match="is writing shard"):
+            weir.adopt(table.uri, primary_key="id", set_aside=True, fsync=False)
+        writer.upsert(rows(2, name="goes on"))
+        writer.close()
+        assert names(weir.adopt(table.uri, primary_key="id", set_aside=True, fsync=False)) == {1: "new"}
+
+    def test_a_move_that_was_interrupted_goes_on(self, tmp_path: Path) -> None:
+        place = overwritten(tmp_path / "t")
+        with failpoint.armed("leftovers.before_delete", "raise"), pytest.raises(failpoint.FailpointError):
+            weir.adopt(place, primary_key="id", set_aside=True, fsync=False)
+        table = weir.adopt(place, primary_key="id", set_aside=True, fsync=False)
+        assert names(table) == {0: "new", 1000: "new"}
+        assert len(list(Path(place, "_weir/set_aside").iterdir())) == 1
 
 
 def test_a_table_at_its_place_costs_no_look_at_its_shards(tmp_path: Path) -> None:

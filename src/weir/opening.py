@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from weir.base.create import adopt_base_table, create_base_table
+from weir.base.create import adopt_base_table, create_base_table, refuse_table
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.errors import UriError
 from weir.format.index_details import ShardSpec
 from weir.logs import get_logger
+from weir.services.leftovers import refuse_leftovers, set_leftovers_aside
 from weir.shard_catalog import ShardCatalog
 from weir.sharding.router import Router
 from weir.sharding.shard_by import ShardBy, unsharded
@@ -86,13 +87,25 @@ def adopt_table(
     store: ObjectStore,
     primary_key: str | Sequence[str] | None,
     shard_by: ShardBy | Sequence[ShardBy] | None,
+    *,
+    set_aside: bool = False,
 ) -> BaseTable:
     """Turn a Lance dataset into a table and return its base table. See :func:`weir.adopt`."""
     key = None if primary_key is None else _as_names(primary_key)
     dataset = open_dataset(store)
+    if not set_aside:
+        refuse_table(store, dataset)
+        refuse_leftovers(store)
     named = key or primary_key_of(dataset)
     spec = build_spec(_fields(shard_by), dataset.schema, named, all_field_ids(dataset.lance_schema))
-    return _told(adopt_base_table(store, key, shard_specs=(spec,), writer_defaults={RULE: VALUES}))
+    recorded = {RULE: VALUES}
+    if set_aside:
+        refuse_table(store, dataset)
+        set_leftovers_aside(store, dataset.schema)
+        # A writer of the library takes no lease, and may still be writing shards of the former table: none of
+        # this one is to have the id of one of those.
+        recorded = {}
+    return _told(adopt_base_table(store, key, shard_specs=(spec,), writer_defaults=recorded))
 
 
 def _as_names(primary_key: str | Sequence[str]) -> tuple[str, ...]:

@@ -138,6 +138,7 @@ def adopt(
     *,
     primary_key: str | Sequence[str] | None = None,
     shard_by: ShardBy | Sequence[ShardBy] | None = None,
+    set_aside: bool = False,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
 ) -> Table:
@@ -150,6 +151,10 @@ def adopt(
     primary_key : str or sequence of str, optional
         The column, or columns, that identify a row; for a dataset that has no primary key yet. They
         become not nullable and are marked as the key, which cannot be undone.
+    set_aside : bool
+        Whether to move what a former table has left here (shards, pins, consumers) to ``_weir/set_aside``,
+        where nothing reads it. Lance leaves it behind when it overwrites a dataset or drops its MemWAL index.
+        Its writers are fenced. Default False: such a place is refused.
     shard_by, storage_options, fsync
         As for :func:`create`.
 
@@ -158,7 +163,9 @@ def adopt(
     TableNotFoundError
         If there is no dataset.
     TableExistsError
-        If it is a Weir table already.
+        If it is a Weir table already, or a former one has left something here.
+    LeaseHeldError
+        If somebody is writing the former table.
     SchemaError, KeyValueError, ShardingError
         If its columns cannot be those of a table, or a key is null or occurs twice. Nothing is
         written.
@@ -172,7 +179,7 @@ def adopt(
     [{'id': 2, 'name': 'Grace'}]
     """
     store = table_store(uri, storage_options, fsync)
-    return Table(store, adopt_table(store, primary_key, shard_by))
+    return Table(store, adopt_table(store, primary_key, shard_by, set_aside=set_aside))
 
 
 class Table:

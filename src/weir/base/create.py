@@ -16,7 +16,7 @@ from weir.base.details_commit import wait_for_turn
 from weir.base.durability import committing, sync_objects
 from weir.base.key_index import extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
-from weir.base.manifest import read_manifest
+from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
 from weir.base.schema import RESERVED_NAMES, all_field_ids, key_metadata, table_schema
 from weir.base.scratch import scratch_directory
@@ -36,7 +36,7 @@ from weir.format.newest import key_codes, newest_rows
 from weir.format.unsliced import unsliced
 from weir.storage.interface import ObjectStore
 
-__all__ = ["adopt_base_table", "create_base_table"]
+__all__ = ["adopt_base_table", "create_base_table", "refuse_table"]
 
 _MAX_ATTEMPTS = 16
 _FIRST_VERSION = 2
@@ -166,10 +166,7 @@ def adopt_base_table(
         wait_for_turn(attempt)
         dataset = open_dataset(store)
         manifest = read_manifest(store, dataset.version)
-        if manifest.mem_wal_index() is not None:
-            raise TableExistsError(
-                "the dataset is a Weir table already", where=store.uri, hint="Open it with weir.open"
-            )
+        _refuse_index(store, manifest)
         key = _key_to_adopt(store, dataset, primary_key)
         _check_shard_specs(shard_specs, all_field_ids(dataset.lance_schema))
         if check_keys:
@@ -185,6 +182,24 @@ def adopt_base_table(
         where=store.uri,
         hint="Stop what writes to it until it is a Weir table",
     )
+
+
+def refuse_table(store: ObjectStore, dataset: lance.LanceDataset) -> None:
+    """Refuse a dataset that is a table already.
+
+    Raises
+    ------
+    TableExistsError
+        It is.
+    """
+    _refuse_index(store, read_manifest(store, dataset.version))
+
+
+def _refuse_index(store: ObjectStore, manifest: TableManifest) -> None:
+    if manifest.mem_wal_index() is not None:
+        raise TableExistsError(
+            "the dataset is a Weir table already", where=store.uri, hint="Open it with weir.open"
+        )
 
 
 def _new_details(
