@@ -122,6 +122,7 @@ def test_two_writers_begin_a_clone_anew_once(tmp_path: Path) -> None:
     one, other = weir.open(place, fsync=False), weir.open(place, fsync=False)
     version = lance.dataset(place).version
     write(one, 1, name="one")
+    assert names(other)[1] == "one"
     write(other, 2, name="other")
     assert lance.dataset(place).version == version + 1
     assert names(one) == names(other) == {**dict.fromkeys(range(10), "merged 2"), 1: "one", 2: "other"}

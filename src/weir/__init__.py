@@ -30,8 +30,10 @@ __all__ = [
     "adopt",
     "bounded",
     "bucket",
+    "clone",
     "create",
     "day",
+    "drop",
     "errors",
     "expression",
     "hour",
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
         unsharded,
         year,
     )
-    from weir.table import Table, adopt, create, open
+    from weir.table import Table, adopt, clone, create, drop, open
 else:
     _NAMES = {
         "weir.format.snapshot_token": ["SnapshotToken"],
@@ -83,7 +85,7 @@ else:
             *("bucket", "day", "expression", "hour", "identity", "month", "multi_bucket", "truncate"),
             *("unsharded", "year"),
         ],
-        "weir.table": ["Table", "adopt", "create", "open"],
+        "weir.table": ["Table", "adopt", "clone", "create", "drop", "open"],
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -79,6 +79,8 @@ class ShardCatalog:
             overwrite a newer one in a merge.
         ShardingError
             If the rows of a shard contradict each other.
+        TableNotFoundError
+            If there would be a new shard, and the table has been dropped.
         """
         resolved = {values: self._ids.of_values(values) for values in wanted}
         found: dict[ShardValues, list[UUID]] = {values: [] for values in wanted}
@@ -89,6 +91,9 @@ class ShardCatalog:
             for shard, held in self._held_by(list_shards(self._store), derived):
                 if held in found:
                     found[held].append(shard)
+        if not all(found.values()):
+            # The table may have been dropped, and then a new shard would be all there is.
+            self._base = self._base.latest()
         for values, shards in found.items():
             if len(shards) > 1:
                 raise ShardConflictError(

@@ -37,8 +37,10 @@ from weir.read.table_reader import TableReader
 from weir.read.text_query import TextQuery
 from weir.rows import RowInput
 from weir.services.catch_up import CatchUpReport, catch_up_indexes
+from weir.services.clone import clone_table
 from weir.services.clones import of_its_own
 from weir.services.compact import CompactReport, compact
+from weir.services.drop import DropReport, drop_table
 from weir.services.garbage import DEFAULT_HORIZON, collect_garbage
 from weir.services.garbage_report import GarbageReport
 from weir.services.index_creation import create_index, create_indexes
@@ -58,7 +60,7 @@ from weir.storage.interface import ObjectStore
 from weir.writer import TableWriter
 from weir.writer.open_writer import open_writer
 
-__all__ = ["Table", "create", "open"]
+__all__ = ["Table", "adopt", "clone", "create", "drop", "open"]
 
 
 def create(
@@ -182,6 +184,115 @@ def adopt(
     return Table(store, adopt_table(store, primary_key, shard_by, set_aside=set_aside))
 
 
+def clone(
+    source: str | Path,
+    target: str | Path,
+    *,
+    at: SnapshotToken | str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    target_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+) -> Table:
+    """Copy a state of a table to another place, as a table of its own.
+
+    The clone has the rows of that state, merged or not, the columns, the rules and the indexes. It has
+    another identity, shards of its own and no history: no older versions, tokens, consumers, or marks of
+    repeatable writes. Nothing is shared with the source, and nothing of the source is changed.
+
+    Parameters
+    ----------
+    source : str or Path
+        Where the table is.
+    target : str or Path
+        Where the clone is to be. If a call has died, the same call goes on from what it left.
+    at : SnapshotToken or str, optional
+        A token of the source: the state to copy. Default: the newest.
+    storage_options : mapping of str to str, optional
+        Credentials and the like of the source.
+    target_options : mapping of str to str, optional
+        Those of the target. Default: those of the source, if both are on object stores.
+    fsync : bool
+        As for :func:`create`.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table at the source.
+    TableExistsError
+        If there is something at the target.
+    SnapshotExpiredError, InputError
+        If the token has expired, or is of another table.
+    ShardConflictError
+        If several shards hold versions of one key.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, weir
+    >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    >>> place = tempfile.mkdtemp()
+    >>> table = weir.create(place + "/people", schema, primary_key="id")
+    >>> with table.writer() as writer:
+    ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+    ...     token = table.snapshot()
+    ...     _ = writer.delete([1])
+    >>> weir.clone(place + "/people", place + "/as-it-was", at=token).scan().to_table().to_pylist()
+    [{'id': 1, 'name': 'Ada'}]
+    """
+    table = open(source, storage_options=storage_options, fsync=fsync)
+    if target_options is None and "://" in str(target):
+        target_options = storage_options
+    return table._clone_to(table_store(target, target_options, fsync), at)
+
+
+def drop(
+    uri: str | Path,
+    *,
+    takeover: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> DropReport:
+    """Remove a table: its rows, versions, branches and everything else below its place that is its own.
+
+    From the first step on nobody can open it. Whoever has it open is told at the next read of its base table;
+    writers are fenced. A call that has died is repeated, and goes on.
+
+    Parameters
+    ----------
+    uri : str or Path
+        Where the table is.
+    takeover : bool
+        Whether to fence writers that are at work, and wait until their leases have run out. Default False:
+        the call is refused while there are any. Writers of the released library take no lease; stop them.
+    storage_options, fsync
+        As for :func:`create`.
+    on_progress : callable, optional
+        Called with (objects deleted, objects in all).
+
+    Returns
+    -------
+    DropReport
+        What was deleted.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table, or a Lance dataset that is not one, which is left as it is.
+    LeaseHeldError
+        If a writer is at work. Nothing was changed.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, weir
+    >>> place = tempfile.mkdtemp() + "/people"
+    >>> _ = weir.create(place, pa.schema([pa.field("id", pa.int64(), nullable=False)]), primary_key="id")
+    >>> weir.drop(place).objects > 0
+    True
+    """
+    store = table_store(uri, storage_options, fsync)
+    return drop_table(store, takeover=takeover, on_progress=on_progress)
+
+
 class Table:
     """A Weir table. Made by :func:`create` and :func:`open`; safe to use from many threads.
 
@@ -200,15 +311,28 @@ class Table:
     def _bind(self, base: BaseTable) -> None:
         """Make this the table with a base table."""
         store = self._store
+        self._bound_to = base.identity
         self._sharding = TableSharding.of(store, base)
         sharding = self._sharding
         shards = ShardChoice(base, sharding.spec, sharding.router, sharding.catalog.values_of)
         self._reader = TableReader(store, base, shards)
 
+    def _clone_to(self, target: ObjectStore, at: SnapshotToken | str | None) -> Table:
+        token = self.snapshot() if at is None else at
+        try:
+            snapshot = self._reader.at(token)
+            values = self._sharding.catalog.values_of(view.manifest for view in snapshot.shards)
+            base, _ = clone_table(snapshot, target, self._sharding.router, values)
+            return Table(target, base)
+        finally:
+            if at is None:
+                self.release(token)
+
     def _own(self) -> None:
         """Make the table one of its own before it is written, if it is a clone of another one."""
         own = of_its_own(self._base)
-        if own.identity != self._base.identity:
+        # Somebody else may have made it one of its own, and a read have followed.
+        if own.identity != self._bound_to:
             self._bind(own)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -29,10 +29,13 @@ from weir.format.index_details import IndexDetails
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
 
-__all__ = ["PLACE", "TABLE_ID", "BaseTable", "library_options", "open_dataset", "primary_key_of"]
+__all__ = ["DROPPED", "PLACE", "TABLE_ID", "BaseTable", "library_options", "open_dataset", "primary_key_of"]
 
 TABLE_ID = "weir.table_id"
 """Key among the writer defaults of the MemWAL index under which a table's own id is kept."""
+
+DROPPED = "weir.dropped"
+"""Key among them under which it is kept since when the table is being removed."""
 
 PLACE = "weir.place"
 """Key among them under which it is kept where the table was when it got that id: a copy is elsewhere."""
@@ -139,6 +142,12 @@ class BaseTable:
                 hint="Adopt it with the columns of its primary key: weir.adopt",
             )
         details = manifest.decode_details(entry)
+        if DROPPED in details.writer_config_defaults:
+            raise TableNotFoundError(
+                f"the table is being removed, since {details.writer_config_defaults[DROPPED][:40]}",
+                where=store.uri,
+                hint="weir drop, once more, removes what is left of it",
+            )
         try:
             return cls(store, dataset, details, primary_key, entry.uuid)
         except BaseException as error:

@@ -100,6 +100,12 @@ class TableReader:
         """Return a token of the table as it is now, and pin what it needs for some time."""
         return take_token(self._store, self._cuts, retain)
 
+    def at(self, token: SnapshotToken | str) -> ReadSnapshot:
+        """Return the snapshot that a token names, of which no two shards have a key in common."""
+        snapshot = self._states.take(as_token(token, self.base.identity, where="at"))
+        self._shards.refuse_shared_keys(snapshot)
+        return snapshot
+
     def release(self, token: SnapshotToken | str) -> None:
         """Keep nothing for a token any more."""
         release_token(self._store, as_token(token, self.base.identity, where="token"))

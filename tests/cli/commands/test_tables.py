@@ -115,3 +115,18 @@ def test_the_version_and_help_are_printed(weir_program: Run) -> None:
         ):
             assert f"  {command} " in answer.out
             assert weir_program(command, "--help").out.startswith(f"Usage: weir {command} ")
+
+
+def test_clone_and_drop(people: Path, weir_program: Run, tmp_path: Path) -> None:
+    token = json.loads(weir_program("snapshot", people, "--json").out)["token"]
+    copy = tmp_path / "copy"
+    made = weir_program("clone", people, copy, "--at", token, "--json")
+    assert made.code == 0
+    assert json.loads(made.out)["uri"] == str(copy)
+    refused = weir_program("drop", copy)
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert weir_program("scan", copy, "--count").out == "3\n"
+    assert json.loads(weir_program("drop", copy, "--yes", "--json").out)["objects"] > 0
+    assert weir_program("scan", copy, "--count").code == 2
+    assert weir_program("scan", people, "--count").out == "3\n"

@@ -10,10 +10,11 @@ import weir
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
+from weir.cli.progress import progress_bar
 from weir.cli.text_values import parse_names, parse_pairs, parse_storage_options
 from weir.errors import OptionError
 
-__all__ = ["alter", "create", "status"]
+__all__ = ["alter", "clone", "create", "drop", "status"]
 
 
 def create(
@@ -118,3 +119,66 @@ def status(
 ) -> None:
     """Print shards, epochs, lag and merge progress."""
     _output(json).status(_open(uri, storage_option, no_fsync).status())
+
+
+def clone(
+    uri: Uri,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="Where the clone is to be: nothing is there yet.", show_default=False
+        ),
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="The state to copy, as weir snapshot printed it. Default: the newest.",
+            show_default=False,
+        ),
+    ] = None,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Copy a state of a table to another place, as a table of its own."""
+    table = weir.clone(
+        uri,
+        target,
+        at=at,
+        storage_options=parse_storage_options(storage_option or ()),
+        fsync=not no_fsync,
+    )
+    _output(json).created(table, table.status())
+
+
+def drop(
+    uri: Uri,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it: what is deleted cannot be brought back.")
+    ] = False,
+    takeover: Annotated[
+        bool,
+        typer.Option("--takeover", help="Fence writers that are at work, and wait until they have stopped."),
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Remove a table, with everything that belongs to it."""
+    options = parse_storage_options(storage_option or ())
+    if not yes:
+        raise OptionError(
+            "every row and version of the table would be deleted for good",
+            where=uri,
+            hint="Say --yes to do it",
+        )
+    with progress_bar("drop") as progress:
+        report = weir.drop(
+            uri,
+            takeover=takeover,
+            storage_options=options,
+            fsync=not no_fsync,
+            on_progress=lambda done, total: progress(done / max(total, 1), f"{done} of {total} objects"),
+        )
+    _output(json).dropped(report)

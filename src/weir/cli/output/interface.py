@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weir.read.changes import ChangeBatch
     from weir.services.catch_up import CatchUpReport
     from weir.services.compact import CompactReport
+    from weir.services.drop import DropReport
     from weir.services.garbage_report import GarbageReport
     from weir.services.index_status import IndexReport
     from weir.services.inspect import Description
@@ -104,6 +105,10 @@ class Output(ABC):
     @abstractmethod
     def recovered(self, report: RecoverReport) -> None:
         """Show what was recovered, and what was left alone."""
+
+    @abstractmethod
+    def dropped(self, report: DropReport) -> None:
+        """Show what was removed."""
 
     @abstractmethod
     def collected(self, report: GarbageReport) -> None:

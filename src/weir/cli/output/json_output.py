@@ -21,6 +21,7 @@ from weir.read.changes import ChangeBatch
 from weir.schema_text import format_schema
 from weir.services.catch_up import CatchUpReport
 from weir.services.compact import CompactReport
+from weir.services.drop import DropReport
 from weir.services.garbage_report import GarbageReport
 from weir.services.index_status import IndexReport
 from weir.services.inspect import Description
@@ -146,6 +147,10 @@ class JsonOutput(Output):
 
     def recovered(self, report: RecoverReport) -> None:
         """Print the report, with its totals."""
+        self._print(report.to_dict())
+
+    def dropped(self, report: DropReport) -> None:
+        """Print the report."""
         self._print(report.to_dict())
 
     def collected(self, report: GarbageReport) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from rich.console import Console
+from rich.filesize import decimal
 
 from weir.cli.ingest import IngestReport
 from weir.cli.output.garbage_text import print_garbage
@@ -27,6 +28,7 @@ from weir.read.changes import ChangeBatch
 from weir.schema_text import format_schema
 from weir.services.catch_up import CatchUpReport
 from weir.services.compact import CompactReport
+from weir.services.drop import DropReport
 from weir.services.garbage_report import GarbageReport
 from weir.services.index_status import IndexReport
 from weir.services.inspect import Description
@@ -145,6 +147,13 @@ class TextOutput(Output):
     def recovered(self, report: RecoverReport) -> None:
         """Print what was flushed, and why shards were left alone."""
         print_recovered(self._console, report)
+
+    def dropped(self, report: DropReport) -> None:
+        """Print where the table was, and how much of it."""
+        self._console.print(
+            f"dropped {report.uri}: {counted(report.objects, 'object')} deleted ({decimal(report.bytes)})",
+            soft_wrap=True,
+        )
 
     def collected(self, report: GarbageReport) -> None:
         """Print how much was deleted and how much waits; then all that is garbage or old, and why."""
