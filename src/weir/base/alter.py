@@ -27,6 +27,7 @@ from weir.base.alteration import Alteration
 from weir.base.details_commit import wait_for_turn
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
+from weir.base.newest import saw
 from weir.base.publish import publish_schema
 from weir.base.recast import Recast
 from weir.base.schema import table_schema
@@ -103,7 +104,9 @@ def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
         if version is not None:
             failpoint.reach("alter.after_publish")
             _log.info("table.altered", where=base.uri, version=version, columns=",".join(schema.names))
-            return base.latest()
+            altered_base = base.latest()
+            saw(altered_base)
+            return altered_base
     if recast is not None:
         recast.discard()
     raise ConflictError(

@@ -11,14 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import lance
+import pyarrow as pa
 
+from weir.format.field_ids import field_id
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 from weir.indexing.vector_model import VectorModel
 from weir.logs import get_logger
 
-__all__ = ["GenerationIndex", "build_generation_indexes", "is_worth_building"]
+__all__ = ["GenerationIndex", "build_generation_indexes", "is_on", "is_worth_building"]
 
 _log = get_logger(__name__)
 
@@ -50,10 +52,14 @@ class GenerationIndex:
         The base table's index.
     model : VectorModel or None
         For a vector index, what the base table's has learnt.
+    field_id : int, optional
+        The field id of its column in the base table. A generation whose rows are of before the column had
+        its name is not indexed by another one. Default: any column of that name.
     """
 
     definition: IndexDefinition
     model: VectorModel | None = None
+    field_id: int | None = None
 
 
 def is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
@@ -64,6 +70,14 @@ def is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
     if index.definition.kind.is_vector and index.model is None:
         return False
     return num_rows >= _MIN_ROWS[index.definition.kind]
+
+
+def is_on(index: GenerationIndex, schema: pa.Schema) -> bool:
+    """Whether rows of a schema have the column of an index."""
+    at = schema.get_field_index(index.definition.column)
+    if at < 0:
+        return False
+    return index.field_id is None or field_id(schema.field(at)) in (None, index.field_id)
 
 
 def build_generation_indexes(

@@ -13,13 +13,23 @@ from weir.list_cast import is_list
 from weir.rows.conforming import unknown_column
 from weir.rows.fitting import cast_to, fits
 
-__all__ = ["RowInput", "as_column", "as_table", "holds_columns"]
+__all__ = ["RowInput", "as_column", "as_table", "holds_columns", "repeatable"]
 
 RowInput: TypeAlias = Any
 """Arrow table, record batch or reader, pandas or polars data frame, anything else that exports an
 Arrow stream, a list of dicts, or a dict of columns."""
 
 _INT64 = pa.int64()
+
+
+def repeatable(data: RowInput) -> RowInput:
+    """Return rows or keys so that they can be looked at more than once: of a stream, all that comes."""
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    known = isinstance(data, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray, Mapping, Sequence))
+    if known or type(data).__module__.split(".")[0] == "pandas" or not hasattr(data, "__arrow_c_stream__"):
+        return data
+    return pa.table(data)
 
 
 def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:

@@ -28,7 +28,7 @@ from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.unsliced import unsliced
-from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_worth_building
+from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_on, is_worth_building
 from weir.indexing.library_message import library_message
 from weir.shard.generation_files import checksum_files
 from weir.shard.generation_rows import GenerationRows
@@ -99,7 +99,8 @@ def write_generation(
         dataset = _write_rows(place, rows, urgency)
     failpoint.reach("flush.after_data")
     built = build_generation_indexes(
-        dataset, [one for one in indexes if is_worth_building(one, rows.num_rows)]
+        dataset,
+        [one for one in indexes if is_worth_building(one, rows.num_rows) and is_on(one, rows.written.schema)],
     )
     failpoint.reach("flush.after_indexes")
     with _library_failures(place):

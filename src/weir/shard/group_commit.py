@@ -35,6 +35,8 @@ class PendingWrite:
         Bytes the batch takes in memory beyond its rows.
     source : Source, optional
         The mark of the write. Such a write has an entry to itself, since an entry has one mark.
+    schema : Schema, optional
+        The schema of the log entry it is for. Writes with different ones do not share an entry.
 
     Attributes
     ----------
@@ -42,12 +44,28 @@ class PendingWrite:
         Whether nothing was written because the shard has the rows already.
     """
 
-    __slots__ = ("batch", "error", "held_bytes", "nbytes", "passed_over", "position", "source", "submitted")
+    __slots__ = (
+        "batch",
+        "error",
+        "held_bytes",
+        "nbytes",
+        "passed_over",
+        "position",
+        "schema",
+        "source",
+        "submitted",
+    )
 
     def __init__(
-        self, batch: pa.RecordBatch, nbytes: int, overhead: int = 0, source: Source | None = None
+        self,
+        batch: pa.RecordBatch,
+        nbytes: int,
+        overhead: int = 0,
+        source: Source | None = None,
+        schema: pa.Schema | None = None,
     ) -> None:
         self.batch = batch
+        self.schema = schema
         self.source = source
         self.passed_over = False
         self.nbytes = nbytes
@@ -202,6 +220,8 @@ class GroupCommit:
     def _may_join(self, group: list[PendingWrite], size: int) -> bool:
         following = self._queue[0]
         if group[0].source is not None or following.source is not None:
+            return False
+        if group[0].schema is not following.schema:
             return False
         return size + following.nbytes <= self._max_bytes
 

@@ -272,6 +272,15 @@ class MemTables:
             finally:
                 self._flushes_awaited -= 1
 
+    def take_over(self, schema: pa.Schema) -> None:
+        """Begin a MemTable with other columns; rows there are go into a generation with theirs."""
+        with self._lock:
+            if self._active.num_rows:
+                self._freeze()
+                self._start_flush()
+            before = self._active
+            self._active = MemTable(before.generation, schema, before.last_position, sources=before.sources)
+
     def published(self, manifest: ShardManifest) -> None:
         """Go on after generations that were published beside the MemTables, which hold no rows."""
         with self._lock:

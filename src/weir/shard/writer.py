@@ -106,6 +106,7 @@ class ShardWriter:
     ) -> None:
         self.shard_id = shard_id
         self._store = store
+        self._first_schema = schema
         self._schema = schema
         self._options = options
         self._heartbeat = heartbeat
@@ -220,8 +221,20 @@ class ShardWriter:
     # What follows is `write` in steps, for who writes to several shards at once: prepare for each,
     # admit the bytes of all of them, enqueue and settle each.
 
-    def prepare(self, batch: pa.RecordBatch, source: Source | None = None) -> PendingWrite:
+    def prepare(
+        self, batch: pa.RecordBatch, source: Source | None = None, *, schema: pa.Schema | None = None
+    ) -> PendingWrite:
         """Make ready to write rows; wait for a merge if too many generations wait for one.
+
+        Parameters
+        ----------
+        batch : RecordBatch
+            Rows.
+        source : Source, optional
+            The mark of the write.
+        schema : Schema, optional
+            The schema of log entries that the rows are in. Where it is another one than that of the rows
+            before, they begin a MemTable of their own. Default: the one that the writer began with.
 
         Raises
         ------
@@ -235,7 +248,7 @@ class ShardWriter:
             self._refuse_too_many_sources(source)
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
-        return PendingWrite(*owned(batch), self._overhead, source)
+        return PendingWrite(*owned(batch), self._overhead, source, schema or self._first_schema)
 
     def enqueue(self, pending: PendingWrite) -> None:
         """Queue rows that were prepared and whose bytes were admitted."""
@@ -353,6 +366,7 @@ class ShardWriter:
             # A write with a mark comes alone.
             source = group[0].source
             if source is None or not self.sources.covers(source):
+                self._take_over(group[0].schema)
                 nbytes = sum(pending.nbytes for pending in group)
                 batches = joined([pending.batch for pending in group], nbytes)
                 if len(batches) > self._options.max_memtable_entries:
@@ -368,6 +382,13 @@ class ShardWriter:
         except BaseException:
             self._unflushed.failed(queued)
             raise
+
+    def _take_over(self, schema: pa.Schema | None) -> None:
+        """Go on with other columns: what there is in memory is flushed with those it was written with."""
+        if schema is not None and schema is not self._schema:
+            self._settle_doubt()
+            self._memtables.take_over(schema)
+            self._schema = schema
 
     def _append(
         self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None = None

@@ -16,6 +16,7 @@ from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.writer.claimed_shards import ClaimedShards, SharedByShards
+from weir.writer.columns import FollowedColumns, TableColumns
 from weir.writer.table_writer import TableWriter
 
 __all__ = ["open_writer"]
@@ -59,11 +60,16 @@ def open_writer(
     if not checked.immutable:
         _refuse_keys_that_move(router, base)
 
+    def router_of(version: BaseTable) -> Router:
+        return Router(router.spec, version.schema, version.field_ids)
+
+    columns = FollowedColumns(TableColumns.of(base, router), router_of)
+
     def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
         return ShardWriter(
             store,
             shard_id,
-            base.row_schema,
+            columns.current().row_schema,
             base.primary_key,
             namespace=base.namespace,
             options=checked,
@@ -84,7 +90,7 @@ def open_writer(
         where=store.uri,
         merge_progress=lambda: base.latest().details.merged_generation,
     )
-    return TableWriter(base.schema, base.primary_key, router, shards)
+    return TableWriter(columns, shards)
 
 
 def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:

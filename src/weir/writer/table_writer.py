@@ -12,23 +12,23 @@ import pyarrow as pa
 
 from weir.errors import InputError, WriterError
 from weir.format.source import Source
-from weir.format.wal_entry import wal_schema
 from weir.rows import (
     RowInput,
     as_key_table,
     as_row_tables,
     change_table,
     check_deletable,
+    repeatable,
     tombstone_batches,
     upsert_batches,
 )
 from weir.shard.group_commit import PendingWrite
 from weir.shard.publish import StagedGeneration
 from weir.shard.writer import ShardWriter
-from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.throttle import background
 from weir.writer.claimed_shards import ClaimedShards
+from weir.writer.columns import FollowedColumns, TableColumns, resolved
 from weir.writer.receipt import WriteReceipt, joined, receipt_of
 
 __all__ = ["TableWriter"]
@@ -43,29 +43,19 @@ class TableWriter:
     first row reaches it and then owns it until closed or fenced; a lease on it is renewed all the
     while. Safe to use from many threads.
 
+    Columns that are added, dropped, renamed or widened meanwhile are taken over between two writes: rows
+    that fit the columns of before and still fit go on, and what no longer fits is refused by its column.
+
     Parameters
     ----------
-    schema : Schema
-        The table's columns.
-    primary_key : tuple of str
-        Primary-key columns.
-    router : Router
-        Splits rows by shard.
+    columns : FollowedColumns
+        The table's columns, its primary key, and what splits its rows by shard.
     shards : ClaimedShards
         The shards it claims.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        primary_key: tuple[str, ...],
-        router: Router,
-        shards: ClaimedShards,
-    ) -> None:
-        self._schema = schema
-        self._wal_schema = wal_schema(schema)
-        self._primary_key = primary_key
-        self._router = router
+    def __init__(self, columns: FollowedColumns, shards: ClaimedShards) -> None:
+        self._columns = columns
         self._shards = shards
 
     @overload
@@ -124,18 +114,26 @@ class TableWriter:
         """
         self._shards.refuse_if_closed()
         background.foreground()
-        tables = as_row_tables(data, self._schema, self._primary_key)
+        if wait and source is None and isinstance(data, pa.RecordBatchReader):
+            receipt = WriteReceipt(0, {})
+            for batch in data:
+                receipt = joined(receipt, self._write(*self._upserts(batch, receipt.rows)))
+            return receipt
+        # Out of a stream first: after returning, the caller may change what it holds.
+        columns, batches = self._upserts(repeatable(data))
         if source is not None:
-            batches = [batch for table in tables for batch in upsert_batches(table, self._wal_schema)]
-            return self._write_once(pa.Table.from_batches(batches, self._wal_schema), source, wait)
-        if not wait:
-            # Copied out of the stream first: after returning, the caller may change what it holds.
-            batches = [batch for table in tables for batch in upsert_batches(table, self._wal_schema)]
-            return self._write_later(batches)
-        receipt = WriteReceipt(0, {})
-        for table in tables:
-            receipt = joined(receipt, self._write(upsert_batches(table, self._wal_schema)))
-        return receipt
+            rows = pa.Table.from_batches(batches, columns.wal_schema)
+            return self._write_once(columns, rows, source, wait)
+        return self._write(columns, batches) if wait else self._write_later(columns, batches)
+
+    def _upserts(self, data: RowInput, first_row: int = 0) -> tuple[TableColumns, list[pa.RecordBatch]]:
+        """Return checked rows as batches of log entries, and the columns that they have."""
+
+        def made(columns: TableColumns) -> list[pa.RecordBatch]:
+            tables = as_row_tables(data, columns.schema, columns.primary_key, first_row=first_row)
+            return [batch for table in tables for batch in upsert_batches(table, columns.wal_schema)]
+
+        return self._columns.fitting(made)
 
     @overload
     def delete(
@@ -173,13 +171,19 @@ class TableWriter:
         """
         self._shards.refuse_if_closed()
         background.foreground()
-        check_deletable(self._schema, self._primary_key)
-        also = self._router.source_columns
-        table = as_key_table(keys, self._schema, self._primary_key, also=also)
-        batches = tombstone_batches(table, self._wal_schema)
+        given = repeatable(keys)
+
+        def made(columns: TableColumns) -> list[pa.RecordBatch]:
+            check_deletable(columns.schema, columns.primary_key)
+            also = columns.router.source_columns
+            table = as_key_table(given, columns.schema, columns.primary_key, also=also)
+            return tombstone_batches(table, columns.wal_schema)
+
+        columns, batches = self._columns.fitting(made)
         if source is not None:
-            return self._write_once(pa.Table.from_batches(batches, self._wal_schema), source, wait)
-        return self._write(batches) if wait else self._write_later(batches)
+            rows = pa.Table.from_batches(batches, columns.wal_schema)
+            return self._write_once(columns, rows, source, wait)
+        return self._write(columns, batches) if wait else self._write_later(columns, batches)
 
     def apply(self, changes: RowInput, *, source: Source | None = None) -> WriteReceipt:
         """Upsert and delete in one go: every row does to its key what its column ``_op`` says.
@@ -210,9 +214,14 @@ class TableWriter:
         """
         self._shards.refuse_if_closed()
         background.foreground()
-        also = self._router.source_columns
-        table = change_table(changes, self._schema, self._wal_schema, self._primary_key, also=also)
-        return self._settled(self._enqueued(self._whole(table), source)).result()
+        given = repeatable(changes)
+
+        def made(columns: TableColumns) -> pa.Table:
+            also = columns.router.source_columns
+            return change_table(given, columns.schema, columns.wal_schema, columns.primary_key, also=also)
+
+        columns, table = self._columns.fitting(made)
+        return self._settled(self._enqueued(columns, self._whole(columns, table), source)).result()
 
     def apply_routed(
         self, changes: Sequence[tuple[ShardValues, pa.Table]], *, source: Source | None = None
@@ -222,13 +231,24 @@ class TableWriter:
         Parameters
         ----------
         changes : sequence of (ShardValues, Table)
-            Every shard once, with its rows in the schema of WAL entries.
+            Every shard once, with its rows in the schema of WAL entries, whose fields carry the ids of
+            the table's columns: these may have changed since.
         source : Source, optional
             As for :meth:`upsert`.
+
+        Raises
+        ------
+        SchemaError
+            If rows have values of a column that has been dropped meanwhile. Nothing was written.
         """
         self._shards.refuse_if_closed()
         background.foreground()
-        return self._settled(self._enqueued([_one_batch(item) for item in changes], source)).result()
+
+        def made(columns: TableColumns) -> list[tuple[ShardValues, pa.Table]]:
+            return [(values, resolved(rows, columns)) for values, rows in changes]
+
+        columns, rows = self._columns.fitting(made)
+        return self._settled(self._enqueued(columns, [_one_batch(item) for item in rows], source)).result()
 
     def flush(self) -> None:
         """Flush every shard's MemTable to a generation, and wait for it.
@@ -346,36 +366,40 @@ class TableWriter:
                 rows += sum(one.flushed.physical_rows for one in generations)
         return WriteReceipt(rows, positions, tuple(passed_over))
 
-    def _write_once(self, rows: pa.Table, source: Source, wait: bool) -> WriteReceipt | Future[WriteReceipt]:
-        settled = self._settled(self._enqueued(self._whole(rows), source))
+    def _write_once(
+        self, columns: TableColumns, rows: pa.Table, source: Source, wait: bool
+    ) -> WriteReceipt | Future[WriteReceipt]:
+        settled = self._settled(self._enqueued(columns, self._whole(columns, rows), source))
         return settled.result() if wait else settled
 
-    def _whole(self, rows: pa.Table) -> list[_Routed]:
+    def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_Routed]:
         """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
-        return [_one_batch(item) for item in self._router.route(rows)]
+        return [_one_batch(item) for item in columns.router.route(rows)]
 
-    def _routed(self, batches: list[pa.RecordBatch]) -> list[_Routed]:
-        return [item for batch in batches for item in self._router.route(batch)]
+    def _routed(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> list[_Routed]:
+        return [item for batch in batches for item in columns.router.route(batch)]
 
-    def _write(self, batches: list[pa.RecordBatch]) -> WriteReceipt:
-        queued = self._enqueued(self._routed(batches))
+    def _write(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> WriteReceipt:
+        queued = self._enqueued(columns, self._routed(columns, batches))
         if len(queued) == 1:
             shard, pending = queued[0]  # which has no mark
             return WriteReceipt(pending.batch.num_rows, {shard.shard_id: shard.settle(pending)})
         # Each shard gets its rows in order; shards wait for their storage side by side.
         return self._settled(queued).result()
 
-    def _write_later(self, batches: list[pa.RecordBatch]) -> Future[WriteReceipt]:
-        return self._settled(self._enqueued(self._routed(batches)))
+    def _write_later(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> Future[WriteReceipt]:
+        return self._settled(self._enqueued(columns, self._routed(columns, batches)))
 
     def _enqueued(
-        self, routed: list[_Routed], source: Source | None = None
+        self, columns: TableColumns, routed: list[_Routed], source: Source | None = None
     ) -> list[tuple[ShardWriter, PendingWrite]]:
         """Queue rows at their shards: all of them, or on an error none."""
         shards = self._shards.of([values for values, _ in routed])
         prepared = [
-            (shard, shard.prepare(rows, source)) for shard, (_, rows) in zip(shards, routed, strict=True)
+            (shard, shard.prepare(rows, source, schema=columns.row_schema))
+            for shard, (_, rows) in zip(shards, routed, strict=True)
         ]
+        self._columns.look_if_due(self._shards.start)
         if prepared:
             self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
         for shard, pending in prepared:

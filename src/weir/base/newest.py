@@ -1,0 +1,24 @@
+"""Which version of a table somebody in this process has seen with other columns than before.
+
+Whoever writes for long goes by the columns it has begun with, and is not to ask the store before each write
+whether they are still those. Whoever alters them, or reads and finds them altered, says so here.
+"""
+
+from __future__ import annotations
+
+from weir.base.table import BaseTable
+
+__all__ = ["newest_seen", "saw"]
+
+_seen: dict[str, int] = {}
+
+
+def saw(base: BaseTable) -> None:
+    """Tell this process of a version whose columns are others than those of the version before."""
+    if base.version > _seen.get(base.namespace, 0):
+        _seen[base.namespace] = base.version
+
+
+def newest_seen(base: BaseTable) -> int:
+    """Return the newest version of a table that :func:`saw` has been told of; 0 if there is none."""
+    return _seen.get(base.namespace, 0)
