@@ -70,7 +70,8 @@ simulate: setup ## Run SEEDS simulated histories of a table and check every inva
 	@$(PY) -m tests.simulation --workers $(WORKERS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 .PHONY: conformance
-conformance: setup ## Compare shard values with the library's over VALUES values of every type
+conformance: setup ## Play SEEDS random histories beside the library, SEED=n one; compare VALUES shard values
+	@$(PY) -m tests.conformance.differential --workers $(WORKERS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 	@CONFORMANCE_VALUES=$(VALUES) $(PY) -m pytest -n $(WORKERS) tests/conformance/test_sharding.py $(ARGS)
 
 .PHONY: faults

@@ -1,0 +1,48 @@
+"""Which keys the storage has changes of that are not merged, read in the simplest way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import lance
+import pyarrow as pa
+from tests.conformance import library
+
+from weir.format import layout
+
+
+def log_of(place: Path, shard: UUID) -> Iterator[tuple[int, int | None, pa.Table]]:
+    """Yield position, generation and rows of each log entry, in order."""
+    directory = place / layout.MEM_WAL / str(shard) / "wal"
+    files = sorted((layout.parse_wal_name(path.name), path) for path in directory.glob("*"))
+    for position, path in files:
+        with pa.ipc.open_stream(path.read_bytes()) as stream:
+            recorded = (stream.schema.metadata or {}).get(b"generation")
+            yield position, None if recorded is None else int(recorded), stream.read_all()
+
+
+def unflushed_keys(place: Path, names: list[str]) -> set[tuple[object, ...]]:
+    """Return the keys of log entries that no generation has."""
+    found: set[tuple[object, ...]] = set()
+    for shard in library.shards_of(place):
+        manifest = library.manifest_of(place, shard)
+        begun = False
+        for position, generation, rows in log_of(place, shard):
+            if position <= manifest.replay_after_wal_entry_position or not rows.num_rows:
+                continue
+            begun = begun or generation is None or generation >= manifest.current_generation
+            if begun:
+                found.update(tuple(row[name] for name in names) for row in rows.select(names).to_pylist())
+    return found
+
+
+def unmerged_keys(place: Path, names: list[str]) -> set[tuple[object, ...]]:
+    """Return the keys of which a log or a generation has what the base table has not."""
+    found = unflushed_keys(place, names)
+    for shard in library.shards_of(place):
+        for _, path in library.unmerged_of(place, shard):
+            rows = lance.dataset(str(place / layout.generation_path(shard, path))).to_table(columns=names)
+            found.update(tuple(row[name] for name in names) for row in rows.to_pylist())
+    return found

@@ -1,0 +1,557 @@
+"""One table and everybody who changes it; each step is a method, and none depends on another one."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4, uuid5
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.mem_wal import CompactedSsTable, ShardWriter
+from tests.conformance import library
+from tests.conformance.differential.shapes import TYPES, Column, Key, Model, Shape, Values, random_shape
+from tests.conformance.differential.stored import unflushed_keys, unmerged_keys
+from tests.sharding.oracles import library_values
+
+import weir
+from weir import failpoint
+from weir.cache import process_cache
+from weir.errors import FencedError, SchemaError, SnapshotExpiredError, WeirError
+from weir.failpoint import FailpointError
+from weir.writer import TableWriter
+
+_SHARD_IDS = UUID(bytes=b"LSMWRITE_SHARD01")
+_SHARED_MEMORY = Path("/dev/shm")
+
+FLUSH_POINTS = ("flush.after_data", "flush.before_manifest", "flush.after_manifest")
+MERGE_POINTS = ("merge.before_deletes", "merge.between_passes", "merge.before_commit", "merge.after_commit")
+CLAIM_POINTS = ("claim.between_lease_and_epoch", "claim.between_epoch_and_fence")
+GARBAGE_POINTS = ("garbage.after_mark", "garbage.after_manifest", "garbage.between_deletes")
+
+
+class DifferenceError(AssertionError):
+    """Somebody shows something else than the dict."""
+
+
+class World:
+    """A table that begins as a seed says.
+
+    Parameters
+    ----------
+    seed : int
+        Decides shape, shard rule, and who makes the table.
+    """
+
+    def __init__(self, seed: int) -> None:
+        chance = random.Random(seed)
+        shape, self.keys = random_shape(chance)
+        self.model = Model(shape)
+        directory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+        self.directory = Path(tempfile.mkdtemp(prefix="weir-differential-", dir=directory))
+        self.place = self.directory / "t"
+        self.rule = chance.choice(["unsharded", "bucket", "bucket", "identity"])
+        if self.rule == "identity" and len(shape.key_types) == 1:
+            self.rule = "bucket"
+        self.shard_column = shape.key_names[0]
+        self.buckets = chance.choice([1, 2, 3])
+        self.by_the_library = chance.random() < 0.5
+        self.random_ids = chance.random() < 0.3
+        self.begun_with = chance.sample(list(self.keys), chance.randint(0, 5))
+        self._make()
+        self.ours: TableWriter | None = None
+        self.theirs: dict[UUID, tuple[ShardWriter, Shape]] = {}
+        self.left: list[ShardWriter] = []
+        self.feed_token: Any = None
+        self.fed: dict[Key, Values | None] = {}
+        self.written: dict[Key, Values | None] = {}
+        self.versions: dict[int, tuple[Shape, object]] = {}
+        self.ids: dict[object, UUID] = {}
+
+    def _make(self) -> None:
+        shape, rule = self.model.shape, self.rule
+        rows = self.model.new_rows(self.begun_with)
+        if self.by_the_library:
+            how: dict[str, Any] = {"unsharded": True}
+            if rule == "bucket":
+                how = {"bucket_column": self.shard_column, "num_buckets": self.buckets}
+            elif rule == "identity":
+                how = {"identity_column": self.shard_column}
+            dataset = lance.write_dataset(shape.table(rows), str(self.place))
+            dataset.initialize_mem_wal(**how)
+            self.model.apply(rows)
+            self.table = weir.open(self.place, fsync=False)
+            return
+        shard_by = None
+        if rule == "bucket":
+            shard_by = weir.bucket(self.shard_column, self.buckets)
+        elif rule == "identity":
+            shard_by = weir.identity(self.shard_column)
+        self.table = weir.create(
+            self.place, shape.plain_schema, primary_key=shape.key_names, shard_by=shard_by, fsync=False
+        )
+
+    def close(self) -> None:
+        """Let go of everything."""
+        if self.ours is not None:
+            with suppress(Exception):
+                self._leave_ours()
+        for writer, _ in self.theirs.values():
+            library.close_quietly(writer)
+        for writer in self.left:
+            library.close_quietly(writer)
+        library._opened.clear()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # Writers
+
+    def _some(self, chance: random.Random) -> list[Key]:
+        return chance.sample(list(self.keys), chance.choice([1, 1, 2, 3, 5]))
+
+    def _our_writer(self, chance: random.Random) -> TableWriter:
+        if self.ours is None:
+            self.ours = self.table.writer(
+                takeover=True,
+                max_memtable_rows=chance.choice([1, 3, 8, 1000]),
+                max_memtable_entries=chance.choice([2, 5, 8000]),
+                flush_on_close=chance.random() < 0.5,
+            )
+        return self.ours
+
+    def _leave_ours(self) -> None:
+        """As a process does that ends: what is in its log stays there."""
+        assert self.ours is not None
+        writer, self.ours = self.ours, None
+        writer.__exit__(RuntimeError, RuntimeError("the process has ended"), None)
+
+    def _remember(self, rows: Mapping[Key, Values | None]) -> None:
+        self.model.apply(rows)
+        self.written.update(rows)
+
+    def weir_upserts(self, chance: random.Random) -> None:
+        rows = self.model.new_rows(self._some(chance))
+        self._weir_writes(chance, lambda writer: writer.upsert(self.model.shape.table(rows)), rows)
+
+    def weir_deletes(self, chance: random.Random) -> None:
+        keys = self._some(chance)
+        table = self.model.shape.keys(keys)
+        self._weir_writes(chance, lambda writer: writer.delete(table), dict.fromkeys(keys))
+
+    def _weir_writes(
+        self, chance: random.Random, write: Callable[[TableWriter], object], rows: Mapping[Key, Values | None]
+    ) -> None:
+        for _ in range(3):
+            try:
+                write(self._our_writer(chance))
+            except FencedError:
+                self._leave_ours()
+                continue
+            except SchemaError:
+                # Plain Lance has changed the columns since the writer was opened.
+                self._leave_ours()
+                self.table = weir.open(self.place, fsync=False)
+                continue
+            self._remember(rows)
+            return
+        raise DifferenceError("a writer that was just opened is fenced")
+
+    def weir_flushes(self, chance: random.Random) -> None:
+        if self.ours is not None:
+            with suppress(FencedError):
+                self.ours.flush()
+                return
+            self._leave_ours()
+
+    def weir_closes(self, chance: random.Random) -> None:
+        if self.ours is not None:
+            writer, self.ours = self.ours, None
+            with suppress(FencedError):
+                writer.close()
+
+    def weir_dies(self, chance: random.Random) -> None:
+        if self.ours is not None:
+            self._leave_ours()
+
+    def weir_dies_in_a_flush(self, chance: random.Random) -> None:
+        if self.ours is None:
+            return
+        with self._failing(chance.choice(FLUSH_POINTS)):
+            self.ours.flush()
+        self._leave_ours()
+
+    def weir_dies_in_a_claim(self, chance: random.Random) -> None:
+        if self.ours is not None:
+            self._leave_ours()
+        with self._failing(chance.choice(CLAIM_POINTS)):
+            self.table.recover(unleased=True)
+
+    @contextmanager
+    def _failing(self, point: str) -> Iterator[None]:
+        with failpoint.armed(point, "raise"):
+            try:
+                yield
+            except FailpointError:
+                pass
+            except WeirError as error:
+                fenced = isinstance(error, FencedError)
+                if not fenced and "failpoint" not in f"{error} {error.__cause__}":
+                    raise
+
+    def recover(self, chance: random.Random) -> None:
+        if self.ours is not None:
+            self._leave_ours()
+        self.table.recover(unleased=True)
+
+    # The library's
+
+    def _by_shard(self, keys: list[Key]) -> list[tuple[UUID, list[Key]]]:
+        if self.rule == "unsharded":
+            return [(self._shard_of("unsharded", None), keys)]
+        (spec,) = library.details_of(self.place).shard_specs
+        batch = self.model.shape.keys(keys).combine_chunks().to_batches()[0]
+        values = library_values(batch, spec).column(0).to_pylist()
+        groups: dict[object, list[Key]] = {}
+        for key, value in zip(keys, values, strict=True):
+            groups.setdefault(value, []).append(key)
+        return [(self._shard_of(self.rule, value), group) for value, group in groups.items()]
+
+    def _shard_of(self, rule: str, value: Any) -> UUID:
+        """Return the shard of a value: the one there is, else LanceDB's, or one of no rule."""
+        derived = uuid5(_SHARD_IDS, rule if value is None else f"{rule}-{value}")
+        shards = library.shards_of(self.place)
+        if derived in shards or not self.random_ids:
+            return derived
+        if value not in self.ids:
+            self.ids[value] = uuid4()
+        return self.ids[value]
+
+    def _their_writer(self, shard: UUID, chance: random.Random) -> tuple[ShardWriter, Shape]:
+        if shard not in self.theirs:
+            dataset = lance.dataset(str(self.place))
+            limits: dict[str, Any] = chance.choice(
+                [{}, {"max_memtable_batches": 2}, {"max_memtable_rows": 8}]
+            )
+            try:
+                writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=1, **limits)
+            except OSError as error:
+                if limits and "can hold" in str(error):
+                    # What was written with larger limits is for a larger MemTable to replay.
+                    writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=1)
+                else:
+                    raise
+            self.theirs[shard] = writer, self.model.shape
+        return self.theirs[shard]
+
+    def _library_writes(self, chance: random.Random, keys: list[Key], *, delete: bool) -> None:
+        for shard, group in self._by_shard(keys):
+            for attempt in range(2):
+                writer, shape = self._their_writer(shard, chance)
+                rows: Mapping[Key, Values | None]
+                try:
+                    if delete:
+                        rows = dict.fromkeys(group)
+                        writer.delete(shape.keys(group))
+                    else:
+                        made = self.model.new_rows(group, shape)
+                        rows = made
+                        writer.put(shape.table(made))
+                except OSError as error:
+                    if attempt or not any(word in str(error).lower() for word in ("fence", "epoch")):
+                        raise
+                    del self.theirs[shard]
+                    library.close_quietly(writer)
+                    continue
+                self._remember(rows)
+                break
+
+    def library_puts(self, chance: random.Random) -> None:
+        self._library_writes(chance, self._some(chance), delete=False)
+
+    def library_deletes(self, chance: random.Random) -> None:
+        self._library_writes(chance, self._some(chance), delete=True)
+
+    def library_closes(self, chance: random.Random) -> None:
+        """Closing is how the library flushes; one that is fenced cannot, and nothing is lost."""
+        for writer, _ in self.theirs.values():
+            library.close_quietly(writer)
+        self.theirs.clear()
+
+    def library_dies(self, chance: random.Random) -> None:
+        """Its rows stay in the log; the handle is closed when somebody else has claimed the shard."""
+        self.left.extend(writer for writer, _ in self.theirs.values())
+        self.theirs.clear()
+
+    def library_merges(self, chance: random.Random) -> None:
+        names = list(self.model.shape.key_names)
+        for shard in library.shards_of(self.place):
+            if not library.unmerged_of(self.place, shard):
+                continue
+            generation, path = library.unmerged_of(self.place, shard)[0]
+            rows = lance.dataset(str(self.place / f"_mem_wal/{shard}/{path}")).to_table()
+            gone = rows.filter(rows["_tombstone"]).select(names)
+            kept = rows.filter(pc.invert(rows["_tombstone"])).drop_columns("_tombstone")
+            dataset = lance.dataset(str(self.place))
+            if set(kept.schema.names) != set(dataset.schema.names):
+                return  # of other columns: what the library's recipe is for is the caller's to say
+            if gone.num_rows:
+                dataset.merge_insert(names).when_matched_delete().execute(gone)
+                dataset = lance.dataset(str(self.place))
+            upsert = dataset.merge_insert(names).when_matched_update_all().when_not_matched_insert_all()
+            upsert.mark_sstables_as_compacted([CompactedSsTable(str(shard), generation)])
+            upsert.execute(kept.select(dataset.schema.names).cast(dataset.schema))
+
+    # Jobs of Weir
+
+    def merge(self, chance: random.Random) -> None:
+        self.table.merge()
+
+    def merge_dies(self, chance: random.Random) -> None:
+        with self._failing(chance.choice(MERGE_POINTS)):
+            self.table.merge()
+
+    def collect(self, chance: random.Random) -> None:
+        self.table.collect_garbage(timedelta(0))
+
+    def collect_dies(self, chance: random.Random) -> None:
+        with self._failing(chance.choice(GARBAGE_POINTS)):
+            self.table.collect_garbage(timedelta(0))
+
+    def compact(self, chance: random.Random) -> None:
+        self.table.compact()
+
+    def catch_up(self, chance: random.Random) -> None:
+        self.table.catch_up_indexes()
+
+    def weir_indexes(self, chance: random.Random) -> None:
+        names = {one.name for one in self.table.indexes()}
+        scalar = [one for one in self.model.shape.columns if pa.types.is_primitive(one.type)]
+        if scalar:
+            column = chance.choice(scalar)
+            if f"{column.name}_idx" not in names:
+                self.table.create_index(column.name, "BTREE")
+
+    def weir_alters(self, chance: random.Random) -> None:
+        alteration, shape = self._alteration(chance)
+        try:
+            self.table.alter(**alteration)
+        except weir.errors.SchemaError as error:
+            if "index" not in str(error):
+                raise
+            return
+        self._altered(shape)
+
+    # Plain Lance
+
+    def lance_alters(self, chance: random.Random) -> None:
+        """As a job of Lance does that knows nothing of logs; swaps go by a third name."""
+        alteration, shape = self._alteration(chance)
+        dataset = lance.dataset(str(self.place))
+        if "add" in alteration:
+            dataset.add_columns([pa.field(one.name, one.type) for one in alteration["add"]])
+        elif "drop" in alteration:
+            dataset.drop_columns(alteration["drop"])
+        else:
+            names = alteration["rename"]
+            steps = [*((old, f"{old}_") for old in names), *((f"{old}_", new) for old, new in names.items())]
+            for old, new in steps:
+                change: Any = {"path": old, "name": new}
+                dataset.alter_columns(change)
+        self._altered(shape)
+
+    def _alteration(self, chance: random.Random) -> tuple[dict[str, Any], Shape]:
+        shape, columns = self.model.shape, self.model.shape.columns
+        what = chance.choice(["add", "add", "drop", "rename", "swap"])
+        if what == "drop" and len(columns) > 1:
+            gone = chance.choice(columns)
+            left = tuple(one for one in columns if one is not gone)
+            return {"drop": [gone.name]}, Shape(shape.key_types, left)
+        if what == "rename":
+            names = {chance.choice(columns).name: self._free_name(chance)}
+            return {"rename": names}, shape.renamed(names)
+        if what == "swap" and len(columns) > 1:
+            one, other = chance.sample(columns, 2)
+            names = {one.name: other.name, other.name: one.name}
+            return {"rename": names}, shape.renamed(names)
+        self.model.columns_made += 1
+        made = Column(self.model.columns_made, self._free_name(chance), chance.choice(TYPES))
+        return {"add": [pa.field(made.name, made.type)]}, Shape(shape.key_types, (*columns, made))
+
+    def _free_name(self, chance: random.Random) -> str:
+        """Return a name that no column has; one may have had it."""
+        taken = {one.name for one in self.model.shape.columns}
+        return chance.choice([name for name in (f"c{number}" for number in range(12)) if name not in taken])
+
+    def _altered(self, shape: Shape) -> None:
+        self.model.shape = shape
+
+    def lance_merge_inserts(self, chance: random.Random) -> None:
+        self._settle_half_merged()
+        shape = self.model.shape
+        rows = self.model.new_rows(self._some(chance))
+        fresh = unmerged_keys(self.place, list(shape.key_names))
+        dataset = lance.dataset(str(self.place))
+        upsert = dataset.merge_insert(list(shape.key_names))
+        upsert.when_matched_update_all().when_not_matched_insert_all().execute(
+            shape.table(rows).select(dataset.schema.names)
+        )
+        self.model.apply({key: row for key, row in rows.items() if key not in fresh})
+
+    def lance_deletes(self, chance: random.Random) -> None:
+        self._settle_half_merged()
+        shape = self.model.shape
+        fresh = unmerged_keys(self.place, list(shape.key_names))
+        keys = self._some(chance)
+        lance.dataset(str(self.place)).merge_insert(list(shape.key_names)).when_matched_delete().execute(
+            shape.keys(keys)
+        )
+        self.model.apply({key: None for key in keys if key not in fresh})
+
+    def lance_updates(self, chance: random.Random) -> None:
+        self._settle_half_merged()
+        shape = self.model.shape
+        counts = [one for one in shape.columns if one.type == pa.int64()]
+        if not counts:
+            return
+        column = chance.choice(counts)
+        fresh = unmerged_keys(self.place, list(shape.key_names))
+        lance.dataset(str(self.place)).update({column.name: f"{column.name} + 1"})
+        for key, row in self.model.rows.items():
+            if key not in fresh and row.get(column.id) is not None:
+                self.model.rows[key] = {**row, column.id: row[column.id] + 1}
+
+    def lance_compacts(self, chance: random.Random) -> None:
+        dataset = lance.dataset(str(self.place))
+        dataset.optimize.compact_files(target_rows_per_fragment=1000)
+
+    def lance_indexes(self, chance: random.Random) -> None:
+        dataset = lance.dataset(str(self.place))
+        column = chance.choice([*self.model.shape.key_names, *(one.name for one in self.model.shape.columns)])
+        if pa.types.is_primitive(dataset.schema.field(column).type):
+            dataset.create_scalar_index(column, "BTREE", replace=True)
+
+    def lance_optimizes_indexes(self, chance: random.Random) -> None:
+        lance.dataset(str(self.place)).optimize.optimize_indices()
+
+    def lance_cleans_up(self, chance: random.Random) -> None:
+        lance.dataset(str(self.place)).cleanup_old_versions(timedelta(0), delete_unverified=False)
+
+    def lance_restores(self, chance: random.Random) -> None:
+        """Take back what plain Lance did since a version after which nothing was merged."""
+        self._settle_half_merged()
+        shape = self.model.shape
+        names = list(shape.key_names)
+        now = lance.dataset(str(self.place))
+        marks = sorted(map(str, library.details_of(self.place).merged_generations))
+        candidates = [
+            version
+            for version, (then, merged) in self.versions.items()
+            if then == shape and merged == marks and version < now.version
+        ]
+        stored = {one["version"] for one in now.versions()}
+        candidates = [version for version in candidates if version in stored]
+        if not candidates:
+            return
+        old = lance.dataset(str(self.place), version=chance.choice(candidates))
+        rows = {shape.key_of(row): shape.values_of(row) for row in old.to_table().to_pylist()}
+        fresh = unmerged_keys(self.place, names)
+        old.restore()  # type: ignore[no-untyped-call]
+        kept = {key: row for key, row in self.model.rows.items() if key in fresh}
+        self.model.rows = {**{key: row for key, row in rows.items() if key not in fresh}, **kept}
+
+    def _settle_half_merged(self) -> None:
+        """Finish a merge that died after its deletes: until then the base table lacks what it did delete."""
+        if library.details_of(self.place).merged_generations:
+            self.table.merge()
+
+    # What is compared
+
+    def note_version(self) -> None:
+        """Remember which marks the newest version of the base table has."""
+        version = lance.dataset(str(self.place)).version
+        marks = sorted(map(str, library.details_of(self.place).merged_generations))
+        self.versions[version] = (self.model.shape, marks)
+
+    def check(self, *, anew: bool, feed: bool) -> None:
+        """Compare everybody with the dict."""
+        if anew:
+            process_cache().clear()
+        table = weir.open(self.place, fsync=False) if anew else self.table
+        self._compare("Weir's scan", table.scan().to_table())
+        names = list(self.model.shape.key_names)
+        found = table.get(self.model.shape.keys(self.keys))
+        self._compare("Weir's get", found)
+        if table.scan().count() != len(self.model.rows):
+            raise DifferenceError("Weir's count differs")
+        if not unflushed_keys(self.place, names):
+            self._compare("the library's scan", library.scan(self.place))
+        if feed:
+            self._check_feed()
+
+    def _compare(self, who: str, found: pa.Table) -> None:
+        shape, expected = self.model.shape, self.model.expected()
+        missing = set(shape.schema.names) - set(found.schema.names)
+        if missing:
+            raise DifferenceError(f"{who} lacks the columns {sorted(missing)}")
+        rows = found.select(shape.schema.names).to_pylist()
+        shown = {shape.key_of(row): shape.values_of(row) for row in rows}
+        if len(shown) != len(rows):
+            raise DifferenceError(f"{who} has a key twice")
+        if shown == expected:
+            return
+        raise DifferenceError(f"{who}: " + "; ".join(_differences(shape, shown, expected)))
+
+    def _check_feed(self) -> None:
+        table = weir.open(self.place, fsync=False)
+        shape = self.model.shape
+        try:
+            for batch in table.changes(self.feed_token):
+                for row in batch.rows.to_pylist():
+                    deleted = row["_op"] == "delete"
+                    self.fed[shape.key_of(row)] = None if deleted else shape.values_of(row)
+                self.feed_token = batch.token
+        except SnapshotExpiredError:
+            self.feed_token = table.snapshot(retain=None)
+            self.fed = dict(self.written)
+            return
+        ids = [one.id for one in shape.columns]
+        expected = {key: row and {one: row.get(one) for one in ids} for key, row in self.written.items()}
+        fed = {key: row and {one: row.get(one) for one in ids} for key, row in self.fed.items()}
+        if fed != expected:
+            keys = [key for key in expected if fed.get(key) != expected[key]]
+            raise DifferenceError(
+                f"the feed: {[(key, fed.get(key), expected[key]) for key in keys[:3]]}, shape {shape.columns}"
+            )
+
+    def settle(self) -> None:
+        """Have everything merged, and compare with the base table alone."""
+        random_ = random.Random(0)
+        self.library_closes(random_)
+        self.recover(random_)
+        for writer in self.left:
+            library.close_quietly(writer)
+        self.left.clear()
+        self.check(anew=True, feed=True)
+        self.table.merge()
+        self.check(anew=True, feed=False)
+        self._compare("the base table", lance.dataset(str(self.place)).to_table())
+
+
+def _differences(shape: Shape, shown: Mapping[Key, Values], expected: Mapping[Key, Values]) -> Iterable[str]:
+    for key in sorted({*shown, *expected}, key=str):
+        if shown.get(key) == expected.get(key):
+            continue
+        if key not in expected:
+            yield f"{key} is there"
+        elif key not in shown:
+            yield f"{key} is missing"
+        else:
+            for one in shape.columns:
+                if shown[key][one.id] != expected[key][one.id]:
+                    yield f"{key}.{one.name} is {shown[key][one.id]!r} and not {expected[key][one.id]!r}"
