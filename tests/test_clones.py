@@ -156,6 +156,14 @@ def test_a_clone_that_the_library_has_written_is_refused_by_name(tmp_path: Path)
     for read in (lambda: clone.scan().to_table(), lambda: clone.get([1]), clone.snapshot, clone.merge):
         with pytest.raises(ShardConflictError, match="that of another table"):
             read()
+    with pytest.raises(ShardConflictError, match="If it is a clone"):
+        clone.repair()
+    (repair,) = clone.repair(as_clone=True).repairs
+    assert repair.kind == "foreign progress"
+    assert names(clone) == {**dict.fromkeys(range(10), "merged 2"), 1: "library"}
+    clone.merge()
+    write(clone, 2, name="weir")
+    assert names(clone) == {**dict.fromkeys(range(10), "merged 2"), 1: "library", 2: "weir"}
 
 
 def overwritten(place: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir import failpoint
 from weir.base.create import create_base_table
 from weir.base.schema import field_ids, table_schema
 from weir.errors import ShardConflictError, ShardingError
@@ -133,6 +136,71 @@ def test_status_and_verify_find_two_shards_of_one_bucket(tmp_path: Path) -> None
     assert other.verify().findings == ()
 
 
+def interleaved(place: Path) -> tuple[weir.Table, dict[int, str]]:
+    """Write two shards of one bucket in turns, so that each has the newest version of some keys."""
+    table = former_table(place)
+    own = weir.open(place, fsync=False).writer(flush_on_close=False)
+    own.upsert(rows(*range(10), name="weir 1"))
+    own.flush()
+    write_as_lancedb(table, BUCKETS[0], rows(*range(5), name="lancedb 1"))
+    own.upsert(rows(3, 4, name="weir 2"))
+    own.delete([0])
+    own.flush()
+    own.upsert(rows(1, name="weir 3"))
+    own.close()
+    write_as_lancedb(table, BUCKETS[0], rows(4, 20, name="lancedb 2"))
+    expected = dict.fromkeys(range(10), "weir 1") | dict.fromkeys(range(5), "lancedb 1")
+    expected |= {3: "weir 2", 4: "lancedb 2", 1: "weir 3", 20: "lancedb 2"}
+    del expected[0]
+    return table, expected
+
+
+def test_repair_joins_two_shards_in_the_order_of_their_writes(tmp_path: Path) -> None:
+    table, expected = interleaved(tmp_path)
+    (planned,) = table.repair(dry_run=True).repairs
+    assert f"joined with shard {BUCKETS[0]}" in planned.message
+    with pytest.raises(ShardConflictError):
+        names(table)
+    assert [one.kind for one in table.repair().repairs] == ["shards in conflict"]
+    assert names(table) == names(weir.open(tmp_path)) == expected
+    assert table.status().twins == ()
+    assert table.verify().errors == ()
+    assert table.repair().repairs == ()
+    # Both go on in the one that was kept.
+    with table.writer() as writer:
+        writer.upsert(rows(5, 6, name="weir again"))
+        assert list(writer.epochs) == [BUCKETS[0]]
+    write_as_lancedb(table, BUCKETS[0], rows(6, name="lancedb again"))
+    table.merge()
+    assert names(table) == expected | {5: "weir again", 6: "lancedb again"}
+
+
+@pytest.mark.parametrize("place", ["join.before_rows", "join.after_rows", "join.between_merges"])
+def test_a_repair_that_was_killed_is_made_again(tmp_path: Path, place: str) -> None:
+    table, expected = interleaved(tmp_path)
+    with failpoint.armed(place, "raise"), pytest.raises(failpoint.FailpointError):
+        table.repair()
+    # Merges beside it change nothing that is in doubt.
+    table.merge()
+    with suppress(ShardConflictError):
+        assert names(table) == expected
+    table.repair()
+    table.merge()
+    assert names(table) == names(weir.open(tmp_path)) == expected
+
+
+def test_versions_of_the_same_moment_are_for_the_user_to_decide(tmp_path: Path) -> None:
+    table = two_shards(tmp_path)
+    entries = list(tmp_path.glob("_mem_wal/*/wal/*.arrow"))
+    for path in [*entries, *tmp_path.glob("_mem_wal/*/*_gen_*/_pk_index/*")]:
+        os.utime(path, (1e9, 1e9))
+    with pytest.raises(ShardConflictError, match="same moment"):
+        table.repair()
+    (own,) = {path.parent.parent.name for path in entries} - {str(BUCKETS[0])}
+    table.repair(prefer=own)
+    assert names(table) == {1: "weir", 2: "weir", 3: "lancedb"}
+
+
 def test_two_shards_without_a_key_in_common_are_read_and_merged(tmp_path: Path) -> None:
     table = former_table(tmp_path)
     with table.writer() as writer:
@@ -185,6 +253,9 @@ class TestSharedByAColumnOutsideTheKey:
         with pytest.raises(ShardConflictError, match="key 1"):
             table.get([1])
         assert table.merge().generations == 0
+        table.repair()
+        assert table.scan().to_table().to_pylist() == [{"id": 1, "region": "US"}]
+        assert table.scan(filter="region = 'EU'").count() == 0
 
     def test_a_table_made_with_the_promise_needs_no_other(self, tmp_path: Path) -> None:
         shard_by = weir.identity("region", immutable=True)

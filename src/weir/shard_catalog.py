@@ -16,7 +16,7 @@ from weir.errors import ShardConflictError, ShardingError
 from weir.format import layout
 from weir.format.index_details import ShardSpec
 from weir.format.resolution import resolve
-from weir.format.shard_manifest import ShardFieldValue, ShardManifest
+from weir.format.shard_manifest import ShardFieldValue, ShardManifest, ShardStatus
 from weir.format.wal_entry import TOMBSTONE
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.shard.wal import Wal
@@ -96,6 +96,9 @@ class ShardCatalog:
             self._base = self._base.latest()
         for values, shards in found.items():
             if len(shards) > 1:
+                # Those that were joined with another one are sealed.
+                shards = self._not_sealed(shards)
+            if len(shards) > 1:
                 raise ShardConflictError(
                     f"{len(shards)} shards hold the rows with {values or 'no shard values'}: "
                     f"{', '.join(map(str, shards))}",
@@ -129,6 +132,10 @@ class ShardCatalog:
                 held = derived.get(manifest.shard_id)
             if held is not None:
                 yield manifest.shard_id, held
+
+    def _not_sealed(self, shards: Sequence[UUID]) -> list[UUID]:
+        manifests = self._read_manifests(shards)
+        return [one.shard_id for one in manifests if one.status is not ShardStatus.SEALED] or list(shards)
 
     def _read_manifests(self, shards: Sequence[UUID]) -> list[ShardManifest]:
         read = partial(read_latest_manifest, self._store)

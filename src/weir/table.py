@@ -48,7 +48,9 @@ from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport, merge_generations
 from weir.services.merge_policy import ALWAYS, MergePolicy
 from weir.services.recover import RecoverReport, recover_shards
+from weir.services.repair import RepairReport, repair_table
 from weir.services.runner import Runner, ThreadRunner
+from weir.services.shard_repairs import TableShards
 from weir.services.status import TableStatus, table_status
 from weir.services.verify import VerifyReport, verify_table
 from weir.shard.publish import StagedGeneration, stage_generation
@@ -1402,6 +1404,45 @@ class Table:
             runner or ThreadRunner(),
             unleased=unleased,
             on_progress=on_progress,
+        )
+
+    def repair(
+        self, *, dry_run: bool = False, prefer: UUID | str | None = None, as_clone: bool = False
+    ) -> RepairReport:
+        """Put right what can be put right without a row lost.
+
+        Shards that hold versions of the same keys are joined: of every key the version counts that was
+        written last, by the time at which the store has its log entry. One of several shards with the same
+        values is kept, and the others are sealed. What has been merged stays as it is.
+
+        Merge progress of another table is forgotten, in a clone that something else than Weir has written.
+
+        Parameters
+        ----------
+        dry_run : bool
+            Whether only to say what would be done. Default False.
+        prefer : UUID or str, optional
+            The shard whose version of a key counts where several were written at the same moment.
+        as_clone : bool
+            Whether the table is known to be a clone, for one that does not record its place. Default False.
+
+        Returns
+        -------
+        RepairReport
+            What was done, or would be.
+
+        Raises
+        ------
+        LeaseHeldError
+            If a writer of shards that are to be joined is at work.
+        ShardConflictError
+            If nobody can tell which of two versions is newer, or whose progress it is.
+        """
+        return repair_table(
+            TableShards(self._base, self._sharding.router, self._sharding.catalog.values_of),
+            dry_run=dry_run,
+            prefer=None if prefer is None else UUID(str(prefer)),
+            as_clone=as_clone,
         )
 
     def status(self) -> TableStatus:

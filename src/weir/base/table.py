@@ -188,6 +188,11 @@ class BaseTable:
         return TABLE_ID in self._details.writer_config_defaults
 
     @property
+    def has_place(self) -> bool:
+        """Whether it is recorded where the table was made."""
+        return PLACE in self._details.writer_config_defaults
+
+    @property
     def is_at_its_place(self) -> bool:
         """Whether the table is where it was made; a copy, or a table that was moved, is not."""
         return self._details.writer_config_defaults.get(PLACE) == self._store.uri

@@ -22,6 +22,7 @@ import pyarrow as pa
 from weir.cache import process_cache
 from weir.errors import ShardConflictError, WeirError
 from weir.format.newest import key_codes, newest_rows
+from weir.format.shard_manifest import ShardStatus
 from weir.read.keys import KeySet
 from weir.read.overlay import FreshSource
 from weir.read.planner import fresh_sources
@@ -90,9 +91,9 @@ def find_twins(
 ) -> tuple[tuple[UUID, ...], ...]:
     """Find the shards that hold rows of the same shard values, whether they have a key in common or not.
 
-    Of a table that is sharded by a column outside its key none are: there the keys alone tell.
+    Of a table that is sharded by a column outside its key, or by hand, none are: there the keys alone tell.
     """
-    if len(snapshot.shards) < 2 or _may_move(snapshot, router):
+    if len(snapshot.shards) < 2 or not router.spec.fields or _may_move(snapshot, router):
         return ()
     return tuple(
         sorted(tuple(view.shard_id for view in group) for group in _groups(snapshot, router, values))
@@ -108,6 +109,10 @@ def _groups(
     held: dict[object, list[ShardView]] = defaultdict(list)
     anywhere: list[ShardView] = []
     for view in snapshot.shards:
+        if view.manifest.status is ShardStatus.SEALED and not fresh_sources(
+            snapshot.base.store, snapshot, view
+        ):
+            continue  # all of it is in the base table, and no more will come
         recorded = values.get(view.shard_id)
         found = {recorded} if recorded is not None else _values_of_rows(snapshot, router, view)
         if found is None:

@@ -23,7 +23,7 @@ from weir.format.index_details import IndexDetails
 from weir.format.newest import newest_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.source import SourceMarks
-from weir.format.wal_entry import TOMBSTONE, wal_schema
+from weir.format.wal_entry import TOMBSTONE
 from weir.logs import get_logger
 from weir.read.overlay import FreshSource
 from weir.read.planner import fresh_sources
@@ -36,7 +36,7 @@ from weir.sharding.shard_ids import RULE, VALUES, ShardIds
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 
-__all__ = ["CloneReport", "clone_table"]
+__all__ = ["CloneReport", "clone_table", "rows_of"]
 
 _UNDER_WAY = "_weir/clone_under_way"
 
@@ -132,12 +132,13 @@ def _write_shards(
 ) -> int:
     """Write what is not merged, as one generation for each shard that has any; return how many rows."""
     base = snapshot.base
-    schema = wal_schema(base.schema)
+    # With the ids of the columns, which the clone's have too.
+    schema = base.row_schema
     parts: dict[ShardValues, list[pa.Table]] = {}
     for view in snapshot.shards:
         recorded = values.get(view.shard_id)
         for source in fresh_sources(base.store, snapshot, view):
-            rows = _rows(source, schema)
+            rows = rows_of(source, schema)
             routed = [(recorded, rows)] if recorded is not None else router.route(rows)
             for held, own in routed:
                 parts.setdefault(held, []).append(own)
@@ -169,7 +170,7 @@ def _write_shards(
     return count
 
 
-def _rows(source: FreshSource, schema: pa.Schema) -> pa.Table:
+def rows_of(source: FreshSource, schema: pa.Schema) -> pa.Table:
     """Return the rows of a source as log entries have them, in their order."""
     every = np.arange(len(source.tombstones), dtype=np.int64)
     names = [name for name in schema.names if name != TOMBSTONE]

@@ -133,3 +133,9 @@ def test_maintain_goes_on_until_a_signal(people: Path, number: signal.Signals) -
     assert [one["merge"]["rows_upserted"] for one in rounds] == [3, 0, 0]
     # The round that was under way is finished, and its line is whole.
     assert all(json.loads(line) for line in rest.splitlines())
+
+
+def test_repair_says_what_it_would_do(people: Path, weir_program: Run) -> None:
+    assert weir_program("repair", people).out == "nothing to repair\n"
+    assert json.loads(weir_program("repair", people, "--dry-run", "--json").out)["repairs"] == []
+    assert weir_program("repair", people, "--prefer", "me").code == 2

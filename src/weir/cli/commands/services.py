@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
@@ -17,7 +18,7 @@ from weir.cli.repetition import repeat
 from weir.cli.runners import OnSpark, runner_on
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.durations import parse_duration
-from weir.errors import ConflictError, RunnerError, StorageError
+from weir.errors import ConflictError, OptionError, RunnerError, StorageError
 
 if TYPE_CHECKING:
     from weir.services.merge import MergeReport
@@ -41,7 +42,7 @@ MaxAge = Annotated[
     ),
 ]
 
-__all__ = ["collect_garbage", "compact", "maintain", "merge", "merge_with_progress", "recover"]
+__all__ = ["collect_garbage", "compact", "maintain", "merge", "merge_with_progress", "recover", "repair"]
 
 
 def merge(
@@ -210,6 +211,40 @@ def recover(
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
         )
     _output(json).recovered(report)
+
+
+def repair(
+    uri: Uri,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be repaired, and change nothing.")
+    ] = False,
+    prefer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARD",
+            help="The shard whose version of a key counts where several were written at the same moment.",
+            show_default=False,
+        ),
+    ] = None,
+    as_clone: Annotated[
+        bool,
+        typer.Option(
+            "--as-clone",
+            help="The table is a clone: merge progress that its shards cannot have is that of another table.",
+        ),
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Put right what can be put right without a row lost."""
+    if prefer is not None:
+        try:
+            UUID(prefer)
+        except ValueError:
+            raise OptionError("the id of a shard is expected, 36 characters", where="prefer") from None
+    table = _open(uri, storage_option, no_fsync)
+    _output(json).repaired(table.repair(dry_run=dry_run, prefer=prefer, as_clone=as_clone))
 
 
 def _merge_policy(min_share: float, max_age: str | None) -> weir.MergePolicy:

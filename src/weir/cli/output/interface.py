@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from weir.services.maintain import MaintenanceReport
     from weir.services.merge import MergeReport
     from weir.services.recover import RecoverReport
+    from weir.services.repair import RepairReport
     from weir.services.status import TableStatus
     from weir.services.verify import VerifyReport
     from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
@@ -105,6 +106,10 @@ class Output(ABC):
     @abstractmethod
     def recovered(self, report: RecoverReport) -> None:
         """Show what was recovered, and what was left alone."""
+
+    @abstractmethod
+    def repaired(self, report: RepairReport) -> None:
+        """Show what was repaired, or would be."""
 
     @abstractmethod
     def dropped(self, report: DropReport) -> None:

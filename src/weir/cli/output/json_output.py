@@ -28,6 +28,7 @@ from weir.services.inspect import Description
 from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport
 from weir.services.recover import RecoverReport
+from weir.services.repair import RepairReport
 from weir.services.status import TableStatus
 from weir.services.verify import VerifyReport
 from weir.table import Table
@@ -147,6 +148,10 @@ class JsonOutput(Output):
 
     def recovered(self, report: RecoverReport) -> None:
         """Print the report, with its totals."""
+        self._print(report.to_dict())
+
+    def repaired(self, report: RepairReport) -> None:
+        """Print the report."""
         self._print(report.to_dict())
 
     def dropped(self, report: DropReport) -> None:

@@ -10,8 +10,9 @@ from weir.services.compact import CompactReport
 from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport
 from weir.services.recover import RecoverReport
+from weir.services.repair import RepairReport
 
-__all__ = ["print_compacted", "print_maintained", "print_merged", "print_recovered"]
+__all__ = ["print_compacted", "print_maintained", "print_merged", "print_recovered", "print_repaired"]
 
 
 def print_merged(console: Console, report: MergeReport) -> None:
@@ -73,3 +74,12 @@ def print_recovered(console: Console, report: RecoverReport) -> None:
     for one in report.shards:
         if one.skipped:
             console.print(f"shard {short_id(one.shard_id)} was left alone: {one.skipped}", soft_wrap=True)
+
+
+def print_repaired(console: Console, report: RepairReport) -> None:
+    """Print what was repaired or would be."""
+    if not report.repairs:
+        console.print("nothing to repair")
+    for one in report.repairs:
+        prefix = "would repair" if report.dry_run else "repaired"
+        console.print(f"{prefix} {one.kind}: {one.message} [{one.where}]", soft_wrap=True, markup=False)

@@ -20,7 +20,13 @@ from weir.cli.output.interface import Output, note
 from weir.cli.output.phrases import counted, print_pairs
 from weir.cli.output.pipeline_text import print_pipeline_check, print_pipeline_summary
 from weir.cli.output.rows_text import print_rows
-from weir.cli.output.service_text import print_compacted, print_maintained, print_merged, print_recovered
+from weir.cli.output.service_text import (
+    print_compacted,
+    print_maintained,
+    print_merged,
+    print_recovered,
+    print_repaired,
+)
 from weir.cli.output.status_text import print_status
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
@@ -35,6 +41,7 @@ from weir.services.inspect import Description
 from weir.services.maintain import MaintenanceReport
 from weir.services.merge import MergeReport
 from weir.services.recover import RecoverReport
+from weir.services.repair import RepairReport
 from weir.services.status import TableStatus
 from weir.services.verify import VerifyReport
 from weir.table import Table
@@ -147,6 +154,10 @@ class TextOutput(Output):
     def recovered(self, report: RecoverReport) -> None:
         """Print what was flushed, and why shards were left alone."""
         print_recovered(self._console, report)
+
+    def repaired(self, report: RepairReport) -> None:
+        """Print one line for each repair."""
+        print_repaired(self._console, report)
 
     def dropped(self, report: DropReport) -> None:
         """Print where the table was, and how much of it."""
