@@ -447,6 +447,11 @@ class Table:
         )
 
     @property
+    def row_schema(self) -> pa.Schema:
+        """The columns with their field ids, and ``_tombstone``, for whoever makes rows to write later."""
+        return self._base.row_schema
+
+    @property
     def identity(self) -> str:
         """What tells the table from all others, also from one at the same place before or after it."""
         return self._base.identity

@@ -6,6 +6,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 from tests.spark.sink_kit import SCHEMA, contents, create, marks
@@ -40,6 +41,21 @@ def task(table: weir.Table, *batches: pa.RecordBatch) -> TaskResult:
 def commit(table: weir.Table, batch_id: int, *results: TaskResult, **options: str) -> None:
     parsed = WriteOptions.parse({"path": table.uri, **options})
     commit_batch_of_stream(table, results, batch_id, parsed)
+
+
+def test_staged_rows_are_what_they_were_read_as_when_columns_change_before_the_commit(tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("other", pa.string()))
+    table = create(tmp_path, shards=1, schema=schema)
+    rows = TaskRows.of(TableLocation(table.uri), table, fsync=False)
+    given = pa.RecordBatch.from_pylist([{"id": 1, "value": "v", "other": "o"}], schema=schema)
+    dataset = lance.dataset(table.uri)
+    for old, new in (("value", "t"), ("other", "value"), ("t", "other")):
+        dataset.alter_columns({"path": old, "name": new})  # type: ignore[dict-item]
+    # A task that has not seen the new names opens the table with them.
+    result = TaskResult(pickle.loads(pickle.dumps(rows)).pieces([given], inline_bytes=0), QUERY)
+    assert result.staged
+    commit(weir.open(table.uri), 0, result)
+    assert weir.open(table.uri).scan().to_table().to_pylist() == [{"id": 1, "other": "v", "value": "o"}]
 
 
 def test_a_micro_batch_costs_so_many_round_trips(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from weir import failpoint
-from weir.format.wal_entry import wal_schema
+from weir.format.field_ids import without_field_ids
+from weir.format.wal_entry import TOMBSTONE
 from weir.rows import change_table
 from weir.shard.publish import StagedGeneration
 from weir.sharding.router import Router
@@ -110,8 +111,9 @@ class TaskRows:
     ----------
     location : TableLocation
         The table.
-    schema : Schema
-        The table's columns.
+    row_schema : Schema
+        The table's columns, with their field ids, and ``_tombstone``: rows stay what they were read as,
+        whatever the columns are called by the time of the commit.
     primary_key : tuple of str
         Primary-key columns.
     router : Router
@@ -121,7 +123,7 @@ class TaskRows:
     """
 
     location: TableLocation
-    schema: pa.Schema
+    row_schema: pa.Schema
     primary_key: tuple[str, ...]
     router: Router
     fsync: bool = True
@@ -129,7 +131,13 @@ class TaskRows:
     @staticmethod
     def of(location: TableLocation, table: Table, *, fsync: bool) -> TaskRows:
         """Return how the rows of a table are read."""
-        return TaskRows(location, table.schema, table.primary_key, table.router, fsync)
+        return TaskRows(location, table.row_schema, table.primary_key, table.router, fsync)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        shown = without_field_ids(self.row_schema)
+        return shown.remove(shown.get_field_index(TOMBSTONE))
 
     def check_schema(self, given: pa.Schema) -> None:
         """Refuse rows of a schema that cannot be the table's.
@@ -173,7 +181,7 @@ class TaskRows:
         return change_table(
             rows,
             self.schema,
-            wal_schema(self.schema),
+            self.row_schema,
             self.primary_key,
             also=self.router.source_columns,
             first_row=first_row,
