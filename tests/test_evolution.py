@@ -163,3 +163,38 @@ def test_the_library_takes_a_log_of_weir_over(tmp_path: Path, alter: Alter) -> N
     writer.close()
     assert by_id(library.scan(tmp_path)) == expected
     assert by_id(weir.open(table.uri).scan().to_table()) == expected
+
+
+def test_who_claims_a_shard_loses_no_column_that_it_has_not_seen(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    late = weir.open(table.uri, fsync=False).writer()
+    add(lance.dataset(table.uri))
+    with weir.open(table.uri, fsync=False).writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": 1, "n": 5}])
+    with late:
+        late.delete([7])
+        late.flush()
+    assert library.scan(tmp_path).to_pylist() == [{"id": 1, "a": None, "b": None, "s": None, "n": 5}]
+
+
+def test_a_writer_left_open_misplaces_nothing(tmp_path: Path) -> None:
+    """Whether it has noticed the new names or not, and whatever was merged meanwhile."""
+    table = make(tmp_path)
+    with weir.open(table.uri, fsync=False).writer() as writer:
+        writer.upsert([{"id": 1, "a": 1, "b": 10}])
+        writer.flush()
+        table.merge()
+        rename(lance.dataset(table.uri))
+        writer.upsert([{"id": 2, "b": 20}])
+        drop = lance.dataset(table.uri)
+        drop.drop_columns(["c"])
+        drop.add_columns(pa.field("a", pa.int32()))
+        writer.upsert([{"id": 3, "b": 30}])
+        writer.flush()
+        renamed(lance.dataset(table.uri), "b", "d")
+        expected = [{"id": key, "d": 10 * key, "s": None, "a": None} for key in (1, 2, 3)]
+        fresh = weir.open(table.uri, fsync=False)
+        assert by_id(fresh.scan().to_table()) == expected
+        assert by_id(library.scan(tmp_path)) == expected
+        fresh.merge()
+        assert by_id(lance.dataset(table.uri).to_table()) == expected

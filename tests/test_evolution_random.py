@@ -258,7 +258,7 @@ class History:
         self.leave()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_both_readers_show_what_a_dict_has(tmp_path: Path, seed: int) -> None:
     history = History(tmp_path / "table", seed)
     try:

@@ -148,6 +148,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
                 flusher=flusher,
                 heartbeat=heartbeat,
                 indexes=lambda: generation_indexes(base),
+                newest_schema=lambda: base.latest().row_schema,
             )
             try:
                 rows = writer.unflushed_rows

@@ -35,7 +35,7 @@ from weir.shard.lease_terms import LeaseTerms
 from weir.shard.memtables import MemTables
 from weir.shard.publish import StagedGeneration, publish_staged, settle_publication
 from weir.shard.replay import is_in_order, replayed_memtables
-from weir.shard.wal import Wal
+from weir.shard.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ShardWriter"]
@@ -73,6 +73,8 @@ class ShardWriter:
         Bounds the generations that wait for a merge. Default: unbounded.
     indexes : callable, optional
         Returns the indexes that generations are to have. Default: none.
+    newest_schema : callable, optional
+        Returns the schema as the base table has it now: asked where the log has entries with another one.
     shard_spec_id, shard_fields
         What a new shard's manifest records about which rows it holds.
 
@@ -101,13 +103,12 @@ class ShardWriter:
         unflushed: UnflushedBytes | None = None,
         backlog: MergeBacklog | None = None,
         indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
+        newest_schema: Callable[[], pa.Schema] | None = None,
         shard_spec_id: int = 0,
         shard_fields: tuple[ShardFieldValue, ...] = (),
     ) -> None:
         self.shard_id = shard_id
         self._store = store
-        self._first_schema = schema
-        self._schema = schema
         self._options = options
         self._heartbeat = heartbeat
         self._unflushed = unflushed or UnflushedBytes(
@@ -133,6 +134,10 @@ class ShardWriter:
         assert claim.lease is not None
         self.lease: ShardLease = claim.lease
         try:
+            if newest_schema is not None and _has_other_columns(claim.tail, schema):
+                # Written by who had seen columns that we have not: what they hold is acknowledged.
+                schema = newest_schema()
+            self._first_schema = self._schema = schema
             generation = claim.manifest.current_generation
             replayed = replayed_memtables(generation, schema, claim.tail, claim.sources)
             in_order = is_in_order(generation, claim.tail)
@@ -609,3 +614,10 @@ class ShardWriter:
             self._heartbeat.forget(self.lease)
         # If a writer without a lease has fenced us, ours would keep others away for nothing.
         release_quietly(self.lease)
+
+
+def _has_other_columns(tail: Sequence[PositionedEntry], schema: pa.Schema) -> bool:
+    """Whether rows of a log were written with other columns than those of a schema."""
+    return any(
+        item.entry.num_rows and not item.entry.schema.equals(schema, check_metadata=True) for item in tail
+    )

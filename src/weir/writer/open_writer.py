@@ -79,6 +79,7 @@ def open_writer(
             unflushed=shared.unflushed,
             backlog=shared.backlog,
             indexes=lambda: generation_indexes(base),
+            newest_schema=lambda: columns.newest().row_schema,
             shard_spec_id=spec_id,
             shard_fields=values.to_manifest(),
         )
