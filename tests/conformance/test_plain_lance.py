@@ -1,0 +1,87 @@
+"""What plain Lance does to the base table of a live Weir table, and what Weir shows then.
+
+What is shown is compared with a dict after each step, in every state that a row can be in: merged, flushed,
+in a log alone, of Weir or of the library.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from tests.conformance.differential.history import History, Step, run
+
+import weir
+
+CHANGES = (
+    "lance_merge_inserts",
+    "lance_deletes",
+    "lance_updates",
+    "lance_alters",
+    "lance_compacts",
+    "lance_indexes",
+    "lance_optimizes_indexes",
+    "lance_cleans_up",
+    "lance_restores",
+)
+BEFORE = (
+    "weir_upserts",
+    "weir_flushes",
+    "merge",
+    "library_puts",
+    "library_closes",
+    "weir_deletes",
+    "library_puts",
+)
+AFTER = ("weir_upserts", "library_deletes", "weir_flushes", "merge", "lance_merge_inserts", "merge")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("merged", [True, False])
+def test_it_shows_what_a_dict_does(change: str, merged: bool) -> None:
+    """On a table whose rows are all merged, and on one with rows that are flushed, or in a log alone."""
+    names = [*BEFORE, *(("library_closes", "recover", "merge") if merged else ()), change, change, *AFTER]
+    seed = CHANGES.index(change)
+    failure = run(History(seed, tuple(Step(name, number) for number, name in enumerate(names))))
+    assert failure is None, f"step {failure.at}, {failure.error}"
+
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])
+
+
+def rows(first: int, last: int, value: int) -> pa.Table:
+    return pa.table({"id": range(first, last), "value": [value] * (last - first)}, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_restore_undoes_what_was_merged_and_collected_since(tmp_path: Path, collected: bool) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert(rows(0, 5, 1))
+    table.merge()
+    version = lance.dataset(table.uri).version
+    with table.writer() as writer:
+        writer.upsert(rows(3, 8, 2))
+    table.merge()
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert(rows(7, 9, 3))
+    if collected:
+        for _ in range(3):
+            table.collect_garbage(timedelta(0))
+    lance.dataset(table.uri, version=version).restore()  # type: ignore[no-untyped-call]
+
+    expected = dict.fromkeys(range(5), 1)
+    if not collected:
+        expected |= dict.fromkeys(range(3, 8), 2)
+    expected |= dict.fromkeys(range(7, 9), 3)
+    for _ in range(2):
+        for handle in (table, weir.open(table.uri, fsync=False)):
+            shown = handle.scan().to_table().to_pydict()
+            assert dict(zip(shown["id"], shown["value"], strict=True)) == expected
+        with table.writer() as writer:
+            writer.upsert(rows(20, 21, 4))
+        expected[20] = 4
+        table.merge()
