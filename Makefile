@@ -22,6 +22,8 @@ LONG ?= yes
 NOT_LONG := $(if $(filter no,$(LONG)), and not long)
 # Rounds of killing that `make faults` plays.
 ROUNDS ?= 200
+# How often `make power-cuts` cuts the power.
+CUTS ?= 100
 
 # The stamps name the directory they were written in: a checkout that was copied or moved carries an
 # environment that still points at the old place, and is set up again.
@@ -77,6 +79,10 @@ conformance: setup ## Play SEEDS random histories beside the library, SEED=n one
 .PHONY: faults
 faults: setup ## Kill writers, mergers, collectors and readers for ROUNDS rounds, and check every row
 	@$(PY) -m tests.faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+.PHONY: power-cuts
+power-cuts: setup ## Cut the power of a disk CUTS times under everything that writes, and check every row (as root)
+	@$(PY) -m tests.faults --cuts $(CUTS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: lint
 lint: setup ## Check style and formatting

@@ -500,7 +500,7 @@ class Table:
         sharding = self._sharding
         return open_writer(
             self._store,
-            self._base,
+            self._base.latest_to_change() if self._base.torn else self._base,
             sharding.router,
             sharding.catalog.resolve,
             spec_id=sharding.spec.spec_id,
@@ -1422,6 +1422,10 @@ class Table:
 
         Merge progress of another table is forgotten, in a clone that something else than Weir has written.
 
+        The newest versions of the base table that a loss of power has torn, so that their manifests or files
+        are empty, short or gone, are set aside, where they can be looked at; what they had merged is merged
+        again by the next merge. Every commit of Weir does this by itself, and no reader does.
+
         Parameters
         ----------
         dry_run : bool
@@ -1442,6 +1446,8 @@ class Table:
             If a writer of shards that are to be joined is at work.
         ShardConflictError
             If nobody can tell which of two versions is newer, or whose progress it is.
+        CorruptionError
+            If the base table is damaged in a way that no repair is for. Nothing was changed.
         """
         return repair_table(
             TableShards(self._base, self._sharding.router, self._sharding.catalog.values_of),

@@ -112,7 +112,7 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, count: int) -> None:
             broken = base
         else:
             details = replace(base.details, inline_snapshots=bytes(damaged))
-            broken = BaseTable(base.store, base.dataset, details, base.primary_key, base.index_id)
+            broken = BaseTable(base.store, base.dataset, details, base.primary_key, base.index_id, b"")
         with pytest.raises(CorruptionError, match="checksum"):
             published_shards(broken)
 

@@ -1,4 +1,4 @@
-"""Kill processes for long: ``make faults ROUNDS=200``."""
+"""Kill processes for long: ``make faults ROUNDS=200``; cut the power: ``make power-cuts CUTS=100``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from tests.faults.killing import CAST, Killing, killing_on_s3
+from tests.faults.power import Cuts, can_cut, disk
 
 
 def main() -> int:
@@ -18,8 +20,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200, help="how many rounds to play")
     parser.add_argument("--seed", type=int, default=1, help="chooses what the processes do")
     parser.add_argument("--s3", action="store_true", help="on an S3 endpoint that stumbles, not on files")
+    parser.add_argument("--cuts", type=int, help="cut the power so often, and kill nobody before")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="weir-faults-"))
+    if options.cuts is not None:
+        return _cut(directory, options)
     if options.s3:
         with killing_on_s3(directory, options.seed) as killing:
             return _play(killing, options)
@@ -42,6 +47,32 @@ def _play(killing: Killing, options: argparse.Namespace) -> int:
             print(f"  {name:<40} {number:>9,}")
     shutil.rmtree(killing.directory)
     print(f"no promise was broken in {options.rounds} rounds, {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _cut(directory: Path, options: argparse.Namespace) -> int:
+    if not can_cut(directory / "probe"):
+        print("needs the right to mount a file system of the kind ext4")
+        return 1
+    began = time.monotonic()
+    counts: Counter[str] = Counter()
+    try:
+        with disk(directory) as power:
+            cuts = Cuts(directory, power, options.seed)
+            counts = cuts.counts
+            for done in range(1, options.cuts + 1):
+                cuts.play()
+                if sys.stdout.isatty() or done % 10 == 0:
+                    print(f"\r{done} of {options.cuts} cuts, {time.monotonic() - began:.0f} s", flush=True)
+    except AssertionError as broken:
+        print(f"cut {counts['cuts']}: {broken}\nThe disk is left in {directory}")
+        return 1
+    finally:
+        print(f"seed {options.seed}")
+        for name, number in sorted(counts.items()):
+            print(f"  {name:<40} {number:>9,}")
+    shutil.rmtree(directory)
+    print(f"no promise was broken in {options.cuts} cuts, {time.monotonic() - began:.0f} s")
     return 0
 
 

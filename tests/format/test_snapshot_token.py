@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -70,6 +71,16 @@ def test_texts_of_older_versions_are_read_and_written_where_they_say_as_much() -
         SnapshotToken.parse(f"w2.{padded}")
 
 
+def test_the_stamp_of_the_version_is_read_back() -> None:
+    stamped = replace(ONE, base_stamp=b"abcd")
+    assert str(stamped).startswith("w3.")
+    assert SnapshotToken.parse(str(stamped)) == stamped
+    bare = SnapshotToken("3f2a", 7, (), base_stamp=b"abcd")
+    assert SnapshotToken.parse(str(bare)) == bare
+    with pytest.raises(InputError, match="stamp of a version has 4 bytes"):
+        replace(ONE, base_stamp=b"abc")
+
+
 def test_every_changed_character_is_noticed() -> None:
     text = str(ONE)
     for at, character in enumerate(text):
@@ -79,7 +90,7 @@ def test_every_changed_character_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "w1.", "w2.AAAA", "w3.AAAA", "w1.????", "w1.é", None, 7, "w1." + "A" * 40]
+    "text", ["", "w1.", "w2.AAAA", "w3.AAAA", "w4.AAAA", "w1.????", "w1.é", None, 7, "w1." + "A" * 40]
 )
 def test_what_is_no_token(text: Any) -> None:
     with pytest.raises(InputError, match="is not the text of a snapshot token"):

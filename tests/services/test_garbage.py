@@ -435,7 +435,7 @@ def test_a_damaged_pin_stops_collection(table: weir.Table, clock: Clock) -> None
     token = table.snapshot()
     table.merge()
     path = f"_weir/snapshots/{token.pin}.json"
-    table._store.put(path, bytes(table._store.get(path)).replace(b"w2.", b"w9."))
+    table._store.put(path, bytes(table._store.get(path)).replace(b"w3.", b"w9."))
     before = everything(table._store)
     with pytest.raises(CorruptionError, match="snapshots"):
         collect(table, clock)

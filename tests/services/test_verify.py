@@ -24,6 +24,7 @@ import weir.services.verify
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.base.details_commit import update_details
 from weir.base.index_list import list_indexes
+from weir.base.manifest import manifest_path
 from weir.base.merge_guard import guard_id
 from weir.base.published import publish_shards
 from weir.base.table import BaseTable
@@ -1126,6 +1127,23 @@ def key_twice_in_the_base_table(patient: Patient) -> str:
     return ""
 
 
+@damage("error", "base.torn")
+def newest_version_is_torn(patient: Patient) -> str:
+    """By Lance alone, which syncs nothing."""
+    rows = pa.table({"id": [77], "name": ["new"]}, schema=patient.base.schema)
+    lance.write_dataset(rows, patient.store.uri, mode="append")
+    path = manifest_path(patient.base.version + 1, counts_down=True)
+    patient.store.put(path, b"")
+    return path
+
+
+@damage("warning", "base.torn_history")
+def older_version_is_torn(patient: Patient) -> str:
+    path = manifest_path(patient.base.version - 1, counts_down=True)
+    patient.store.put(path, b"")
+    return path
+
+
 @damage("warning", "base.hint")
 def newest_version_is_gone(patient: Patient) -> str:
     path = "_versions/latest_version_hint.json"
@@ -1222,10 +1240,18 @@ def index_of_another_value(patient: Patient) -> str:
 
 
 @damage("error", "base.unreadable")
+def damaged_base_file(patient: Patient) -> str:
+    (file,) = [one.path for one in patient.store.list("data")]
+    data = bytes(patient.store.get(file))
+    patient.store.put(file, data[:-100] + b"\xff" * 96 + data[-4:])
+    return ""
+
+
+@damage("error", "base.torn")
 def truncated_base_file(patient: Patient) -> str:
     (file,) = [one.path for one in patient.store.list("data")]
     patient.store.put(file, bytes(patient.store.get(file))[:-100])
-    return ""
+    return file
 
 
 @pytest.mark.parametrize(("severity", "check", "do"), DAMAGES, ids=[do.__name__ for _, _, do in DAMAGES])
@@ -1353,7 +1379,7 @@ def test_details_that_the_library_does_not_let_anybody_write(
     name, generation = ("id_idx", 2) if change["index_catchup"] == "ahead" else ("no_idx", 1)
     catchup = IndexCatchup(name, (MergedGeneration(patient.shard, generation),))
     details = replace(base.details, index_catchup=(catchup,))
-    odd = BaseTable(patient.store, base.dataset, details, base.primary_key, base.index_id)
+    odd = BaseTable(patient.store, base.dataset, details, base.primary_key, base.index_id, b"")
     findings = check_whole(odd).findings
     assert [(one.severity.value, one.check) for one in findings] == [(severity, "details.index_catchup")]
 
@@ -1399,13 +1425,15 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     counts = dict(store.counts)
     assert report.findings == ()
     manifests = patient.newest.version
-    # One look: every manifest, entry, bloom filter and catalog once; hint, lease, marks, the table's
-    # manifest and its hint, a probe for a newer one and a look back. Snapshots, consumers, the shard and the
-    # segments of indexes are listed once each.
-    assert counts.pop("get") <= manifests + report.entries + 2 * report.generations + 7
+    versions = len(base.dataset.versions())
+    # One look: every manifest, version of the base table, entry, bloom filter and catalog once; hint, lease,
+    # marks, the table's manifest and its hint, a probe for a newer one and a look back. Snapshots, consumers,
+    # the shard and the segments of indexes are listed once each, and the files of the base table, and its
+    # versions twice.
+    assert counts.pop("get") <= versions + manifests + report.entries + 2 * report.generations + 7
     # For the checksums of their files, each generation is listed, and all of it read.
     segments = sum(len(one.segments) for one in base.dataset.describe_indices() if one.field_names)
-    assert counts.pop("list") == 3 + report.generations + segments
+    assert counts.pop("list") == 8 + report.generations + segments
     assert counts.pop("get_range") == 7 * report.generations
     assert counts.pop("list_directories") == 2
     assert counts.pop("head", 0) <= 1

@@ -67,7 +67,7 @@ def update_details(
     """
     for attempt in range(max_attempts):
         wait_for_turn(attempt)
-        base = base.latest()
+        base = base.latest_to_change()
         changed = change(base.details)
         if changed == base.details:
             return base

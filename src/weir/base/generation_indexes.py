@@ -24,7 +24,7 @@ def generation_indexes(base: BaseTable) -> tuple[GenerationIndex, ...]:
     """
     base = base.latest()
     return process_cache().get_or_load(
-        ("generation indexes", base.namespace, base.version), lambda: _found(base), lambda _: 1024
+        ("generation indexes", base.namespace, base.version_key), lambda: _found(base), lambda _: 1024
     )
 
 

@@ -251,7 +251,7 @@ def key_pages(base: BaseTable) -> KeyPages | None:
     That is where the index lacks fragments (merged moments ago), the key has several columns or a type
     without pages in Arrow's order, or the files are not as expected.
     """
-    key = ("key pages", base.namespace, base.version)
+    key = ("key pages", base.namespace, base.version_key)
     # Wrapped, because the cache takes None for a miss.
     return process_cache().get_or_load(key, lambda: (_open(base),), lambda _: _NOMINAL_BYTES)[0]
 

@@ -54,7 +54,7 @@ def commit_with_library(
     before = note_unknown_fields(base).details
     for attempt in range(attempts):
         wait_for_turn(attempt)
-        base = base.latest()
+        base = base.latest_to_change()
         try:
             with committing(base.store, base.dataset) as dataset:
                 change(base, dataset)

@@ -118,14 +118,14 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
     CorruptionError
         A generation is missing or unreadable. The table is unchanged.
     """
-    base = BaseTable.open(tasks[0].store) if base is None else base.latest()
+    base = (BaseTable.open(tasks[0].store) if base is None else base).latest_to_change()
     run: RunRows | None = None
     read_after: dict[UUID, int] = {}
     deleted = 0
     for attempt in range(_MAX_ATTEMPTS):
         if attempt:
             wait_for_turn(attempt)
-            base = base.latest()
+            base = base.latest_to_change()
         merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
         todo = _todo(tasks, merged, where=base.uri)
         if not todo:

@@ -45,7 +45,7 @@ def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
     if not details.inline_snapshots and not details.snapshot_ts_millis:
         return ()
     return process_cache().get_or_load(
-        ("published", base.namespace, base.version),
+        ("published", base.namespace, base.version_key),
         lambda: read_published(base.store, details, base.index_id, where=where),
         lambda shards: 512 * len(shards) + 128 * sum(len(one.flushed_generations) for one in shards),
     )

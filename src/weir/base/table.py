@@ -16,14 +16,18 @@ from weir.base.library_errors import (
     is_panic,
     storage_failure,
 )
-from weir.base.manifest import VERSIONS, read_manifest
+from weir.base.manifest import VERSIONS, TableManifest, read_manifest
+from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
+from weir.cache import process_cache
 from weir.dataset_fields import row_schema
 from weir.errors import (
     CorruptionError,
     ObjectNotFoundError,
     SchemaError,
     SnapshotExpiredError,
+    StorageError,
     TableNotFoundError,
+    WeirError,
 )
 from weir.format.index_details import IndexDetails
 from weir.indexing.library_message import library_message
@@ -71,7 +75,9 @@ class BaseTable:
         "_row_schema",
         "_schema",
         "_store",
+        "_torn",
         "_version",
+        "_version_identity",
     )
 
     def __init__(
@@ -81,8 +87,12 @@ class BaseTable:
         details: IndexDetails,
         primary_key: tuple[str, ...],
         index_id: UUID,
+        version_identity: bytes,
+        torn: tuple[TornVersion, ...] = (),
     ) -> None:
         self._store = store
+        self._version_identity = version_identity
+        self._torn = torn
         self._index_id = index_id
         self._dataset = dataset
         self._details = details
@@ -102,7 +112,7 @@ class BaseTable:
         store : ObjectStore
             The table's store.
         version : int, optional
-            The version to pin. Default: the latest.
+            The version to pin. Default: the latest that a loss of power has not torn.
 
         Raises
         ------
@@ -115,18 +125,40 @@ class BaseTable:
         CorruptionError
             The table's manifest cannot be decoded.
         """
-        return cls._pinned(store, open_dataset(store, version=version))
+        if version is not None:
+            return cls._pinned(store, open_dataset(store, version=version))
+        try:
+            dataset = _open(store, None)
+            manifest = _manifest_of(store, dataset)
+        except TableNotFoundError:
+            raise
+        except (CorruptionError, StorageError, SnapshotExpiredError) as error:
+            # A manifest of zeros is no error to the library: it takes it for version 0.
+            return cls._sound(store, error)
+        if what_is_torn(store, manifest) is not None:
+            return cls._sound(store, None)
+        return cls._pinned(store, dataset, manifest)
 
     @classmethod
-    def _pinned(cls, store: ObjectStore, dataset: lance.LanceDataset) -> BaseTable:
-        try:
-            manifest = read_manifest(store, dataset.version)
-        except ObjectNotFoundError as error:
-            raise SnapshotExpiredError(
-                f"version {dataset.version} of the table was removed while it was being opened",
-                where=store.uri,
-                hint="Open the latest version",
-            ) from error
+    def _sound(cls, store: ObjectStore, error: WeirError | None) -> BaseTable:
+        """Open the newest version that a loss of power has left whole.
+
+        The error with which the newest one was met is raised if that has not been torn.
+        """
+        found = _without_torn(store, error)
+        dataset = _open(store, found.manifest.version)
+        return cls._pinned(store, dataset, found.manifest, found.torn)
+
+    @classmethod
+    def _pinned(
+        cls,
+        store: ObjectStore,
+        dataset: lance.LanceDataset,
+        manifest: TableManifest | None = None,
+        torn: tuple[TornVersion, ...] = (),
+    ) -> BaseTable:
+        if manifest is None:
+            manifest = _manifest_of(store, dataset)
         entry = manifest.mem_wal_index()
         if entry is None:
             raise TableNotFoundError(
@@ -149,7 +181,7 @@ class BaseTable:
                 hint="weir drop, once more, removes what is left of it",
             )
         try:
-            return cls(store, dataset, details, primary_key, entry.uuid)
+            return cls(store, dataset, details, primary_key, entry.uuid, manifest.identity, torn)
         except BaseException as error:
             # The library makes the schema only when it is asked for it.
             if not is_panic(error):
@@ -158,7 +190,7 @@ class BaseTable:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as where the table is and its version; it is opened anew on the other side."""
-        return (_reopen, (self._store, self.version))
+        return (_reopen, (self._store, self.version, self._version_identity))
 
     def __repr__(self) -> str:
         """Show where the table is and its version."""
@@ -211,6 +243,24 @@ class BaseTable:
         return self._version
 
     @property
+    def version_identity(self) -> bytes:
+        """What tells this version from another one that has had or will have its number: 8 bytes.
+
+        A version that a loss of power has torn is set aside, and its number comes back.
+        """
+        return self._version_identity
+
+    @property
+    def version_key(self) -> tuple[int, bytes]:
+        """The version with what tells it from others of its number: for keys of caches."""
+        return self._version, self._version_identity
+
+    @property
+    def torn(self) -> tuple[TornVersion, ...]:
+        """Versions above this one that a loss of power has torn, as far as this handle had to find out."""
+        return self._torn
+
+    @property
     def dataset(self) -> lance.LanceDataset:
         """The Lance dataset at that version. Read with it; whatever changes it needs a copy."""
         return self._dataset
@@ -255,28 +305,78 @@ class BaseTable:
         ------
         TableNotFoundError
             The table is gone.
+        CorruptionError
+            Its manifest cannot be decoded, and no older version can be read in its place.
         """
         dataset = copy.copy(self._dataset)
         try:
-            dataset.checkout_latest()  # type: ignore[no-untyped-call]
-        except LIBRARY_ERRORS as error:
-            if classify(error) is LibraryFailure.ABSENT:
-                raise _no_dataset(self._store) from error
-            if classify(error) is LibraryFailure.DAMAGED:
-                raise _damaged(self._store, error) from error
-            raise storage_failure(error, "looking for a newer version", where=self.uri) from error
-        return self if dataset.version == self.version else BaseTable._pinned(self._store, dataset)
+            _check_out_latest(self._store, dataset)
+        except TableNotFoundError:
+            raise
+        except (CorruptionError, StorageError) as error:
+            return self._latest_sound(error)
+        if dataset.version == self.version:
+            return self if not self._torn else BaseTable._pinned(self._store, dataset)
+        try:
+            manifest = _manifest_of(self._store, dataset)
+        except SnapshotExpiredError as error:
+            return self._latest_sound(error)
+        if what_is_torn(self._store, manifest) is not None:
+            return self._latest_sound(None)
+        if dataset.version < self.version:
+            # This one was set aside, or another state of the table restored: numbers come back.
+            process_cache().clear()
+        return BaseTable._pinned(self._store, dataset, manifest)
 
-    def at_version(self, version: int) -> BaseTable:
+    def _latest_sound(self, error: WeirError | None) -> BaseTable:
+        found = BaseTable._sound(self._store, error)
+        return self if (found.version_key, found.torn) == (self.version_key, self._torn) else found
+
+    def latest_to_change(self) -> BaseTable:
+        """Return the newest version of the table, to commit on top of it.
+
+        Versions above it that a loss of power has torn are set aside first.
+
+        Raises
+        ------
+        TableNotFoundError
+            The table is gone.
+        CorruptionError
+            Its manifest cannot be decoded, and no older version can be read in its place.
+        """
+        base = self.latest()
+        if base.torn:
+            set_aside(self._store)
+            base = base.latest()
+        return base
+
+    def at_version(self, version: int, identity: bytes = b"") -> BaseTable:
         """Return the table as it was at another version.
+
+        Parameters
+        ----------
+        version : int
+            The version.
+        identity : bytes, default b""
+            What its :attr:`version_identity` begins with; of another version with that number nothing is
+            returned.
 
         Raises
         ------
         SnapshotExpiredError
-            There is no such version, or it has been cleaned up.
+            There is no such version, it has been cleaned up, or it is another one.
         """
-        if version == self.version:
-            return self
+        found = self if version == self.version else self._at(version)
+        if not found.version_identity.startswith(identity):
+            raise SnapshotExpiredError(
+                f"version {version} of the table is another one than the one asked for, "
+                "which a loss of power has taken",
+                where=self.uri,
+                hint="What was acknowledged is in the latest version; take a new snapshot of it",
+            )
+        return found
+
+    def _at(self, version: int) -> BaseTable:
         try:
             dataset = self._dataset.checkout_version(version)
         except LIBRARY_ERRORS as error:
@@ -286,8 +386,19 @@ class BaseTable:
         return BaseTable._pinned(self._store, dataset)
 
 
-def _reopen(store: ObjectStore, version: int) -> BaseTable:
-    return BaseTable.open(store, version=version)
+def _reopen(store: ObjectStore, version: int, identity: bytes) -> BaseTable:
+    return BaseTable.open(store, version=version).at_version(version, identity)
+
+
+def _manifest_of(store: ObjectStore, dataset: lance.LanceDataset) -> TableManifest:
+    try:
+        return read_manifest(store, dataset.version)
+    except ObjectNotFoundError as error:
+        raise SnapshotExpiredError(
+            f"version {dataset.version} of the table was removed while it was being opened",
+            where=store.uri,
+            hint="Open the latest version",
+        ) from error
 
 
 def library_options(store: ObjectStore) -> dict[str, str] | None:
@@ -305,15 +416,52 @@ def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.Lan
     SnapshotExpiredError
         There is one, without the version asked for.
     CorruptionError
-        The library cannot make sense of its manifest.
+        The library cannot make sense of its manifest, nor of an older version's that could stand in for one
+        that a loss of power has torn.
     """
+    try:
+        return _open(store, version)
+    except TableNotFoundError:
+        raise
+    except (CorruptionError, StorageError) as error:
+        if version is not None:
+            raise
+        return _open(store, _without_torn(store, error).manifest.version)
+
+
+def _without_torn(store: ObjectStore, error: WeirError | None) -> SoundVersion:
+    """Return the newest sound version below torn ones; if there are none, the error is another matter."""
+    found = newest_sound_version(store) if store.is_local else None
+    if error is not None and (found is None or not found.torn):
+        raise error
+    if found is None:
+        raise _no_dataset(store)
+    return found
+
+
+def _check_out_latest(store: ObjectStore, dataset: lance.LanceDataset) -> None:
+    try:
+        dataset.checkout_latest()  # type: ignore[no-untyped-call]
+    except LIBRARY_ERRORS as error:
+        if classify(error) is LibraryFailure.ABSENT:
+            raise _no_dataset(store) from error
+        if classify(error) is LibraryFailure.DAMAGED:
+            raise _damaged(store, error) from error
+        raise storage_failure(error, "looking for a newer version", where=store.uri) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise _damaged(store, error) from error
+
+
+def _open(store: ObjectStore, version: int | None) -> lance.LanceDataset:
     try:
         return lance.dataset(store.uri, version=version, storage_options=library_options(store))
     except LIBRARY_ERRORS as error:
         if classify(error) is LibraryFailure.ABSENT:
             if version is None:
                 raise _no_dataset(store) from error
-            open_dataset(store)
+            _open(store, None)
             raise _no_version(store, version) from error
         if classify(error) is LibraryFailure.DAMAGED:
             raise _damaged(store, error) from error

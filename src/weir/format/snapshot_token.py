@@ -3,15 +3,17 @@
 It names the version of the base table and, for every shard, a version of its manifest and the last WAL
 entry that counts. All of these are immutable, so the token means the same rows for as long as they are
 stored. A process that has slept for very long may put another manifest where a collected one was: of the
-random stamp that tells commits apart the token has the beginning.
+random stamp that tells commits apart the token has the beginning. A version of the base table that a loss of
+power has taken leaves its number to another: of what tells these apart the token has the beginning too.
 
-The text is ``w2.`` and, in base64 for URLs without padding, these bytes:
+The text is ``w3.`` and, in base64 for URLs without padding, these bytes:
 
 =====================  =============================================================================
 bytes                  value
 =====================  =============================================================================
 varint, text           identity of the table: length in bytes, UTF-8
 varint                 version of the base table, 0 for none
+1, and then 4 or 0     1 and the first bytes of that version's identity, or 0 if it is not known
 1, and then 16 or 0    1 and the id of the pin, or 0
 varint                 number of shards; for each, by ascending id:
 16                     ... its id
@@ -24,8 +26,9 @@ varint                 ... how many positions from there on count
 =====================  =============================================================================
 
 A varint is the number in groups of 7 bits, lowest first, with the high bit set on all but the last. Where
-no shard has a write id, the text is ``w1.`` and the bytes without a place for it: as Weir made all tokens
-before there was one.
+the identity of the version is not known, the text is ``w2.`` and the bytes without a place for it; where no
+shard has a write id either, ``w1.`` and without a place for that too: as Weir made all tokens before there
+were these.
 """
 
 from __future__ import annotations
@@ -42,8 +45,9 @@ from weir.errors import InputError
 __all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken"]
 
 STAMP_BYTES = 4
-"""How much of a manifest's write id a token has."""
+"""How much of a manifest's write id a token has, and of what tells versions of the base table apart."""
 
+_WITH_IDENTITY = "w3."
 _WITH_STAMPS = "w2."
 _WITHOUT_STAMPS = "w1."
 _CHECKSUM_BYTES = 4
@@ -108,15 +112,21 @@ class SnapshotToken:
         Where each shard is cut, by ascending shard id. A shard that is not there had no rows.
     pin : str, optional
         Id under which storage keeps what the token needs; None if nothing does.
+    base_stamp : bytes, default b""
+        The first 4 bytes of what tells that version of the base table from others of its number; empty where
+        it is not known.
     """
 
     table: str
     base_version: int
     shards: tuple[ShardCut, ...]
     pin: str | None = None
+    base_stamp: bytes = b""
 
     def __post_init__(self) -> None:
         """Check what the text could not hold."""
+        if len(self.base_stamp) not in (0, STAMP_BYTES):
+            raise InputError(f"the stamp of a version has {STAMP_BYTES} bytes, not {len(self.base_stamp)}")
         if not 0 <= self.base_version < _LIMIT:
             raise InputError(f"a token cannot have the base version {self.base_version}")
         ids = [cut.shard_id for cut in self.shards]
@@ -143,8 +153,9 @@ class SnapshotToken:
         >>> SnapshotToken.parse(text) == token
         True
         """
-        if not isinstance(text, str) or not text.startswith((_WITH_STAMPS, _WITHOUT_STAMPS)):
-            raise _not_a_token(text, f"it does not begin with {_WITH_STAMPS!r} or {_WITHOUT_STAMPS!r}")
+        prefixes = (_WITH_IDENTITY, _WITH_STAMPS, _WITHOUT_STAMPS)
+        if not isinstance(text, str) or not text.startswith(prefixes):
+            raise _not_a_token(text, f"it begins with none of {', '.join(prefixes)}")
         encoded = text[len(_WITH_STAMPS) :]
         try:
             data = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
@@ -154,7 +165,7 @@ class SnapshotToken:
         if xxhash.xxh32_digest(body) != checksum:
             raise _not_a_token(text, "its checksum is wrong, so part of it is missing or has changed")
         try:
-            token = _decoded(body, with_stamps=text.startswith(_WITH_STAMPS))
+            token = _decoded(body, text[: len(_WITH_STAMPS)])
         except (IndexError, ValueError) as error:
             raise _not_a_token(text, str(error)) from error
         if str(token) != text:
@@ -165,9 +176,11 @@ class SnapshotToken:
         """Return the text that :meth:`parse` reads: letters, digits, ``.``, ``-`` and ``_``."""
         table = self.table.encode()
         body = bytearray(_varint(len(table)) + table + _varint(self.base_version))
+        if self.base_stamp:
+            body += b"\1" + self.base_stamp
         body += b"\0" if self.pin is None else b"\1" + bytes.fromhex(self.pin)
         body += _varint(len(self.shards))
-        with_stamps = any(cut.stamp for cut in self.shards)
+        with_stamps = bool(self.base_stamp) or any(cut.stamp for cut in self.shards)
         for cut in self.shards:
             body += cut.shard_id.bytes
             body += _varint(cut.manifest_version) + _varint(cut.epoch) + _varint(cut.first_position)
@@ -176,6 +189,7 @@ class SnapshotToken:
                 body += b"\1" + cut.stamp if cut.stamp else b"\0"
         body += xxhash.xxh32_digest(bytes(body))
         prefix = _WITH_STAMPS if with_stamps else _WITHOUT_STAMPS
+        prefix = _WITH_IDENTITY if self.base_stamp else prefix
         return prefix + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
     def cut_of(self, shard_id: UUID) -> ShardCut | None:
@@ -242,10 +256,12 @@ class _Bytes:
                 raise ValueError("it holds a number of more than 64 bits")
 
 
-def _decoded(body: bytes, *, with_stamps: bool) -> SnapshotToken:
+def _decoded(body: bytes, prefix: str) -> SnapshotToken:
     data = _Bytes(body)
     table = data.take(data.varint()).decode()
     base_version = data.varint()
+    with_stamps = prefix != _WITHOUT_STAMPS
+    base_stamp = data.take(STAMP_BYTES) if prefix == _WITH_IDENTITY and data.take(1) != b"\0" else b""
     pin = data.take(_UUID_BYTES).hex() if data.take(1) != b"\0" else None
     shards = []
     for _ in range(data.varint()):
@@ -256,4 +272,4 @@ def _decoded(body: bytes, *, with_stamps: bool) -> SnapshotToken:
         shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
     if not data.is_used_up:
         raise ValueError("more follows after its end")
-    return SnapshotToken(table, base_version, tuple(shards), pin)
+    return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp)

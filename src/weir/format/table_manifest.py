@@ -127,7 +127,7 @@ def decode_files(manifest: Bytes, *, where: str) -> VersionFiles:
     """
     head, section = _decode(manifest, where)
     data = (
-        VersionFile(f"data/{file.path}", file.file_size_bytes or None)
+        VersionFile(f"data/{_text(file.path, where)}", file.file_size_bytes or None)
         for fragment in head.fragments
         for file in fragment.files
         if not file.HasField("base_id")
@@ -144,10 +144,22 @@ def decode_files(manifest: Bytes, *, where: str) -> VersionFiles:
         directory = (
             f"_indices/{messages.read_uuid(entry.uuid.uuid, what='the uuid of an index', where=where)}"
         )
-        listed = [VersionFile(f"{directory}/{file.path}", file.size_bytes or None) for file in entry.files]
+        listed = [
+            VersionFile(f"{directory}/{_text(file.path, where)}", file.size_bytes or None)
+            for file in entry.files
+        ]
         indexes.extend(listed or [VersionFile(directory, None)])
-    transaction = f"_transactions/{head.transaction_file}" if head.transaction_file else None
+    transaction = f"_transactions/{_text(head.transaction_file, where)}" if head.transaction_file else None
     return VersionFiles(head.version, tuple(data), tuple(deletions), tuple(indexes), transaction)
+
+
+def _text(name: bytes, where: str) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(
+            "a file of the data or of indexes has a name that is no text", where=where
+        ) from error
 
 
 def _deletion_path(fragment_id: int, file: memwal_pb2.DeletionFile) -> str:

@@ -66,18 +66,20 @@ class TokenReader:
         key: Hashable = ("as of", self, token)
         return process_cache().get_or_load(key, lambda: self._load(token), _nbytes)
 
-    def base_at(self, version: int) -> BaseTable:
-        """Return the base table at a version.
+    def base_at(self, token: SnapshotToken) -> BaseTable:
+        """Return the base table at the version of a token.
 
         Raises
         ------
         SnapshotExpiredError
-            If it is gone.
+            If it is gone, or another version has its number.
         """
+        version = token.base_version
         try:
-            return self._base.at_version(version)
+            found = self._base.at_version(version)
         except SnapshotExpiredError as error:
             raise expired(f"version {version} of the base table", self._store.uri) from error
+        return found.at_version(version, token.base_stamp)
 
     @contextmanager
     def reading(self, token: SnapshotToken) -> Iterator[None]:
@@ -94,7 +96,7 @@ class TokenReader:
 
     def _load(self, token: SnapshotToken) -> ReadSnapshot:
         check_state(token, self._store)
-        base = self.base_at(token.base_version)
+        base = self.base_at(token)
         at_cut = partial(view_at, self._store, base)
         views = side_by_side(at_cut, token.shards, is_local=self._store.is_local)
         return ReadSnapshot(base, tuple(views))

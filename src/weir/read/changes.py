@@ -289,7 +289,7 @@ class ChangeFeed:
     def _wholes(self, end: SnapshotToken, cut: Cut | None) -> dict[UUID, ChangeRange]:
         """Return one range for every shard that has something to read."""
         options = self._options
-        base = self._source.states.base_at(self._token.base_version) if options.before else None
+        base = self._source.states.base_at(self._token) if options.before else None
         found = {}
         for limit in end.shards:
             begin = self._token.cut_of(limit.shard_id) or beginning(limit.shard_id)

@@ -72,7 +72,8 @@ class Cut:
             cut_at(manifest, self.positions[shard_id])
             for shard_id, manifest in sorted(self.manifests.items())
         )
-        return SnapshotToken(self.base.identity, self.base.version, tuple(cuts), pin)
+        stamp = self.base.version_identity[:STAMP_BYTES]
+        return SnapshotToken(self.base.identity, self.base.version, tuple(cuts), pin, stamp)
 
 
 def cut_at(manifest: ShardManifest, position: int) -> ShardCut:

@@ -18,7 +18,7 @@ from weir.base.versions import details_at, list_versions
 from weir.format import layout
 from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardManifest
-from weir.format.snapshot_token import SnapshotToken
+from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
 from weir.read.as_of import before_the_first
 from weir.read.cut import Cut, cut_at
 from weir.read.expiry import expired
@@ -117,7 +117,8 @@ def state_token(
     }
     version = _base_version(cut.base, cut, manifests, marks.swept_versions)
     cuts = (cut_at(manifest, positions[shard_id]) for shard_id, manifest in manifests.items())
-    return SnapshotToken(cut.base.identity, version, tuple(cuts))
+    stamp = cut.base.version_identity[:STAMP_BYTES] if version == cut.base.version else b""
+    return SnapshotToken(cut.base.identity, version, tuple(cuts), base_stamp=stamp)
 
 
 def _manifest_at(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> ShardManifest:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.cache import process_cache
-from weir.format.snapshot_token import SnapshotToken
+from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
 from weir.format.wal_entry import TOMBSTONE
 from weir.read.blocked import BlockedRows
 from weir.read.cut import cut_at
@@ -161,7 +161,7 @@ def base_blocked(snapshot: ReadSnapshot, layers: Sequence[FreshLayer]) -> Blocke
     """Return the base table's rows that some layer has replaced or deleted."""
     base = snapshot.base
     sources = [layer.source for layer in layers]
-    key = ("blocked", base.namespace, base.version, tuple(source.identity for source in sources))
+    key = ("blocked", base.namespace, base.version_key, tuple(source.identity for source in sources))
     known: BlockedRows | None = snapshot.derived.get(key)
     if known is None:
         known = snapshot.derived[key] = process_cache().get_or_load(
@@ -179,4 +179,6 @@ def token_of(snapshot: ReadSnapshot) -> SnapshotToken:
         # A published snapshot shows a shard without its log.
         end = max(view.last_position, first_unflushed_position(view.manifest) - 1)
         cuts.append(cut_at(view.manifest, end))
-    return SnapshotToken(snapshot.base.identity, snapshot.base.version, tuple(cuts))
+    base = snapshot.base
+    stamp = base.version_identity[:STAMP_BYTES]
+    return SnapshotToken(base.identity, base.version, tuple(cuts), base_stamp=stamp)

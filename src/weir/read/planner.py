@@ -110,7 +110,7 @@ class ScanPlanner:
     ) -> DatasetTask:
         base = snapshot.base
         blocked = process_cache().get_or_load(
-            ("blocked", base.namespace, base.version, tuple(source.identity for source in sources)),
+            ("blocked", base.namespace, base.version_key, tuple(source.identity for source in sources)),
             lambda: BlockedRows(superseded_rows(base.namespace, base, sources)),
             lambda loaded: loaded.nbytes,
         )
@@ -231,7 +231,8 @@ def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
                 kinds.setdefault(index.column, []).append(index.definition.kind)
         return kinds
 
-    return process_cache().get_or_load(("index kinds", base.namespace, base.version), load, lambda _: 1024)
+    key = ("index kinds", base.namespace, base.version_key)
+    return process_cache().get_or_load(key, load, lambda _: 1024)
 
 
 def _kinds_of_generation(generation: Generation) -> Mapping[str, Collection[str]]:

@@ -148,4 +148,4 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
 
 
 def _key(namespace: str, base: BaseTable, source: FreshSource) -> Hashable:
-    return ("superseded", namespace, base.version, source.identity)
+    return ("superseded", namespace, base.version_key, source.identity)

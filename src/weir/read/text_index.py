@@ -239,7 +239,7 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
         every = text_index(base, column)
         if every.fragments == within:
             return every
-    key = ("text index", base.namespace, base.version, column, within)
+    key = ("text index", base.namespace, base.version_key, column, within)
     return process_cache().get_or_load(key, lambda: _find(base, column, within), lambda found: found.nbytes)
 
 

@@ -58,7 +58,7 @@ class VectorIndex:
 
 def vector_index(base: BaseTable, column: str) -> VectorIndex | None:
     """Return the vector index on a column of the base table, or None if it has none."""
-    key = ("vector index", base.namespace, base.version, column)
+    key = ("vector index", base.namespace, base.version_key, column)
     # Wrapped, because the cache takes None for a miss.
     return process_cache().get_or_load(
         key, lambda: (_find(base.dataset, column),), lambda found: found[0].nbytes if found[0] else 0

@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from weir import failpoint
+from weir.base.durability import make_durable
 from weir.base.table import BaseTable
 from weir.base.versions import TableVersion, latest_at, list_versions, remove_versions, tagged_versions
 from weir.errors import OptionError, ShardingError
@@ -236,7 +237,10 @@ class _Collection:
     def _alive(self, now: datetime) -> tuple[Alive, tuple[TableVersion, ...]]:
         """Return what is alive, and the versions of the base table to remove."""
         store = self.base.store
-        base = self.base.latest()
+        # What is collected is in this version alone: it has to outlive a loss of power.
+        base = self.base.latest() if self.dry_run else self.base.latest_to_change()
+        if not self.dry_run:
+            make_durable(store, base.version)
         versions = list_versions(store)
         roots = live_roots(store, now)
         if self.version_retention is None or not versions:

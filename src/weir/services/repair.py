@@ -12,6 +12,7 @@ from uuid import UUID
 
 from weir.logs import get_logger
 from weir.services.shard_repairs import ShardRepair, TableShards, repair_shards
+from weir.services.version_repairs import VersionRepair, repair_versions
 
 __all__ = ["RepairReport", "repair_table"]
 
@@ -24,7 +25,7 @@ class RepairReport:
 
     Parameters
     ----------
-    repairs : tuple of ShardRepair
+    repairs : tuple of ShardRepair or VersionRepair
         The repairs, in the order in which they are made.
     dry_run : bool
         Whether nothing was done.
@@ -32,7 +33,7 @@ class RepairReport:
         The newest version of the base table.
     """
 
-    repairs: tuple[ShardRepair, ...]
+    repairs: tuple[ShardRepair | VersionRepair, ...]
     dry_run: bool
     version: int
 
@@ -49,7 +50,10 @@ def repair_table(
     shards: TableShards, *, dry_run: bool = False, prefer: UUID | None = None, as_clone: bool = False
 ) -> RepairReport:
     """Put right what can be put right without a row lost. See :meth:`weir.Table.repair`."""
-    repairs = repair_shards(shards, dry_run=dry_run, prefer=prefer, as_clone=as_clone)
+    # Shards are looked at beside a base table that is sound.
+    versions = repair_versions(shards.base.store, dry_run=dry_run)
+    repairs: list[ShardRepair | VersionRepair] = [*versions]
+    repairs += repair_shards(shards, dry_run=dry_run, prefer=prefer, as_clone=as_clone)
     report = RepairReport(tuple(repairs), dry_run, shards.base.latest().version)
     _log.info("table.repaired", dry_run=dry_run, repairs=len(repairs), version=report.version)
     return report

@@ -153,6 +153,8 @@ def _look(
     facts = TableFacts.of(base)
     shards = [ShardCheck(facts, one) for one in whole.shards if only is None or one.shard_id in only]
     findings = list(whole.findings)
+    # What is gone cannot be read.
+    base_rows = base_rows and all(one.check != "base.torn" for one in findings)
     results: list[ShardResult] = []
     for result in runner.run(check_shard, shards):
         results.append(result)

@@ -198,8 +198,8 @@ class TableManifest(_message.Message):
     fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
     version: int
     index_section: int
-    transaction_file: str
-    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[str] = ...) -> None: ...
+    transaction_file: bytes
+    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[bytes] = ...) -> None: ...
 
 class DataFragment(_message.Message):
     __slots__ = ("id", "files", "deletion_file")
@@ -216,10 +216,10 @@ class DataFile(_message.Message):
     PATH_FIELD_NUMBER: _ClassVar[int]
     FILE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     BASE_ID_FIELD_NUMBER: _ClassVar[int]
-    path: str
+    path: bytes
     file_size_bytes: int
     base_id: int
-    def __init__(self, path: _Optional[str] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, path: _Optional[bytes] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
 
 class DeletionFile(_message.Message):
     __slots__ = ("file_type", "read_version", "id", "num_deleted_rows", "base_id")
@@ -239,9 +239,9 @@ class IndexFile(_message.Message):
     __slots__ = ("path", "size_bytes")
     PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    path: str
+    path: bytes
     size_bytes: int
-    def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, path: _Optional[bytes] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class IndexSection(_message.Message):
     __slots__ = ("indices",)

@@ -28,6 +28,7 @@ from weir.format.snapshot_pin import SNAPSHOTS
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.damage import reading
 from weir.read.roots import Root, snapshot_root
+from weir.services.verification.base_versions import check_versions
 from weir.services.verification.facts import Need, ShardFacts
 from weir.services.verification.finding import Finding, Findings
 from weir.services.verification.isolation import isolated
@@ -67,6 +68,7 @@ def check_whole(base: BaseTable) -> WholeTable:
     shard_ids = list_shards(store)
     _check_directories(base, findings)
     _check_hint(base, findings)
+    check_versions(base, findings)
     _check_details(base, shard_ids, where, findings)
     for named, check in (
         (set(published), "snapshot.unknown_shard"),

@@ -1,0 +1,397 @@
+"""Versions of the base table that a loss of power has torn: finding them, and setting them aside.
+
+Whatever Weir commits is on the disk before it can be found (:mod:`weir.base.durability`). Lance alone syncs
+nothing, and the newest versions of a local table that it has committed may come back from a loss of power
+with a manifest or files that are empty, short or gone. Such a version is *torn*.
+
+A reader reads the newest version that is sound, and changes nothing. Whoever commits next first sets the
+torn ones aside: their manifests move to ``_weir/set_aside``, and nothing is deleted. What they had merged is
+merged again: garbage collection makes a version durable before it relies on it.
+
+What looks torn and is not what a loss of power leaves is an error, and stays where it is: versions whose
+commits lie far apart, and those without which merged generations would be missing that have been collected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from cachetools import LRUCache
+
+from weir.base.manifest import VERSIONS, TableManifest, manifest_version
+from weir.errors import ConflictError, CorruptionError, InputError, ObjectNotFoundError
+from weir.format import layout, shard_manifest
+from weir.format.deletion_file import is_whole_deletion_file
+from weir.format.table_manifest import VersionFile, decode_files
+from weir.logs import get_logger
+from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
+from weir.storage.local_errors import reporting
+from weir.storage.local_files import sync_directory
+
+__all__ = [
+    "SET_ASIDE",
+    "SoundVersion",
+    "TornVersion",
+    "newest_sound_version",
+    "set_aside",
+    "set_history_aside",
+    "unreadable_history",
+    "what_is_torn",
+]
+
+_log = get_logger(__name__)
+
+SET_ASIDE = "_weir/set_aside"
+"""Directory of the manifests of versions that were set aside."""
+
+_HINT = f"{VERSIONS}/latest_version_hint.json"
+_UNSYNCED_FOR = timedelta(minutes=15)
+"""No system keeps what was written from the disk for longer: versions torn by one loss of power were
+committed within it."""
+_MAGIC = b"LANC"
+_TAIL = 16
+_BLOCK = 512
+"""Bytes of the smallest block of a file system."""
+_LOCK_TIMEOUT_SECONDS = 30.0
+_TABLES = 256
+
+_whole: LRUCache[str, frozenset[str]] = LRUCache(_TABLES)
+_told: LRUCache[tuple[str, str], bool] = LRUCache(_TABLES)
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class TornVersion:
+    """A version of a table that cannot be read, newer than all that can.
+
+    Parameters
+    ----------
+    version : int
+        The version.
+    path : str
+        Path of its manifest.
+    reason : str
+        What is torn, and how.
+    committed_at : datetime
+        When its manifest was written, by the clock of the file system.
+    """
+
+    version: int
+    path: str
+    reason: str
+    committed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SoundVersion:
+    """The newest version of a table that can be read.
+
+    Parameters
+    ----------
+    manifest : TableManifest
+        Its manifest.
+    torn : tuple of TornVersion
+        Newer ones that cannot, descending.
+    """
+
+    manifest: TableManifest
+    torn: tuple[TornVersion, ...]
+
+
+def what_is_torn(store: ObjectStore, manifest: TableManifest) -> str | None:
+    """Return what of a version is empty, short or gone; None if all is there.
+
+    A file is looked at once by a process: its name is random, and it does not change.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store. Objects of one that is not local are whole.
+    manifest : TableManifest
+        The manifest of the version.
+    """
+    if not store.is_local:
+        return None
+    if _is_cut_short(manifest.data, _MAGIC):
+        return f"its manifest has only {len(manifest.data)} bytes that were written, or zeros at its end"
+    try:
+        files = decode_files(manifest.data, where=manifest.where)
+    except CorruptionError:
+        return None  # not what a loss of power leaves: whoever reads it says so
+    with _lock:
+        known = _whole.get(store.uri, frozenset())
+    recent = time.time() - _UNSYNCED_FOR.total_seconds()
+    with contextlib.suppress(OSError):
+        recent = os.stat(os.path.join(store.uri, manifest.path)).st_mtime - _UNSYNCED_FOR.total_seconds()
+    needed = files.needed
+    for file in needed:
+        if file.path not in known:
+            torn = _tear(os.path.join(store.uri, file.path), file, recent)
+            if torn is not None:
+                return f"{file.path} {torn}"
+    with _lock:
+        # Those of older versions are not asked for again.
+        _whole[store.uri] = frozenset(file.path for file in needed)
+    return None
+
+
+def _tear(location: str, file: VersionFile, recent: float) -> str | None:
+    try:
+        status = os.stat(location)
+    except OSError as error:
+        # Of an index without a list of its files nobody knows whether it has any.
+        no_list = file.size is None and "." not in os.path.basename(file.path)
+        return None if no_list or error.errno not in (errno.ENOENT, errno.ENOTDIR) else "is gone"
+    if stat.S_ISDIR(status.st_mode):
+        empty = [name for name in os.listdir(location) if not os.path.getsize(os.path.join(location, name))]
+        return f"has an empty file {empty[0]}" if empty else None
+    if file.size is not None and status.st_size < file.size:
+        return f"has {status.st_size} bytes where {file.size} were written"
+    if not status.st_size:
+        return "is empty"
+    if status.st_mtime < recent:
+        return None
+    with open(location, "rb") as opened:
+        if file.path.startswith("_deletions/"):
+            data = opened.read()
+            if is_whole_deletion_file(data, file.path) or not _is_cut_short(data, b""):
+                return None
+            return f"has only {len(data)} bytes that were written, or zeros at its end"
+        opened.seek(-len(_MAGIC), os.SEEK_END)
+        return "has zeros at its end" if opened.read() == bytes(len(_MAGIC)) else None
+
+
+def _is_cut_short(data: Bytes, end: bytes) -> bool:
+    """Whether a file ends as one does of which a loss of power has left a part: with a block, or in zeros."""
+    tail = bytes(memoryview(data)[-_TAIL:])
+    if end and tail.endswith(end):
+        return False
+    return len(data) % _BLOCK == 0 or tail == bytes(_TAIL)
+
+
+def newest_sound_version(store: ObjectStore) -> SoundVersion | None:
+    """Return the newest version of a local table that can be read, and those above it that cannot.
+
+    Returns
+    -------
+    SoundVersion or None
+        None if there is no table.
+
+    Raises
+    ------
+    CorruptionError
+        No version can be read, or what is there is not what a loss of power leaves.
+    """
+    listed = _listed(store)
+    torn: list[TornVersion] = []
+    for version in sorted(listed, reverse=True):
+        entry = listed[version]
+        try:
+            data = store.get(entry.path)
+        except ObjectNotFoundError:
+            continue  # set aside or cleaned up since
+        manifest = TableManifest(version, entry.path, data, f"{store.uri}/{entry.path}")
+        reason = what_is_torn(store, manifest)
+        if reason is None:
+            found = SoundVersion(manifest, tuple(torn))
+            _check(store, found)
+            _report(store, found)
+            return found
+        torn.append(TornVersion(version, entry.path, reason, entry.last_modified))
+    if not torn:
+        return None
+    raise CorruptionError(
+        f"none of the {len(torn)} versions of the table can be read; of the newest, {torn[0].reason}",
+        where=f"{store.uri}/{torn[0].path}",
+        hint="Restore the table from a backup",
+    )
+
+
+def _listed(store: ObjectStore) -> dict[int, ObjectMeta]:
+    listed = ((manifest_version(entry.path), entry) for entry in store.list(VERSIONS))
+    return {version: entry for version, entry in listed if version is not None}
+
+
+def _check(store: ObjectStore, found: SoundVersion) -> None:
+    """Refuse to go back to a version if that is not what a loss of power asks for."""
+    if not found.torn:
+        return
+    newest, oldest = found.torn[0], found.torn[-1]
+    where = f"{store.uri}/{newest.path}"
+    if newest.committed_at - oldest.committed_at > _UNSYNCED_FOR:
+        raise CorruptionError(
+            f"of version {newest.version}, {newest.reason}; so it is with {len(found.torn)} versions, "
+            "committed too far apart for one loss of power",
+            where=where,
+            hint=f"Restore what is missing from a backup; version {found.manifest.version} can be read",
+        )
+    missing = _collected(store, found.manifest)
+    if missing is not None:
+        raise CorruptionError(
+            f"of version {newest.version}, {newest.reason}, "
+            f"and what it had merged is nowhere else: {missing}",
+            where=where,
+            hint="Restore what is missing from a backup",
+        )
+
+
+def _collected(store: ObjectStore, manifest: TableManifest) -> str | None:
+    """Return which generation a version lacks that is no longer there to be merged; None if none."""
+    index = manifest.mem_wal_index()
+    if index is None:
+        return None
+    details = manifest.decode_details(index)
+    for name in store.list_directories(layout.MEM_WAL):
+        try:
+            shard_id = UUID(name)
+        except ValueError:
+            continue
+        newest: tuple[int, str] | None = None
+        for entry in store.list(layout.manifest_directory(shard_id)):
+            with contextlib.suppress(InputError):
+                version = layout.parse_manifest_name(os.path.basename(entry.path))
+                newest = max(newest or (0, ""), (version, entry.path))
+        if newest is None:
+            continue
+        state = shard_manifest.decode(store.get(newest[1]), where=f"{store.uri}/{newest[1]}")
+        listed = {one.generation for one in state.flushed_generations}
+        for generation in range(details.merged_generation(shard_id) + 1, state.current_generation):
+            if generation not in listed:
+                return f"generation {generation} of shard {shard_id} has been collected"
+    return None
+
+
+def _report(store: ObjectStore, found: SoundVersion) -> None:
+    for one in found.torn:
+        with _lock:
+            told = (store.uri, f"{one.path} {one.reason}")
+            known = told in _told
+            _told[told] = True
+        if not known:
+            _log.warning(
+                "table.version_torn",
+                version=one.version,
+                where=f"{store.uri}/{one.path}",
+                reason=one.reason,
+                read_instead=found.manifest.version,
+            )
+
+
+def set_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
+    """Set the torn versions above the newest sound one aside, newest first, so that one can be committed.
+
+    One process at a time, and each looks again before it does so: a version that others have committed in
+    the place of one that was set aside stays.
+
+    Returns
+    -------
+    tuple of TornVersion
+        What was set aside.
+
+    Raises
+    ------
+    ConflictError
+        Another process has been doing this for 30 seconds.
+    CorruptionError
+        What is there is not what a loss of power leaves. Nothing was set aside.
+    """
+
+    def torn() -> tuple[TornVersion, ...]:
+        found = newest_sound_version(store)
+        return () if found is None else found.torn
+
+    moved = _move(store, torn)
+    if moved:
+        # It names a version that is gone; the library finds the newest one without it.
+        store.delete([_HINT])
+    return moved
+
+
+def unreadable_history(store: ObjectStore) -> tuple[TornVersion, ...]:
+    """Return the versions below the newest sound one whose manifests nobody can read, descending.
+
+    Newer versions do not need them; who removes old versions does.
+    """
+    found = newest_sound_version(store)
+    unreadable: list[TornVersion] = []
+    for version, entry in sorted(_listed(store).items(), reverse=True):
+        if found is None or version >= found.manifest.version:
+            continue
+        try:
+            decode_files(store.get(entry.path), where=f"{store.uri}/{entry.path}")
+        except CorruptionError as error:
+            unreadable.append(TornVersion(version, entry.path, error.message, entry.last_modified))
+        except ObjectNotFoundError:
+            continue
+    return tuple(unreadable)
+
+
+def set_history_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
+    """Set the manifests aside that :func:`unreadable_history` returns.
+
+    Raises
+    ------
+    ConflictError
+        Another process has been doing this for 30 seconds.
+    """
+    return _move(store, lambda: unreadable_history(store))
+
+
+def _move(store: ObjectStore, choose: Callable[[], tuple[TornVersion, ...]]) -> tuple[TornVersion, ...]:
+    with reporting("Setting torn versions aside", store.uri), _alone(store.uri):
+        chosen = choose()
+        directory = os.path.join(store.uri, SET_ASIDE)
+        for one in chosen:
+            os.rename(os.path.join(store.uri, one.path), _free_name(directory, one.version))
+        if chosen:
+            sync_directory(directory)
+            sync_directory(os.path.join(store.uri, VERSIONS))
+    for one in chosen:
+        _log.warning(
+            "table.version_set_aside", version=one.version, where=f"{store.uri}/{one.path}", reason=one.reason
+        )
+    return chosen
+
+
+def _free_name(directory: str, version: int) -> str:
+    number = 0
+    while os.path.lexists(path := os.path.join(directory, f"{version}-{number}.manifest")):
+        number += 1
+    return path
+
+
+@contextlib.contextmanager
+def _alone(root: str) -> Iterator[None]:
+    """Be the only one that sets versions of a table aside; the system lets go if the process dies."""
+    directory = os.path.join(root, SET_ASIDE)
+    os.makedirs(directory, exist_ok=True)
+    for made in (root, os.path.dirname(directory)):
+        sync_directory(made)
+    descriptor = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise ConflictError(
+                        "another process is setting versions of the table aside",
+                        where=root,
+                        hint="If it was stopped, let it go on or end it, and try again",
+                    ) from error
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)

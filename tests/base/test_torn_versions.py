@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pytest
+from tests.base.table_kit import SCHEMA, new_table, table_of
+
+import weir
+from weir.base.manifest import manifest_path, read_manifest
+from weir.base.table import BaseTable
+from weir.base.torn_versions import SET_ASIDE, newest_sound_version, set_aside, what_is_torn
+from weir.errors import CorruptionError, SnapshotExpiredError
+from weir.format.table_manifest import decode_files
+
+Damage = Callable[[Path], None]
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def shortened(path: Path) -> None:
+    os.truncate(path, (path.stat().st_size - 1) // 512 * 512)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def by_lance(base: BaseTable, number: int) -> None:
+    """Commit with Lance alone, which syncs nothing: a data file, a deletion file and an index."""
+    dataset = lance.write_dataset(
+        table_of(SCHEMA, [(number, "new")]).cast(base.schema), base.uri, mode="append"
+    )
+    dataset.delete("id = 1")
+    dataset.create_scalar_index("value", "BITMAP")
+
+
+def torn_path(base: BaseTable, kind: str) -> Path:
+    """Return a file of the newest version that the one of the handle does not have."""
+    store = base.store
+    newest = max(version["version"] for version in lance.dataset(base.uri).versions())
+    if kind == "manifest":
+        return Path(base.uri, manifest_path(newest, counts_down=True))
+    before = decode_files(read_manifest(store, base.version).data, where="")
+    after = decode_files(read_manifest(store, newest).data, where="")
+    files = {file.path for file in getattr(after, kind)} - {file.path for file in getattr(before, kind)}
+    return Path(base.uri, min(files))
+
+
+def rows_of(base: BaseTable) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["value"]) for row in base.dataset.to_table().to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        (kind, damage)
+        for kind in ("manifest", "data", "deletions", "indexes")
+        for damage in (emptied, shortened, removed, zeroed)
+        # A version without a manifest is none.
+        if (kind, damage) != ("manifest", removed)
+    ],
+)
+def test_a_torn_version_is_passed_over_by_readers_and_set_aside_by_who_commits(
+    tmp_path: Path, kind: str, damage: Damage
+) -> None:
+    base = new_table(tmp_path, rows=[(1, "a"), (2, "b")])
+    by_lance(base, 3)
+    damaged = torn_path(base, kind)
+    damage(damaged)
+    before = sorted(path for path in Path(base.uri).rglob("*") if path.is_file())
+    for found in (BaseTable.open(base.store), base.latest()):
+        # A version that Lance has committed on the way may be whole: the newest such is read.
+        assert found.torn
+        assert found.version < found.torn[0].version
+        assert rows_of(found) == rows_of(base.at_version(found.version))
+        assert set(rows_of(found)) <= {(1, "a"), (2, "b"), (3, "new")}
+    assert sorted(path for path in Path(base.uri).rglob("*") if path.is_file()) == before
+    expected = rows_of(found)
+    changed = base.latest_to_change()
+    assert not changed.torn
+    assert rows_of(changed) == expected
+    assert len(list(Path(base.uri, SET_ASIDE).glob("*.manifest"))) == len(found.torn)
+    # Nothing is in the way any more, for Lance neither.
+    lance.write_dataset(table_of(SCHEMA, [(9, "z")]).cast(base.schema), base.uri, mode="append")
+    assert rows_of(base.latest()) == [*expected, (9, "z")]
+    assert base.latest().version == found.version + 1
+
+
+def test_a_sound_table_has_nothing_to_set_aside(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=[(1, "a"), (2, "b")])
+    by_lance(base, 3)
+    newest = base.latest()
+    assert what_is_torn(base.store, read_manifest(base.store, newest.version)) is None
+    assert set_aside(base.store) == ()
+    found = newest_sound_version(base.store)
+    assert found is not None
+    assert (found.manifest.version, found.torn) == (newest.version, ())
+
+
+def test_an_older_version_that_is_torn_is_left_where_it_is(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=[(1, "a"), (2, "b")])
+    by_lance(base, 3)
+    emptied(Path(base.uri, manifest_path(base.version + 1, counts_down=True)))
+    newest = BaseTable.open(base.store)
+    assert not newest.torn
+    assert set_aside(base.store) == ()
+    assert rows_of(newest) == [(2, "b"), (3, "new")]
+
+
+def test_versions_torn_far_apart_are_no_loss_of_power(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=[(1, "a"), (2, "b")])
+    by_lance(base, 3)
+    data = torn_path(base, "data")
+    for version in range(1, base.version + 2):
+        path = Path(base.uri, manifest_path(version, counts_down=True))
+        if path.exists():
+            os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+    removed(data)
+    with pytest.raises(CorruptionError, match="too far apart for one loss of power") as raised:
+        BaseTable.open(base.store)
+    assert data.name in str(raised.value)
+    with pytest.raises(CorruptionError, match="too far apart"):
+        base.latest_to_change()
+    assert not list(Path(base.uri).glob(f"{SET_ASIDE}/*.manifest"))
+
+
+def test_a_version_whose_merges_have_been_collected_is_never_set_aside(tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    table = weir.create(uri, SCHEMA, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "a"}])
+    table.merge()
+    before = BaseTable.open(table.store).version
+    with table.writer() as writer:
+        writer.upsert([{"id": 2, "value": "b"}])
+    table.merge()
+    base = BaseTable.open(table.store)
+    table.collect_garbage(timedelta(0))
+    table.collect_garbage(timedelta(0))
+    for version in range(before + 1, base.version + 1):
+        path = Path(uri, manifest_path(version, counts_down=True))
+        if path.exists():
+            emptied(path)
+    with pytest.raises(CorruptionError, match="what it had merged is nowhere else: generation 2"):
+        weir.open(uri)
+    assert not list(Path(uri).glob(f"{SET_ASIDE}/*.manifest"))
+
+
+def test_what_a_torn_version_had_merged_is_merged_again(tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2))
+    with table.writer() as writer:
+        writer.upsert([{"id": number, "value": "a"} for number in range(10)])
+    before = BaseTable.open(table.store).version
+    with table.writer() as writer:
+        writer.upsert([{"id": number, "value": "b"} for number in range(5, 15)])
+        writer.delete([{"id": 0}])
+    table.merge()
+    token = table.snapshot()
+    newest = BaseTable.open(table.store).version
+    for version in range(before + 1, newest + 1):
+        emptied(Path(uri, manifest_path(version, counts_down=True)))
+    expected = {number: "b" if number >= 5 else "a" for number in range(1, 15)}
+
+    def rows(table: weir.Table) -> dict[int, str]:
+        return {row["id"]: row["value"] for row in table.scan().to_table().to_pylist()}
+
+    for reader in (weir.open(uri), table):
+        assert rows(reader) == expected
+    assert not list(Path(uri).glob(f"{SET_ASIDE}/*.manifest"))
+    again = weir.open(uri)
+    again.merge()
+    assert list(Path(uri).glob(f"{SET_ASIDE}/*.manifest"))
+    for reader in (weir.open(uri), table, again):
+        assert rows(reader) == expected
+        assert reader.status().to_dict()["base_rows"] == 14
+    for reader in (table, again, weir.open(uri)):
+        with pytest.raises(SnapshotExpiredError, match="another one"):
+            reader.scan(at=token).to_table()
