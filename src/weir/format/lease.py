@@ -72,6 +72,9 @@ class Lease:
     write_id : str
         Random, new in every version: tells a holder whose answer was lost that what is stored is
         its own (invariant I4), and that no two versions have equal bytes.
+    last_position : int, default 0
+        A log position that has been acknowledged, as far as the holder knew; 0 if it knew of none, and in
+        leases of early versions of Weir.
     """
 
     shard_id: UUID
@@ -84,6 +87,7 @@ class Lease:
     ttl: float
     released: bool
     write_id: str
+    last_position: int = 0
 
 
 def encode(lease: Lease) -> bytes:
@@ -107,6 +111,7 @@ def encode(lease: Lease) -> bytes:
             "ttl": lease.ttl,
             "released": lease.released,
             "write_id": lease.write_id,
+            "last_position": lease.last_position,
         }
     )
 
@@ -141,6 +146,7 @@ def decode(data: Bytes, *, where: str) -> Lease:
         ttl=_number(members, "ttl", where),
         released=_member(members, "released", bool, where),
         write_id=_member(members, "write_id", str, where),
+        last_position=_optional(members, "last_position", int, where) or 0,
     )
 
 

@@ -5,13 +5,16 @@ manifest, so it may be stale, missing or torn. Lance MemWAL spec, section "Shard
 
 ``weir:write_id`` is Weir's own: the stamp of the manifest that is meant. By it a reader tells that manifest
 from one that was put in its place after it had been collected (:mod:`weir.shard.manifest_store`). The
-released library passes over it, and writes hints without it.
+released library passes over it, and writes hints without it. With it goes ``weir:xxh32``, a checksum of
+both: a hint that is proved by it says that its manifest has been there.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import xxhash
 
 from weir.format.buffers import Bytes
 
@@ -19,6 +22,7 @@ __all__ = ["VersionHint", "decode", "encode"]
 
 _VERSION = "version"
 _WRITE_ID = "weir:write_id"
+_CHECKSUM = "weir:xxh32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,13 @@ class VersionHint:
         The version that was the newest once, from 1.
     write_id : bytes, default b""
         The stamp of that manifest; empty in hints of other writers.
+    proved : bool, default False
+        Whether it was read with a checksum that fits. Two hints that differ in nothing else are equal.
     """
 
     version: int
     write_id: bytes = b""
+    proved: bool = field(default=False, compare=False)
 
 
 def encode(hint: VersionHint) -> bytes:
@@ -45,11 +52,12 @@ def encode(hint: VersionHint) -> bytes:
     >>> encode(VersionHint(5))
     b'{"version":5}'
     >>> encode(VersionHint(5, bytes.fromhex("0aff")))
-    b'{"version":5,"weir:write_id":"0aff"}'
+    b'{"version":5,"weir:write_id":"0aff","weir:xxh32":"9c47c49d"}'
     """
     members: dict[str, object] = {_VERSION: hint.version}
     if hint.write_id:
         members[_WRITE_ID] = hint.write_id.hex()
+        members[_CHECKSUM] = _checksum(hint.version, hint.write_id)
     return json.dumps(members, separators=(",", ":")).encode()
 
 
@@ -59,7 +67,7 @@ def decode(data: Bytes) -> VersionHint | None:
     Examples
     --------
     >>> decode(b'{"version":5}')
-    VersionHint(version=5, write_id=b'')
+    VersionHint(version=5, write_id=b'', proved=False)
     >>> decode(b'{"vers') is None
     True
     """
@@ -70,7 +78,12 @@ def decode(data: Bytes) -> VersionHint | None:
         return None
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version < 1 << 64:
         return None
-    return VersionHint(version, _write_id(members.get(_WRITE_ID)))
+    write_id = _write_id(members.get(_WRITE_ID))
+    return VersionHint(version, write_id, members.get(_CHECKSUM) == _checksum(version, write_id))
+
+
+def _checksum(version: int, write_id: bytes) -> str:
+    return xxhash.xxh32_hexdigest(b"%d %b" % (version, write_id))
 
 
 def _write_id(text: object) -> bytes:

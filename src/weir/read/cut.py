@@ -35,6 +35,7 @@ from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken
 from weir.read.shard_view import ShardView
 from weir.read.snapshot import ReadSnapshot, is_complete, refuse_foreign_progress
 from weir.shard.manifest_store import list_shards, read_latest_manifest
+from weir.shard.recorded_position import entry_lost, recorded_position
 from weir.shard.wal import Wal, first_unflushed_position
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
@@ -153,6 +154,7 @@ class CutTaker:
                 if across_shards and self._newest_manifests(set(list_shards(self._store)) - set(manifests)):
                     continue
                 newest = self._newest_manifests(positions)
+                self._refuse_lost(newest, positions)
                 if not self._was_collected(newest, positions) and not _lacks_published(
                     manifests, newest, positions
                 ):
@@ -209,7 +211,9 @@ class CutTaker:
     def _log_of(self, shard_id: UUID) -> _LogEnd:
         log = self._logs.get(shard_id)
         if log is None:
-            log = self._logs[shard_id] = _LogEnd(Wal(self._store, shard_id, namespace=self._base.namespace))
+            recorded = recorded_position(self._store, shard_id)
+            wal = Wal(self._store, shard_id, namespace=self._base.namespace)
+            log = self._logs[shard_id] = _LogEnd(wal, recorded)
         return log
 
     def _settled(self, logs: Mapping[UUID, _LogEnd], deadline: float) -> dict[UUID, int]:
@@ -235,6 +239,15 @@ class CutTaker:
         """Ask every log how far it has come."""
         return dict(zip(logs, self._for_each(_LogEnd.advance, list(logs.values())), strict=True))
 
+    def _refuse_lost(self, newest: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]) -> None:
+        """Refuse a log that ends before what its lease says, unless a manifest covers all that."""
+        for shard_id, position in positions.items():
+            recorded = self._logs[shard_id].recorded
+            manifest = newest.get(shard_id)
+            covered = 0 if manifest is None else manifest.replay_after_wal_entry_position
+            if max(position, covered) < recorded:
+                raise entry_lost(self._store, shard_id, position + 1, recorded, "its lease")
+
     def _was_collected(self, newest: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]) -> bool:
         """Whether a log looked shorter than it is because garbage collection had passed its entries.
 
@@ -257,8 +270,10 @@ class CutTaker:
 class _LogEnd:
     """How far the log of a shard has come."""
 
-    def __init__(self, wal: Wal) -> None:
+    def __init__(self, wal: Wal, recorded: int) -> None:
         self._wal = wal
+        # What something else says that the log has reached.
+        self.recorded = recorded
         self.position = 0
 
     def exists(self, position: int) -> bool:

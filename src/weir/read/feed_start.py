@@ -17,6 +17,7 @@ from weir.read.history import earliest_change, earliest_position, place_token, s
 from weir.read.roots import consumer_root
 from weir.read.swept import read_marks, swept_part
 from weir.read.tokens import as_token
+from weir.shard.recorded_position import entry_lost
 from weir.shard.wal import Wal
 from weir.storage.interface import ObjectStore
 
@@ -253,6 +254,9 @@ def _check_kept(store: ObjectStore, cut: Cut, start: SnapshotToken) -> None:
     """Refuse to begin where the next log entry has been collected."""
     for shard_id, manifest in cut.manifests.items():
         begin = start.cut_of(shard_id)
+        if begin is not None and begin.position > cut.positions[shard_id]:
+            last = cut.positions[shard_id]
+            raise entry_lost(store, shard_id, last + 1, begin.position, "the place to go on from")
         following = 1 if begin is None else begin.position + 1
         if following > manifest.replay_after_wal_entry_position:
             continue  # what no generation covers is never collected

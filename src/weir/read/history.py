@@ -15,6 +15,7 @@ import numpy as np
 
 from weir.base.table import BaseTable
 from weir.base.versions import details_at, list_versions
+from weir.errors import CorruptionError
 from weir.format import layout
 from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardManifest
@@ -67,9 +68,13 @@ def earliest_change(store: ObjectStore, cut: Cut, shard_id: UUID) -> int:
     earliest = earliest_position(store, shard_id, cut.positions[shard_id])
     newest = cut.manifests[shard_id]
     merged = cut.base.details.merged_generation(shard_id)
+    if merged <= 0 < earliest:
+        raise _lost(store, shard_id, earliest, 0)
     if not 0 < merged < newest.current_generation:
         return earliest
     _, published = _around(store, newest, lambda manifest: manifest.current_generation > merged)
+    if earliest > published.replay_after_wal_entry_position:
+        raise _lost(store, shard_id, earliest, published.replay_after_wal_entry_position)
     place = published.replay_after_wal_entry_position + 1
     if not earliest < place <= cut.positions[shard_id]:
         return earliest
@@ -79,6 +84,16 @@ def earliest_change(store: ObjectStore, cut: Cut, shard_id: UUID) -> int:
         return earliest
     # What is on no list may go at any moment.
     return place
+
+
+def _lost(store: ObjectStore, shard_id: UUID, position: int, covered: int) -> CorruptionError:
+    """Return the error that says that an entry is gone which nobody may have collected."""
+    return CorruptionError(
+        f"WAL entry {position} of shard {shard_id} is gone, and collection cannot have removed it: what is "
+        f"merged covers entries up to {covered}",
+        where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
+        hint="Restore it from a backup; the table still has its rows if a generation covers it",
+    )
 
 
 def place_token(cut: Cut, positions: Mapping[UUID, int]) -> SnapshotToken:

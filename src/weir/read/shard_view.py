@@ -13,6 +13,7 @@ from weir.format.shard_manifest import ShardManifest
 from weir.read.announced import announced
 from weir.read.tail import TailRun, with_run
 from weir.shard.manifest_store import read_latest_manifest
+from weir.shard.recorded_position import entry_lost, recorded_position
 from weir.shard.replay import covered_position, unflushed
 from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.storage.interface import ObjectStore
@@ -146,8 +147,16 @@ class ShardReader:
 
     def _begun(self, manifest: ShardManifest) -> ShardView:
         """Read everything after a manifest's generations."""
+        # Asked before the log, so that what it says has been there.
+        recorded = recorded_position(self._store, self._shard_id)
         entries = list(self._wal.read_tail(manifest))
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
+        if last < recorded:
+            newer = read_latest_manifest(self._store, self._shard_id, known=manifest)
+            if newer is None or newer.replay_after_wal_entry_position <= last:
+                raise entry_lost(self._store, self._shard_id, last + 1, recorded, "its lease")
+            # They were flushed, merged and collected since the manifest was read.
+            return self._begun(newer)
         view = ShardView(manifest, self._runs(unflushed(manifest, entries), ()), last)
         if all(one.entry.header.published_from < manifest.current_generation for one in entries):
             return view

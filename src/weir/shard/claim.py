@@ -11,6 +11,7 @@ is to be published, somebody else has claimed the shard, and the claim starts ov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from weir.shard.heartbeat import Heartbeat
 from weir.shard.lease import ShardLease, release_quietly
 from weir.shard.lease_terms import LeaseTerms
 from weir.shard.manifest_store import commit_manifest, read_latest_manifest
+from weir.shard.recorded_position import entry_lost
 from weir.shard.recorded_sources import recorded_sources
 from weir.shard.replay import covered_position
 from weir.shard.wal import PositionedEntry, Wal
@@ -115,7 +117,9 @@ def claim_shard(
     epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat)
     try:
         manifest = epoch.publish(shard_spec_id, shard_fields)
-        entries, next_position = _append_fence(wal, manifest, schema)
+        entries, next_position = _append_fence(wal, manifest, schema, epoch.refuse_lost_entries)
+        if epoch.lease is not None:
+            epoch.lease.reached(next_position - 1)
         _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
     except BaseException:
         # Also when interrupted: a lease that nobody knows of would be renewed for as long as we live.
@@ -147,7 +151,7 @@ def sealed_error(shard_id: UUID, store: ObjectStore) -> ShardSealedError:
 
 
 def _append_fence(
-    wal: Wal, manifest: ShardManifest, schema: pa.Schema
+    wal: Wal, manifest: ShardManifest, schema: pa.Schema, check_end: Callable[[int], None]
 ) -> tuple[tuple[PositionedEntry, ...], int]:
     """Append our fence entry; return the entries before it, and the position after it.
 
@@ -157,6 +161,7 @@ def _append_fence(
     write_id = wal_entry.new_write_id()
     tail = list(wal.read_tail(manifest))
     position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
+    check_end(position - 1)
     while True:
         _refuse_if_fenced(tail, manifest, wal)
         unannounced = _unannounced(manifest, position)
@@ -260,6 +265,15 @@ class _EpochClaim:
             if self._heartbeat is not None:
                 self._heartbeat.watch(self.lease)
         return self.lease.epoch
+
+    def refuse_lost_entries(self, last: int) -> None:
+        """Refuse a log that ends before a position that our lease says it has reached."""
+        if self.lease is None or self._lease_terms is None or last >= self.lease.last_position:
+            return
+        error = entry_lost(self._store, self._shard_id, last + 1, self.lease.last_position, "its lease")
+        if not self._lease_terms.takeover:
+            raise error
+        _log.warning("shard.entries_lost", shard=str(self._shard_id), position=last + 1, error=str(error))
 
     def let_go_of_lease(self) -> None:
         """Release the lease, if there is one."""

@@ -93,6 +93,7 @@ class ShardLease:
         self._held = held
         self._version = version
         self._deadline = deadline
+        self._last_position = held.last_position
         self._ended: FencedError | None = None
         self._is_paused = False
         self._swapping = threading.Lock()
@@ -122,7 +123,7 @@ class ShardLease:
             if found is not None and not is_free(store, found, terms):
                 raise _held_error(store, found, terms)
             epoch = max(least_epoch, 1 if found is None else found.epoch + 1)
-            taken, deadline = _written(shard_id, epoch, terms)
+            taken, deadline = _written(shard_id, epoch, terms, 0 if found is None else found.last_position)
             ours = cls(store, terms, taken, None, deadline)
             try:
                 if ours._place(None if meta is None else meta.version):
@@ -170,6 +171,15 @@ class ShardLease:
     def is_over(self) -> bool:
         """Whether it is lost, released or has been found expired. Never becomes False again."""
         return self._ended is not None
+
+    @property
+    def last_position(self) -> int:
+        """A position that the log has reached, by what the lease said and what its holder has added."""
+        return self._last_position
+
+    def reached(self, position: int) -> None:
+        """Remember how far the log has come; the next change of what is stored says so. No round trip."""
+        self._last_position = position
 
     def check(self) -> None:
         """Return if the lease is ours still. Asks nothing of the store, unless it was paused.
@@ -225,7 +235,7 @@ class ShardLease:
                 raise self._ended
             if self._is_paused:
                 return
-            renewed, deadline = _written(self.shard_id, self.epoch, self._terms)
+            renewed, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
             renewed = replace(renewed, acquired_at=self._held.acquired_at)
             self._swap(renewed)
             self._deadline = deadline
@@ -273,6 +283,7 @@ class ShardLease:
             expires_at_uptime=self._terms.clock.uptime(),
             released=True,
             write_id=secrets.token_hex(16),
+            last_position=self._last_position,
         )
         try:
             self._swap(released)
@@ -284,7 +295,7 @@ class ShardLease:
         with self._swapping:
             if self._ended is not None or not self._is_paused:
                 return
-            taken, deadline = _written(self.shard_id, self.epoch, self._terms)
+            taken, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
             # From here on nobody in this process is to take it for given up, whether or not the
             # answer to the swap arrives.
             given_up_leases.remove(self._held)
@@ -349,7 +360,7 @@ class ShardLease:
         )
 
 
-def _written(shard_id: UUID, epoch: int, terms: LeaseTerms) -> tuple[Lease, float]:
+def _written(shard_id: UUID, epoch: int, terms: LeaseTerms, last_position: int) -> tuple[Lease, float]:
     """Return a lease that begins now, and the uptime at which it runs out."""
     now, uptime = terms.clock.now(), terms.clock.uptime()
     deadline = uptime + terms.ttl
@@ -365,6 +376,7 @@ def _written(shard_id: UUID, epoch: int, terms: LeaseTerms) -> tuple[Lease, floa
             ttl=terms.ttl,
             released=False,
             write_id=secrets.token_hex(16),
+            last_position=last_position,
         ),
         deadline,
     )

@@ -106,7 +106,7 @@ def read_latest_manifest(
     """
     begun = known
     for _ in range(_MAX_READ_ATTEMPTS):
-        begun = begun or _read_hinted(store, shard_id) or _read_listed(store, shard_id)
+        begun = begun or _read_newest(store, shard_id)
         if begun is None:
             return None
         latest = begun
@@ -131,16 +131,26 @@ def _is_there(store: ObjectStore, manifest: ShardManifest) -> bool:
     return found.write_id == manifest.write_id
 
 
-def _read_hinted(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
-    """Return the manifest that the version hint means, unless that has been collected."""
+def _read_newest(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
+    """Return the manifest that the version hint means, or the newest listed if that has been collected."""
     try:
         hint = version_hint.decode(store.get(layout.version_hint_path(shard_id)))
     except ObjectNotFoundError:
-        return None
-    if hint is None or not hint.write_id:
-        return None
-    manifest = read_manifest_version(store, shard_id, hint.version)
-    return manifest if manifest is not None and manifest.write_id == hint.write_id else None
+        hint = None
+    if hint is not None and hint.write_id:
+        manifest = read_manifest_version(store, shard_id, hint.version)
+        if manifest is not None and manifest.write_id == hint.write_id:
+            return manifest
+    found = _read_listed(store, shard_id)
+    if hint is not None and hint.proved and hint.version > (0 if found is None else found.version):
+        # It is written after the manifest, and what is collected is never the newest.
+        raise CorruptionError(
+            f"the manifest of shard {shard_id} is gone: its version hint says {hint.version}, and "
+            + ("there is none" if found is None else f"the newest there is has version {found.version}"),
+            where=f"{store.uri}/{layout.manifest_path(shard_id, hint.version)}",
+            hint="Restore it from a backup; what was committed with it cannot be found without",
+        )
+    return found
 
 
 def _read_listed(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:

@@ -560,6 +560,7 @@ class ShardWriter:
         # find the entry and apply it once more, which changes nothing.
         self._memtables.append(position, entry, queued)
         self._next_position = position + 1
+        self.lease.reached(position)
         if entry.header.published:
             self._unannounced = ()
         self._in_doubt.clear()

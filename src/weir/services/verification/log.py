@@ -17,6 +17,7 @@ from weir.format.wal_entry import TOMBSTONE, WalEntry
 from weir.services.verification.facts import TableFacts
 from weir.services.verification.finding import Findings
 from weir.services.verification.objects import ShardObjects, read_many
+from weir.shard.recorded_position import recorded_position
 from weir.shard.wal import first_unflushed_position
 from weir.storage.interface import ObjectStore
 
@@ -51,7 +52,7 @@ def check_log(table: TableFacts, newest: ShardManifest, objects: ShardObjects, f
         _check_epoch(newest, position, path, entry, before, findings)
         _check_rows(table, newest, path, entry, findings)
         before = (position, entry)
-    _check_last_seen(newest, objects, shard_id, start, findings)
+    _check_last_seen(table.store, newest, objects, shard_id, start, findings)
     return read
 
 
@@ -84,10 +85,24 @@ def _missing(positions: Iterable[int], start: int) -> Iterator[int]:
 
 
 def _check_last_seen(
-    newest: ShardManifest, objects: ShardObjects, shard_id: UUID, start: int, findings: Findings
+    store: ObjectStore,
+    newest: ShardManifest,
+    objects: ShardObjects,
+    shard_id: UUID,
+    start: int,
+    findings: Findings,
 ) -> None:
-    seen = newest.wal_entry_position_last_seen
     last = max(objects.log, default=0)
+    if (recorded := recorded_position(store, shard_id)) > max(
+        last, newest.replay_after_wal_entry_position
+    ) and store.head(layout.wal_path(shard_id, recorded)) is None:
+        findings.error(
+            "wal.lost",
+            layout.wal_path(shard_id, recorded),
+            f"the lease was written when position {recorded} existed, and the log ends at {last}",
+        )
+        return
+    seen = newest.wal_entry_position_last_seen
     if seen >= start and seen > last:
         findings.error(
             "wal.lost",
