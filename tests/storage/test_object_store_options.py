@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from obstore.exceptions import UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from weir.errors import OptionError
+from weir.errors import OptionError, StorageError
 from weir.storage.object_store_options import AZURE, GOOGLE, S3, Provider, resolve_options
+from weir.storage.open import open_store
 
 PROVIDERS: list[tuple[Provider, Any]] = [(S3, S3Store), (GOOGLE, GCSStore), (AZURE, AzureStore)]
 
@@ -164,3 +166,53 @@ def test_numbers(value: str) -> None:
 def test_profile_has_its_own_hint() -> None:
     with pytest.raises(OptionError, match="aws_secret_access_key"):
         resolve_options(S3, {"aws_profile": "work"}, {})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("aws_endpoint", "not a url"),
+        ("aws_endpoint", ""),
+        ("aws_endpoint", "http://"),
+        ("aws_endpoint", "ftp://host"),
+        ("aws_endpoint", "http://[::1"),
+        ("aws_endpoint", "http://local host:9000"),
+        ("aws_endpoint", "http://127.0.0.1:99999"),
+        ("aws_metadata_endpoint", "169.254.169.254"),
+        ("aws_region", "eu-west-1\n"),
+        ("aws_access_key_id", "a\nb"),
+        ("aws_session_token", "t\u00e9"),
+        ("headers.x-request", "a\r\nb"),
+    ],
+)
+def test_what_the_client_would_panic_over_is_refused_by_name(option: str, value: str) -> None:
+    given = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "aws_region": "eu-west-1"}
+    with pytest.raises(OptionError, match="storage option"):
+        open_store("s3://bucket/table", {**given, option: value})
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://127.0.0.1:9000", "https://s3.example.org", "http://[::1]:9000/"]
+)
+def test_endpoints_that_are_urls(endpoint: str) -> None:
+    open_store("s3://bucket/table", {"aws_endpoint": endpoint, "allow_http": "true", "aws_region": "r"})
+
+
+def test_a_panic_of_the_client_is_an_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException("called `Result::unwrap()` on an `Err` value")
+
+    store = open_store("memory://panics")
+    uses: dict[str, Callable[[], object]] = {
+        "get": lambda: store.get("a"),
+        "put": lambda: store.put_if_absent("a", b""),
+        "head": lambda: store.head("a"),
+        "delete": lambda: store.delete(["a"]),
+    }
+    for operation, use in uses.items():
+        monkeypatch.setattr(f"obstore.{operation}", panic)
+        with pytest.raises(StorageError, match="unwrap"):
+            use()

@@ -31,11 +31,19 @@ from weir.storage.location import Location, parse_location
 from weir.storage.object_store_errors import (
     is_conflict,
     is_missing_bucket,
+    is_panic,
     is_refused_range,
     missing_bucket,
     storage_error,
 )
-from weir.storage.object_store_options import AZURE, GOOGLE, S3, ClientSettings, resolve_options
+from weir.storage.object_store_options import (
+    AZURE,
+    GOOGLE,
+    S3,
+    ClientSettings,
+    check_settings,
+    resolve_options,
+)
 from weir.storage.paths import check_listed_path, check_path, check_prefix
 
 __all__ = ["ObjectStoreBackend"]
@@ -337,6 +345,10 @@ class ObjectStoreBackend(ObjectStore):
             raise missing_bucket(self._where(key)) from error
         except (BaseError, OSError, ValueError) as error:
             raise storage_error(error, what, self._where(key)) from error
+        except BaseException as error:
+            if is_panic(error):
+                raise storage_error(error, what, self._where(key)) from error
+            raise
 
 
 class _LostRaceError(Exception):
@@ -358,9 +370,12 @@ def _open_client(location: Location, options: Mapping[str, str]) -> Any:
             hint="Use weir.storage.open.open_store, which takes every kind",
         )
     settings = resolve_options(provider, options, os.environ)
+    check_settings(settings)
     try:
         return _new_client(scheme, authority, settings)
-    except (BaseError, ValueError, TypeError, OSError) as error:
+    except BaseException as error:
+        if not isinstance(error, (BaseError, ValueError, TypeError, OSError)) and not is_panic(error):
+            raise
         reason = str(error).split("\n\nDebug source", 1)[0].strip()
         raise OptionError(
             f"The storage options for {provider.name} do not fit: {reason}",

@@ -10,6 +10,7 @@ __all__ = [
     "hint_for",
     "is_conflict",
     "is_missing_bucket",
+    "is_panic",
     "is_refused_range",
     "missing_bucket",
     "storage_error",
@@ -71,6 +72,15 @@ def is_conflict(error: BaseException) -> bool:
     Unlike a failed precondition (412) it does not say that anything was written.
     """
     return "409 Conflict" in str(error)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether the client has stopped at a defect of its own.
+
+    Its exception is no :class:`Exception`, so that nobody's ``except Exception`` would catch it, and its
+    class cannot be imported.
+    """
+    return type(error).__name__ == "PanicException"
 
 
 def is_refused_range(error: BaseException | None) -> bool:

@@ -9,14 +9,16 @@ does not say (``AWS_REGION``, ``AZURE_STORAGE_ACCOUNT_NAME``, ``TIMEOUT``).
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from weir.errors import OptionError
 
-__all__ = ["AZURE", "GOOGLE", "S3", "ClientSettings", "Provider", "resolve_options"]
+__all__ = ["AZURE", "GOOGLE", "S3", "ClientSettings", "Provider", "check_settings", "resolve_options"]
 
 _CLIENT = (
     "allow_http",
@@ -62,6 +64,11 @@ _ENVIRONMENT_ONLY = {
     "object_store_client_max_retries": "client_max_retries",
     "object_store_client_retry_timeout": "client_retry_timeout",
 }
+
+
+_URLS = frozenset({"endpoint", "metadata_endpoint", "msi_endpoint", "authority_host", "base_url"})
+_MAY_HAVE_LINES = frozenset({"proxy_ca_certificate", "service_account_key"})
+_NO_HOST = re.compile(r"[\s<>\"{}|\\^`]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +278,45 @@ def _settings(chosen: dict[str, str], headers: dict[str, str]) -> ClientSettings
     chosen.pop(_IGNORED, None)
     chosen.pop(_SAID_BY_URI, None)
     return ClientSettings(chosen, retries, headers)
+
+
+def check_settings(settings: ClientSettings) -> None:
+    """Refuse values that the client would not answer with an error, but with a panic when it is first used.
+
+    Raises
+    ------
+    OptionError
+        Naming the option.
+    """
+    for option, value in (*settings.config.items(), *settings.headers.items()):
+        _check_text(option, value)
+
+
+def _check_text(option: str, value: str) -> None:
+    if option in _MAY_HAVE_LINES:
+        return
+    if not value.isascii() or any(ord(character) < 32 or character == "\x7f" for character in value):
+        raise OptionError(
+            f"The storage option {option!r} has characters that no request can carry",
+            hint="Give it without line ends, and in ASCII; was it read from a file with its last line end?",
+        )
+    if option in _URLS and not _is_url(value):
+        raise OptionError(
+            f"The storage option {option!r} is no URL: {value!r}",
+            hint="Give scheme, host and, if need be, port, as in 'http://127.0.0.1:9000'",
+        )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    name = host if ":" in host else host.strip(".")
+    fits = parts.scheme in ("http", "https") and not _NO_HOST.search(parts.netloc)
+    return fits and bool(name) and port != 0
 
 
 def _whole_number(option: str, text: str) -> int:
