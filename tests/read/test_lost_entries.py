@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 
 def _table(tmp_path: Path, writes: int = 3, **options: object) -> weir.Table:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
-    with table.writer(flush_on_close=False, **options) as writer:  # type: ignore[arg-type]
+    with table.writer(flush_on_close=False, **options) as writer:
         for number in range(writes):
             writer.upsert([{"id": number, "n": number}])
     return table
