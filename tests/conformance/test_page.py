@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,22 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/conformance.md"
 TEST = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)+(?:\[[^`]+\])?)`")
+LIBRARY = {
+    "library",
+    "mem_wal_writer",
+    "initialize_mem_wal",
+    "mem_wal_index_details",
+    "mark_sstables_as_compacted",
+    "LsmScanner",
+    "LsmPointLookupPlanner",
+    "evaluate_sharding_spec",
+    "library_values",
+    "library_buckets",
+    "golden",
+    "GOLDEN",
+    "History",
+}
+"""Names that stand for the released library at work, or for files that it has written."""
 FIRST = "the spec asks"
 """How the first column is called of every table that says what the spec asks."""
 MODULE = re.compile(r"`(weir(?:\.\w+)+)`")
@@ -28,6 +46,7 @@ class Row:
     does: str
     code: str
     test: str
+    seen: str
     differs: str
 
 
@@ -41,9 +60,46 @@ def rows() -> list[Row]:
         elif not first:
             first = cells[0]
         elif first == FIRST and cells[0] != "---":
-            assert len(cells) == 5, f"line {number} has {len(cells)} cells"
+            assert len(cells) == 6, f"line {number} has {len(cells)} cells"
             found.append(Row(number, *cells))
     return found
+
+
+@cache
+def parts_of(file: str) -> dict[str, ast.AST]:
+    """Return the functions, classes and assignments of a test file by name, methods among them."""
+    found: dict[str, ast.AST] = {}
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign):
+            found.update((one.id, node) for one in node.targets if isinstance(one, ast.Name))
+    return found
+
+
+def has_the_library_at_work(test: str) -> bool:
+    """Whether a test, or what it uses of its own file, calls the library's writer, readers or hashes."""
+    file, _, name = test.partition("[")[0].partition("::")
+    parts, open_, seen = parts_of(file), [name.rpartition("::")[2]], set()
+    while open_:
+        part = open_.pop()
+        if part in seen or part not in parts:
+            continue
+        seen.add(part)
+        names = {node.id for node in ast.walk(parts[part]) if isinstance(node, ast.Name)}
+        names |= {node.attr for node in ast.walk(parts[part]) if isinstance(node, ast.Attribute)}
+        names |= {node.arg for node in ast.walk(parts[part]) if isinstance(node, ast.arg)}
+        if names & LIBRARY:
+            return True
+        open_ += names
+    return False
+
+
+def test_what_is_seen_with_the_library_has_a_test_that_calls_it() -> None:
+    for row in rows():
+        named = TEST.findall(f"{row.test} {row.differs}")
+        seen = "yes" if any(map(has_the_library_at_work, named)) else "no"
+        assert row.seen == seen, f"line {row.line} says {row.seen!r}, and its tests say {seen!r}"
 
 
 def test_every_row_says_what_where_and_how_it_is_shown() -> None:
