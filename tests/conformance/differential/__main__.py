@@ -28,9 +28,7 @@ def main() -> int:
     began, done, failed = time.monotonic(), 0, 0
     seeds = range(options.first, options.first + options.seeds)
     # A process of the library's writers is not to be forked.
-    with ProcessPoolExecutor(
-        options.workers, mp_context=get_context("spawn"), max_tasks_per_child=50
-    ) as pool:
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
         how = {"cut": not options.no_cut}
         for future in as_completed([pool.submit(find, seed, options.length, **how) for seed in seeds]):
             done += 1
