@@ -68,7 +68,7 @@ def connect_server(scratch: Path) -> Iterator[tuple[subprocess.Popen[bytes], int
         server.wait()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_pipeline_whose_server_is_gone_ends_with_an_error_that_says_so(
     tmp_path: Path, how: signal.Signals
 ) -> None:
