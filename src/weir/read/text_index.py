@@ -273,6 +273,10 @@ def _open(
             hint=f'Create another over texts: table.create_index("{column}", "INVERTED")',
         )
     dataset = base.dataset
+    if dataset.has_stable_row_ids:
+        # A row that was updated keeps its id there, so that what an index says of it may be of its former
+        # text: compactions put entries of several segments together as they are. Texts are read instead.
+        segments = ()
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     covered: set[int] = set()
     row_ids, lengths, uuids = [], [], []

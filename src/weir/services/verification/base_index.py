@@ -205,7 +205,7 @@ def _check_rows(check: BaseIndexCheck, data: pa.Table, findings: Findings) -> No
         return  # a form of its own
     ids = data.column("ids").to_numpy()
     order = np.argsort(ids, kind="stable")
-    live = rows.column("_rowid").to_numpy()
+    live = rows.column("_rowaddr").to_numpy()
     at = np.searchsorted(ids, live, sorter=order)
     known = at < len(ids)
     known[known] = ids[order[at[known]]] == live[known]
@@ -226,4 +226,4 @@ def _check_rows(check: BaseIndexCheck, data: pa.Table, findings: Findings) -> No
 
 def _rows_of(dataset: lance.LanceDataset, column: str, fragment_ids: Collection[int]) -> pa.Table:
     fragments = [one for one in dataset.get_fragments() if one.fragment_id in fragment_ids]
-    return dataset.scanner(columns=[column], fragments=fragments, with_row_id=True).to_table()
+    return dataset.scanner(columns=[column], fragments=fragments, with_row_address=True).to_table()
