@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.base.create import adopt_base_table, create_base_table, refuse_table
 from weir.base.schema import all_field_ids, field_ids, table_schema
+from weir.base.stored_types import unreadable_by_library
 from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.errors import UriError
 from weir.format.index_details import ShardSpec
@@ -125,7 +126,7 @@ def _newest_spec(base: BaseTable) -> ShardSpec:
 def _told(base: BaseTable) -> BaseTable:
     """Say of a new table if the released library cannot write it too; afterwards its status does."""
     spec = _newest_spec(base)
-    note = library_note(spec)
+    note = library_note(spec) or unreadable_by_library(base.schema)
     if note:
         sharded_by = describe_spec(spec, base.field_ids)
         _log.warning("table.library_cannot_route", where=base.uri, sharded_by=sharded_by, reason=note)

@@ -15,6 +15,7 @@ from weir.base.alter import alter_base_table
 from weir.base.alteration import Alteration
 from weir.base.generation_indexes import generation_indexes
 from weir.base.index_changes import base_indexes, drop_index
+from weir.base.stored_types import unreadable_by_library
 from weir.base.table import BaseTable
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
 from weir.format.snapshot_token import SnapshotToken
@@ -1465,7 +1466,7 @@ class Table:
             snapshot,
             values_of={shard: held.to_text() for shard, held in values.items() if held is not None},
             sharded_by=self.sharded_by,
-            library_note=library_note(self._sharding.spec),
+            library_note=library_note(self._sharding.spec) or unreadable_by_library(self.schema),
             twins=find_twins(snapshot, self._sharding.router, values),
         )
 

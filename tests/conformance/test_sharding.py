@@ -23,9 +23,11 @@ from tests.sharding.oracles import library_values
 import weir
 from weir.format.index_details import ShardSpec
 from weir.sharding.bound import bind
+from weir.sharding.murmur3 import murmur3_multi
 from weir.sharding.router import Router
 from weir.sharding.shard_by import ShardBy, bucket, identity, unsharded
 from weir.sharding.spec import build_spec
+from weir.sharding.transforms import Bucket, MultiBucket
 
 VALUES = int(os.environ.get("CONFORMANCE_VALUES", "20000"))
 # What is drawn and hashed at once.
@@ -220,3 +222,16 @@ def test_what_the_library_can_route_needs_no_word(tmp_path: Path, caplog: pytest
             assert table.status().library_writable
             assert table.status().library_note == ""
     assert caplog.records == []
+
+
+def test_multi_bucket_masks_the_sign_as_bucket_does() -> None:
+    """The written spec takes the absolute value, which is another one for every negative hash."""
+    one, two = pa.array([1], pa.int32()), pa.array([2], pa.int32())
+    hashed = murmur3_multi([one, two])
+    assert int(hashed.view(np.int32)[0]) < 0
+    evaluated = MultiBucket(1024).evaluate([one, two], [one.type, two.type])
+    assert evaluated.to_pylist() == [212]
+    assert abs(int(hashed.view(np.int32)[0])) % 1024 == 812
+    for column in (one, two):
+        alone = MultiBucket(1024).evaluate([column], [column.type])
+        assert alone.equals(Bucket(1024).evaluate([column], [column.type]))

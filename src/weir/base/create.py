@@ -20,6 +20,7 @@ from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
 from weir.base.schema import RESERVED_NAMES, all_field_ids, key_metadata, table_schema
 from weir.base.scratch import scratch_directory
+from weir.base.stored_types import check_stored_types
 from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
 from weir.errors import (
     ConflictError,
@@ -167,6 +168,7 @@ def adopt_base_table(
         dataset = open_dataset(store)
         manifest = read_manifest(store, dataset.version)
         _refuse_index(store, manifest)
+        check_stored_types(dataset)
         key = _key_to_adopt(store, dataset, primary_key)
         _check_shard_specs(shard_specs, all_field_ids(dataset.lance_schema))
         if check_keys:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 
 from weir.base.library_errors import LIBRARY_ERRORS
+from weir.base.stored_types import refuse_blobs
 from weir.errors import SchemaError
 from weir.format.keys import PrimaryKey
 
@@ -107,6 +108,7 @@ def table_schema(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
             hint=f"Pass ({primary_key!r},)",
         )
     _check_names(schema)
+    refuse_blobs(schema)
     for field in schema:
         _check_type(field.type, field.name)
     quoted = next((name for name in primary_key if isinstance(name, str) and '"' in name), None)

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from weir.base.generation_indexes import generation_indexes
+from weir.base.stored_types import check_stored_types
 from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
@@ -54,9 +55,12 @@ def open_writer(
         If an option is unknown or out of range.
     ShardingError
         If a key may move from shard to shard.
+    SchemaError
+        If the table has a column whose values no merge could bring into its files.
     """
     recorded = recorded_options(base.details.writer_config_defaults, where=store.uri, given=options)
     checked = WriterOptions.from_keywords(**{**recorded, **options})
+    check_stored_types(base.dataset)
     if not checked.immutable:
         _refuse_keys_that_move(router, base)
 

@@ -1,0 +1,85 @@
+"""Types of columns that a table cannot keep, or that the released library cannot read back from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import lance
+import pyarrow as pa
+
+from weir.errors import SchemaError
+
+__all__ = ["check_stored_types", "refuse_blobs", "unreadable_by_library"]
+
+_BLOB = b"lance-encoding:blob"
+_BLOB_EXTENSION = "lance.blob"
+_JSON_EXTENSIONS = ("arrow.json", "lance.json")
+_OLD_FORMATS = ("legacy", "0.1", "2.0")
+
+
+def refuse_blobs(schema: pa.Schema) -> None:
+    """Refuse blob columns: a read gives their places in files that only the base table has.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column.
+    """
+    for path, field in _fields(schema):
+        if (field.metadata or {}).get(_BLOB) == b"true" or _extension(field).startswith(_BLOB_EXTENSION):
+            raise SchemaError(
+                f"column {path!r} is a blob column, which log entries and generations cannot hold",
+                where=path,
+                hint="Store it as large_binary, without the metadata lance-encoding:blob",
+            )
+
+
+def check_stored_types(dataset: lance.LanceDataset) -> None:
+    """Refuse a dataset that takes rows which no merge could bring into its files.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column: a blob, or in files of format 2.0 or older a map, or a struct or dictionary that
+        may be null.
+    """
+    refuse_blobs(dataset.schema)
+    version = str(dataset.data_storage_version)
+    if version not in _OLD_FORMATS:
+        return
+    for path, field in _fields(dataset.schema):
+        types = pa.types
+        nullable = field.nullable and (types.is_struct(field.type) or types.is_dictionary(field.type))
+        if types.is_map(field.type) or nullable:
+            raise SchemaError(
+                f"column {path!r} is {field.type}, of which files of Lance's format {version} hold no nulls",
+                where=path,
+                hint="Write the dataset anew with data_storage_version='2.1' or newer, and adopt that",
+            )
+
+
+def unreadable_by_library(schema: pa.Schema) -> str:
+    """Return why the released library cannot read rows of a schema back from a log, or ``""`` if it can."""
+    found = next((path for path, field in _fields(schema) if _extension(field) in _JSON_EXTENSIONS), None)
+    return "" if found is None else f"it cannot read the JSON column {found!r} back from the log"
+
+
+def _extension(field: pa.Field) -> str:
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    return ((field.metadata or {}).get(b"ARROW:extension:name") or b"").decode()
+
+
+def _fields(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
+    """Yield every field at every depth, with its path."""
+    waiting = [(field.name, field) for field in schema]
+    while waiting:
+        path, field = waiting.pop()
+        yield path, field
+        if not pa.types.is_map(field.type):
+            children = (field.type.field(number) for number in range(field.type.num_fields))
+            waiting += [(f"{path}.{child.name}", child) for child in children]
+        else:
+            waiting += [
+                (f"{path}.{part.name}", part) for part in (field.type.key_field, field.type.item_field)
+            ]

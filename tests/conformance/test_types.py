@@ -1,0 +1,197 @@
+"""Types of columns, each in both directions: rows of Weir's log that the library takes over, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from tests.conformance import library
+
+import weir
+from weir.errors import SchemaError
+
+STRUCT = pa.struct([("a", pa.int64()), ("b", pa.string())])
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+LONG = "a text that is too long to be inline"
+
+WORKING: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "bool": (pa.bool_(), [True, None, False]),
+    "float16": (pa.float16(), [1.0, None, 2.0]),
+    "decimal128": (pa.decimal128(20, 3), [Decimal("1.5"), None, Decimal("-2")]),
+    "decimal256": (pa.decimal256(50, 3), [Decimal("1.5"), None, Decimal("-2")]),
+    "date64": (pa.date64(), [0, None, 86_400_000]),
+    "time64": (pa.time64("ns"), [1, None, 2]),
+    "timestamp with a zone": (pa.timestamp("ns", "Europe/Berlin"), [1, None, 2]),
+    "duration": (pa.duration("us"), [1, None, 2]),
+    "null": (pa.null(), [None, None, None]),
+    "large_string": (pa.large_string(), ["a", None, ""]),
+    "large_binary": (pa.large_binary(), [b"a", None, b""]),
+    "fixed-size binary": (pa.binary(4), [b"abcd", None, b"efgh"]),
+    "string_view": (pa.string_view(), ["a", None, LONG]),
+    "binary_view": (pa.binary_view(), [b"a", None, LONG.encode()]),
+    "dictionary": (DICTIONARY, ["a", None, "b"]),
+    "list": (pa.list_(pa.int64()), [[1, None], None, []]),
+    "large_list": (pa.large_list(pa.int64()), [[1], None, []]),
+    "fixed-size list": (pa.list_(pa.float32(), 2), [[1, 2], None, [3, 4]]),
+    "struct": (STRUCT, [{"a": 1, "b": "x"}, None, {"a": None, "b": None}]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None, []]),
+    "list of struct": (pa.list_(STRUCT), [[{"a": 1, "b": "x"}, None], None, []]),
+    "list of fixed-size list": (pa.list_(pa.list_(pa.float32(), 2)), [[[1, 2]], None, []]),
+    "list of dictionary": (pa.list_(DICTIONARY), [["a", None], None, ["b"]]),
+    "list of decimal256": (pa.list_(pa.decimal256(50, 3)), [[Decimal("1.5"), None], None, []]),
+    "list of string_view": (pa.list_(pa.string_view()), [["a", None], None, [LONG]]),
+    "struct of fixed-size list": (
+        pa.struct([("v", pa.list_(pa.float32(), 2))]),
+        [{"v": [1, 2]}, None, {"v": None}],
+    ),
+    "struct of dictionary": (pa.struct([("d", DICTIONARY)]), [{"d": "a"}, None, {"d": None}]),
+    "uuid": (pa.uuid(), [b"0" * 16, None, b"1" * 16]),
+}
+JSON = (pa.json_(pa.string()), ['{"a":1}', None, "{}"])
+REFUSED: dict[str, pa.Field] = {
+    "list_view": pa.field("v", pa.list_view(pa.int64())),
+    "month-day-nano interval": pa.field("v", pa.month_day_nano_interval()),
+    "run-end encoded": pa.field("v", pa.run_end_encoded(pa.int32(), pa.int64())),
+    "dictionary of 16-bit indices": pa.field("v", pa.dictionary(pa.int16(), pa.string())),
+    "fixed-size list of text": pa.field("v", pa.list_(pa.string(), 2)),
+    "blob": pa.field("v", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+}
+NOT_IN_OLD_FILES = {
+    "struct",
+    "map",
+    "dictionary",
+    "list of struct",
+    "list of dictionary",
+    "struct of fixed-size list",
+    "struct of dictionary",
+}
+
+
+def rows_of(kind: pa.DataType, values: list[Any]) -> pa.Table:
+    if isinstance(kind, pa.BaseExtensionType):
+        column = pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+    else:
+        column = pa.array(values, kind)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", kind)])
+    return pa.table([pa.array([1, 2, 3], pa.int64()), column], schema=schema)
+
+
+def check_reads(table: weir.Table, expected: list[dict[str, Any]]) -> None:
+    assert table.scan().to_table().sort_by("id").to_pylist() == expected
+    found = {row["id"]: row for row in table.get([1, 2, 3]).to_pylist()}
+    assert found == {row["id"]: row for row in expected}
+    for row in expected:
+        assert table.get([row["id"]]).to_pylist() == [row]
+
+
+@pytest.fixture
+def _writers_closed() -> Iterator[None]:
+    yield
+    library.close_writers()
+
+
+@pytest.mark.usefixtures("_writers_closed")
+@pytest.mark.parametrize("name", WORKING)
+def test_log_generation_merge_and_library(tmp_path: Path, name: str) -> None:
+    rows = rows_of(*WORKING[name])
+    path = tmp_path / "table"
+    table = weir.create(path, rows.schema, primary_key="id", fsync=False)
+    writer = table.writer()
+    writer.upsert(rows)
+    writer.delete([3])
+    expected = rows.to_pylist()[:2]
+    check_reads(table, expected)
+    # Replayed from the log and flushed by the library, with a row of its own.
+    (shard,) = library.shards_of(path)
+    taken_over = library.open_writer(path, shard)
+    taken_over.put(rows.slice(1, 1).cast(table.schema).to_batches()[0])
+    taken_over.close()
+    found = library.scan(path).select(["id", "v"]).sort_by("id")
+    assert found.to_pylist() == expected
+    with pytest.raises(weir.errors.FencedError):
+        writer.upsert(rows)
+    opened = weir.open(path)
+    check_reads(opened, expected)
+    with opened.writer() as second:
+        second.upsert(rows.slice(2))
+    opened.merge()
+    check_reads(opened, rows.to_pylist())
+    assert lance.dataset(str(path)).to_table().sort_by("id").to_pylist() == rows.to_pylist()
+    assert opened.status().library_writable
+
+
+def test_json_works_and_is_not_for_the_library(tmp_path: Path) -> None:
+    rows = rows_of(*JSON)
+    table = weir.create(tmp_path / "table", rows.schema, primary_key="id", fsync=False)
+    for _ in range(2):
+        with table.writer() as writer:
+            writer.upsert(rows)
+            check_reads(table, rows.to_pylist())
+        table.merge()
+        check_reads(table, rows.to_pylist())
+    status = table.status()
+    assert not status.library_writable
+    assert "cannot read the JSON column 'v' back" in status.library_note
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_kept_is_refused_at_creation(tmp_path: Path, name: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), REFUSED[name]])
+    with pytest.raises(SchemaError) as caught:
+        weir.create(tmp_path / "table", schema, primary_key="id")
+    assert caught.value.where == "v"
+    assert not (tmp_path / "table").exists()
+
+
+def test_blobs_are_not_adopted(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), REFUSED["blob"]])
+    lance.write_dataset(
+        pa.table({"id": [1], "v": [b"x"]}, schema), tmp_path / "t", data_storage_version="2.0"
+    )
+    with pytest.raises(SchemaError, match="'v' is a blob column"):
+        weir.adopt(tmp_path / "t", primary_key="id")
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_base_tables_of_old_files(tmp_path: Path, name: str) -> None:
+    """What their files cannot hold is refused before a row of it is in the log."""
+    rows = rows_of(*WORKING[name])
+    path = tmp_path / "table"
+    lance.write_dataset(rows.slice(0, 0), path, schema=rows.schema, data_storage_version="2.0")
+    if name in NOT_IN_OLD_FILES:
+        with pytest.raises(SchemaError, match=r"files of Lance's format 2\.0 hold no nulls"):
+            weir.adopt(path, primary_key="id")
+        return
+    table = weir.adopt(path, primary_key="id")
+    for _ in range(2):
+        with table.writer() as writer:
+            writer.upsert(rows)
+        check_reads(table, rows.to_pylist())
+        table.merge()
+        check_reads(table, rows.to_pylist())
+
+
+def test_a_table_of_old_files_that_the_library_has_set_up_is_not_written(tmp_path: Path) -> None:
+    rows = rows_of(*WORKING["struct"])
+    key = rows.schema.field("id").with_metadata({"lance-schema:unenforced-primary-key": "true"})
+    schema = rows.schema.set(0, key)
+    dataset = lance.write_dataset(
+        rows.slice(0, 1).cast(schema), str(tmp_path / "table"), data_storage_version="2.0"
+    )
+    dataset.initialize_mem_wal(unsharded=True)
+    table = weir.open(tmp_path / "table")
+    assert table.scan().to_table().to_pylist() == rows.to_pylist()[:1]
+    with pytest.raises(SchemaError, match=r"'v' is struct.* hold no nulls.*data_storage_version='2\.1'"):
+        table.writer()
+
+
+def test_the_page_has_a_row_for_every_type() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "types.md").read_text()
+    listed = re.findall(r"^\| ([a-z][^|]*?) \|", page, re.MULTILINE)
+    assert [name for name in listed if name != "type"] == [*WORKING, "JSON".lower(), *REFUSED]
