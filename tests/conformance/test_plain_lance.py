@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -85,3 +86,16 @@ def test_a_restore_undoes_what_was_merged_and_collected_since(tmp_path: Path, co
             writer.upsert(rows(20, 21, 4))
         expected[20] = 4
         table.merge()
+
+
+def test_an_open_writer_goes_by_the_names_that_a_reader_of_its_process_has_seen(tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("other", pa.int64()))
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": 10, "other": 20}])
+        for old, new in (("value", "third"), ("other", "value"), ("third", "other")):
+            change: Any = {"path": old, "name": new}
+            lance.dataset(table.uri).alter_columns(change)
+        assert table.get([1]).to_pylist() == [{"id": 1, "other": 10, "value": 20}]
+        writer.upsert([{"id": 2, "value": 30, "other": 40}])
+        assert table.get([2]).to_pylist() == [{"id": 2, "other": 40, "value": 30}]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from weir.base.merge_guard import deletes_id, half_merged
+from weir.base.newest import saw
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
 from weir.errors import (
@@ -268,6 +269,8 @@ class SnapshotReader:
             if base.row_schema is not self._columns:
                 # Rows of the log have been given the columns of another version.
                 self._columns = base.row_schema
+                # Writers of this process go by names, which may stand for other columns now.
+                saw(base)
                 self._shards.clear()
                 listed_after = base.version
                 views = self._all_views(reload_manifests)
