@@ -357,6 +357,8 @@ class World:
         if "add" in alteration:
             dataset.add_columns([pa.field(one.name, one.type) for one in alteration["add"]])
         elif "drop" in alteration:
+            if unmerged_keys(self.place, list(self.model.shape.key_names)):
+                return  # Lance may give its id again, under which what is not merged would be shown
             dataset.drop_columns(alteration["drop"])
         else:
             names = alteration["rename"]
