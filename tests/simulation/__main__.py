@@ -24,20 +24,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this seed alone, and show what happens")
     parser.add_argument("--bug", help="plant a bug whose name begins like this")
     parser.add_argument("--kind", help="run this kind of scenario, and not the one a seed chooses")
+    parser.add_argument(
+        "--long", action="store_true", help="with --seed: a long history, whatever it chooses"
+    )
     options = parser.parse_args()
     if options.seed is not None:
-        return _show(options.seed, options.bug, options.kind)
+        return _show(options.seed, options.bug, options.kind, options.long or None)
     return _run(options.first, options.seeds, options.workers, options.kind)
 
 
-def _show(seed: int, bug: str | None, kind: str | None) -> int:
+def _show(seed: int, bug: str | None, kind: str | None, is_long: bool | None) -> int:
     with substituted():
         if bug is None:
-            report = simulate(seed, kind=kind)
+            report = simulate(seed, kind=kind, is_long=is_long)
         else:
             planted = next(one for one in PLANTED_BUGS if one.name.startswith(bug))
             with planted.planted():
-                report = simulate(seed, kind=kind)
+                report = simulate(seed, kind=kind, is_long=is_long)
     print("\n".join(report.trace))
     for violation in report.violations:
         print(violation)

@@ -9,7 +9,7 @@ from uuid import UUID
 from tests.simulation.actors import failures_allowed
 from tests.simulation.checker import Change
 from tests.simulation.scheduler import Process
-from tests.simulation.world import KEY, SCHEMA, World
+from tests.simulation.world import KEY, ROWS_SCHEMA, World
 
 from weir.errors import ConflictError, OptionError, SnapshotExpiredError, StorageError
 from weir.format.snapshot_token import SnapshotToken
@@ -171,7 +171,7 @@ class Consumer:
 def _source(world: World) -> FeedSource:
     base = world.open_base()
     return FeedSource(
-        ChangeSource(world.store, base.identity, SCHEMA, KEY),
+        ChangeSource(world.store, base.identity, ROWS_SCHEMA, KEY),
         CutTaker(world.store, base),
         TokenReader(world.store, base),
     )

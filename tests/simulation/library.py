@@ -93,6 +93,9 @@ class _LanceField:
     def id(self) -> int:
         return self.number
 
+    def children(self) -> list[_LanceField]:
+        return []
+
 
 @dataclass(frozen=True, slots=True)
 class _LanceSchema:
@@ -136,6 +139,9 @@ class Library:
         self.schema = schema
         self.key = key
         self._kept: list[Any] = []
+        self.live_rows: dict[Fragment, pa.Table] = {}
+        """Of every data file that somebody has read with what is deleted of it."""
+        self._rows_of_files: dict[str, list[dict[str, Any]]] = {}
         self.LanceDataset = Dataset
 
     def get(self, path: str) -> Any:
@@ -231,7 +237,10 @@ class Library:
             data = self.store.peek(fragment.path)
             if data is None:
                 raise AssertionError(f"version {version.version} refers to {fragment.path}, which is gone")
-            for offset, row in enumerate(self.kept(data).to_pylist()):
+            rows = self._rows_of_files.get(fragment.path)
+            if rows is None:
+                rows = self._rows_of_files[fragment.path] = self.kept(data).to_pylist()
+            for offset, row in enumerate(rows):
                 if offset not in fragment.deleted:
                     found[fragment.number << 32 | offset] = (row["id"], row)
         return found
@@ -293,7 +302,7 @@ class Dataset:
 
     @property
     def lance_schema(self) -> _LanceSchema:
-        return _LanceSchema(tuple(self._library.schema.names), self._library.key)
+        return _LanceSchema(tuple(self._at.schema.names), self._library.key)
 
     def checkout_latest(self) -> None:
         newest = self._library.newest(self.uri)
@@ -381,19 +390,24 @@ class Dataset:
             tables = []
             for fragment in self._at.fragments:
                 rows = library.read_rows(fragment.path)
-                ids = np.arange(rows.num_rows, dtype=np.uint64) + np.uint64(fragment.number << 32)
-                rows = rows.append_column("_rowid", pa.array(ids))
-                if fragment.deleted:
-                    rows = rows.filter(
-                        pa.array([offset not in fragment.deleted for offset in range(rows.num_rows)])
-                    )
-                tables.append(rows)
+                if fragment not in library.live_rows:
+                    library.live_rows[fragment] = _live_rows(fragment, rows)
+                tables.append(library.live_rows[fragment])
             empty = pa.schema([*library.schema, ("_rowid", pa.uint64())]).empty_table()
             self._table = pa.concat_tables(tables) if tables else empty
         return self._table
 
     def _move(self, at: DatasetVersion) -> None:
         self._at, self._table = at, None
+
+
+def _live_rows(fragment: Fragment, rows: pa.Table) -> pa.Table:
+    """Return the rows of a data file that are not deleted, with their ids."""
+    ids = np.arange(rows.num_rows, dtype=np.uint64) + np.uint64(fragment.number << 32)
+    rows = rows.append_column("_rowid", pa.array(ids))
+    if not fragment.deleted:
+        return rows
+    return rows.filter(pa.array([offset not in fragment.deleted for offset in range(rows.num_rows)]))
 
 
 class _Scanner:

@@ -82,6 +82,8 @@ class PlantedBug:
         Returns what to replace: object, attribute, replacement.
     kind : str, optional
         The kind of scenario in which it shows, if it would take many seeds of all kinds to find it.
+    is_long : bool, optional
+        Whether it takes a long history, or a short one, if it would take many seeds of all lengths.
     first_seed : int
         Where to begin, a little before the seed that finds it, if that would take many seeds of its kind.
     """
@@ -90,6 +92,7 @@ class PlantedBug:
     breaks: str
     patches: Callable[[], Sequence[Patch]]
     kind: str | None = None
+    is_long: bool | None = None
     first_seed: int = 0
 
     @contextmanager
@@ -358,7 +361,7 @@ def _commit_of_a_consumer_dropped() -> Sequence[Patch]:
 
 
 def _rows_before_from_the_newest_base() -> Sequence[Patch]:
-    return [(weir.read.history, "_base_version", lambda base, newest, manifests: base.version)]
+    return [(weir.read.history, "_base_version", lambda base, newest, manifests, swept: base.version)]
 
 
 def _token_drifts() -> Sequence[Patch]:

@@ -15,6 +15,13 @@ __all__ = ["FENCE_HORIZON", "Scenario", "Time"]
 
 FENCE_HORIZON = timedelta(hours=1)
 
+_LONG_SHARE = 0.05
+"""The share of histories that are long."""
+_PARTS = {"calls": 4, "reads": 4, "merges": 3, "collections": 6, "rounds": 3}
+"""Into how many parts what is done in a long history has to be cut for a short one."""
+_AT_MOST = {"writers": 3, "mergers": 3, "repeaters": 2, "readers": 2}
+"""How many take part in a short history at most."""
+
 _FAULTS: dict[str, FaultRates] = {
     "no faults": FaultRates(slow=0.02),
     "slow": FaultRates(slow=0.15),
@@ -89,6 +96,7 @@ class _Kind:
     shards: tuple[int, ...] = (1, 1, 2)
     keys: tuple[int, ...] = (3, 6)
     by_the_clock: float = 0.0
+    rounds: tuple[int, ...] = (3, 6)
 
 
 _KINDS: dict[str, _Kind] = {
@@ -235,6 +243,9 @@ class Scenario:
         Mean seconds between two runs of a service.
     by_the_clock : float or None
         Seconds between the moments at which mergers that have planned begin; None if each begins at once.
+    is_long : bool
+        Whether everybody does as much as the kind says. Most mistakes show in short histories, of which
+        there are many more in the same time; some only in long ones.
     """
 
     kind: str
@@ -248,12 +259,14 @@ class Scenario:
     think: float
     pace: float
     by_the_clock: float | None
+    is_long: bool
     _random: random.Random
 
     @classmethod
-    def draw(cls, source: random.Random, name: str | None = None) -> Scenario:
-        """Choose, all but the kind if it is named."""
-        chosen = source.choice([one for one, kind in _KINDS.items() if not kind.days])
+    def draw(cls, source: random.Random, name: str | None = None, is_long: bool | None = None) -> Scenario:
+        """Choose, all but the kind if it is named, and whether it is long if that is said."""
+        chosen = source.choice(list(_KINDS))
+        long = source.random() < _LONG_SHARE
         name = name or chosen
         kind = _KINDS[name]
         faults = source.choice(list(_FAULTS))
@@ -273,13 +286,19 @@ class Scenario:
             think=latency * source.choice([1, 4, 16]),
             pace=latency * source.choice([4, 20, 60]),
             by_the_clock=latency * 40 if source.random() < kind.by_the_clock else None,
+            is_long=long if is_long is None else is_long,
             _random=source,
         )
 
     def number_of(self, what: str) -> int:
         """Choose how many there are of something: ``writers``, ``merges``, ``reads``, ..."""
         choices: tuple[int, ...] = getattr(_KINDS[self.kind], what)
-        return self._random.choice(choices)
+        number = self._random.choice(choices)
+        return (
+            number
+            if self.is_long
+            else min(number, _AT_MOST.get(what, number), -(-number // _PARTS.get(what, 1)))
+        )
 
     @property
     def has_stagers(self) -> bool:

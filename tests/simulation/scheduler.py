@@ -201,12 +201,7 @@ class Scheduler:
     def run(self) -> None:
         """Run until no task can go on."""
         with self._current():
-            while self._waiting and not self.stopped:
-                at, _, task, ticket = heapq.heappop(self._waiting)
-                if task.done or task.ticket != ticket:
-                    continue
-                self.now = max(self.now, at)
-                self.steps += 1
+            while not self.stopped and (task := self._next()) is not None:
                 if self.steps > self._max_steps:
                     raise StuckError(f"no end after {self.steps} steps; running: {task.name}")
                 self._resume(task, task.greenlet.switch)
@@ -219,6 +214,11 @@ class Scheduler:
             for process in processes:
                 process.alive = False
                 self._bury(process)
+        # What refers to each other would be left to the collector of cycles.
+        for process in processes:
+            process.tasks.clear()
+            process.memory.clear()
+        self._waiting.clear()
 
     @contextmanager
     def _current(self) -> Iterator[None]:
@@ -261,6 +261,19 @@ class Scheduler:
         resume()
         self.task = None
 
+    def _next(self) -> Task | None:
+        """Take the task that goes on next, and move the clock to when it does."""
+        waiting = self._waiting
+        while waiting:
+            at, _, task, ticket = heapq.heappop(waiting)
+            if task.done or task.ticket != ticket:
+                continue
+            if at > self.now:
+                self.now = at
+            self.steps += 1
+            return task
+        return None
+
     def _goes_on_first(self, at: float) -> bool:
         """Whether whoever waits until then is the next to run, and need not hand over to come back."""
         return (
@@ -282,7 +295,15 @@ class Scheduler:
         return self.task
 
     def _switch(self, task: Task) -> None:
-        self._hub.switch()
+        # From one task to the next, by way of the hub only if that has something to do in between.
+        following = None
+        if not self._dying and not self.stopped and self.steps < self._max_steps:
+            following = self._next()
+        if following is None:
+            self._hub.switch()
+        elif following is not task:
+            self.task = following
+            following.greenlet.switch()
         if not task.process.alive:
             raise greenlet.GreenletExit
 

@@ -47,8 +47,9 @@ _DAMAGE_CHANCE = 0.2
 _GARBAGE_CHANCE = 0.4
 _LONG_REST_SECONDS = 1000.0
 _SKIPPED_REST = 0.5
+_SKIPPED_REST_OF_SHORT = 0.7
 _REMEMBERED_CHANCE = 0.5
-_SEEDS_BETWEEN_COLLECTIONS = 16
+_SEEDS_BETWEEN_COLLECTIONS = 256
 _AT_ONCE = (1, 1, 2)
 _RELEASED_LAST_CHANCE = 0.3
 _seeds_run = itertools.count()
@@ -79,7 +80,9 @@ class Report:
     trace: tuple[str, ...] = field(repr=False, default=())
 
 
-def simulate(seed: int, *, kind: str | None = None, seconds: float = SEED_SECONDS) -> Report:
+def simulate(
+    seed: int, *, kind: str | None = None, is_long: bool | None = None, seconds: float = SEED_SECONDS
+) -> Report:
     """Run one seed. To be called within :func:`~tests.simulation.substitution.substituted`.
 
     Parameters
@@ -88,12 +91,14 @@ def simulate(seed: int, *, kind: str | None = None, seconds: float = SEED_SECOND
         Decides everything.
     kind : str, optional
         The kind of scenario, if the seed is not to decide that: a name in :mod:`tests.simulation.scenario`.
+    is_long : bool, optional
+        Whether the history is long, if the seed is not to decide that.
     seconds : float
         Real time after which it is ended, and reported with where it stood.
     """
     if not next(_seeds_run) % _SEEDS_BETWEEN_COLLECTIONS:
         gc.collect()
-    world = World(seed, kind)
+    world = World(seed, kind, is_long)
     scheduler, checker = world.scheduler, world.checker
     scheduler.spawn(world.control, "main", _Run(world).main)
     failures: list[tuple[Task, BaseException]] = []
@@ -195,11 +200,11 @@ class _Run:
             others.append(world.supervised(f"reader{number}", run))
         for number in range(scenario.number_of("travellers")):
             self._travellers.append(Traveller(world))
-            run = partial(self._travellers[-1].run, world.random.choice([3, 6]))
+            run = partial(self._travellers[-1].run, scenario.number_of("rounds"))
             others.append(world.supervised(f"traveller{number}", run))
         for number in range(scenario.number_of("consumers")):
             self._consumers.append(Consumer(world, f"consumer{number}"))
-            run = partial(self._consumers[-1].run, world.random.choice([3, 6]))
+            run = partial(self._consumers[-1].run, scenario.number_of("rounds"))
             others.append(world.supervised(f"consumer{number}", run))
         if scenario.time is not None:
             for number in range(world.random.choice([1, 1, 2])):
@@ -266,13 +271,17 @@ class _Run:
         awake = [(owner, writer) for one in self._writers for owner, writer in one.left_open if owner.alive]
         for seconds in () if world.scenario.time is None else world.scenario.time.rest:
             # What readers remember shows in the first steps. The longer ones need not be taken every time.
-            if seconds >= _LONG_REST_SECONDS and world.random.random() < _SKIPPED_REST:
+            if not world.scenario.is_long:
+                is_skipped = world.random.random() < _SKIPPED_REST_OF_SHORT
+            else:
+                is_skipped = seconds >= _LONG_REST_SECONDS and world.random.random() < _SKIPPED_REST
+            if is_skipped:
                 continue
             collect_once(world, dry_run=False)
             world.let_time_pass(seconds)
             if awake and world.random.random() < 0.5:
                 self._write_afterwards(*awake.pop())
-            if world.random.random() < 0.5:
+            if world.random.random() < (0.5 if world.scenario.is_long else 0.25):
                 for reader in self._readers:
                     self._read_afterwards(reader)
         for owner, writer in awake:
@@ -302,7 +311,9 @@ class _Run:
         if self._repeaters:
             self._in_process("last repeater", self._repeat_what_is_done)
         self._in_process("last reader", self._compare)
-        if self._world.random.random() < _DAMAGE_CHANCE:
+        if self._world.random.random() < (
+            _DAMAGE_CHANCE if self._world.scenario.is_long else _DAMAGE_CHANCE / 4
+        ):
             self._in_process("vandal", partial(damage_and_look, self._world))
 
     def _repeat_what_is_done(self, process: Process) -> None:
@@ -328,7 +339,7 @@ class _Run:
         checker.finish(scan(world, snapshots, STRONG), base.dataset.scanner().to_table())
         if world.scenario.time is None or self._travellers or self._consumers:
             return
-        if world.random.random() < _GARBAGE_CHANCE:
+        if world.random.random() < (_GARBAGE_CHANCE if world.scenario.is_long else _GARBAGE_CHANCE / 4):
             # Writers that still stand wake up; what they write must be there before the rounds are counted.
             world.let_time_pass(200_000.0)
             world.scheduler.sleep(1.0)

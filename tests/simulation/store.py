@@ -69,6 +69,11 @@ class FaultRates:
     untidy_listing: float = 0.0
     latency: float = 0.005
 
+    @property
+    def may_lose_reads(self) -> bool:
+        """Whether a read can go wrong."""
+        return self.crash + self.lost_request + self.lost_answer > 0
+
 
 class Observer(Protocol):
     """Is told what happens to the store, at the instant when it does."""
@@ -81,13 +86,21 @@ class Observer(Protocol):
 
 
 class _Object:
-    __slots__ = ("data", "meta", "version")
+    __slots__ = ("_meta", "data", "modified", "path", "version")
 
     def __init__(self, path: str, data: bytes, version: str, modified: float) -> None:
+        self.path = path
         self.data = data
         self.version = version
-        rounded = modified - modified % _MODIFIED_RESOLUTION
-        self.meta = ObjectMeta(path, len(data), instant(rounded), version)
+        self.modified = modified
+        self._meta: ObjectMeta | None = None
+
+    @property
+    def meta(self) -> ObjectMeta:
+        if self._meta is None:
+            rounded = self.modified - self.modified % _MODIFIED_RESOLUTION
+            self._meta = ObjectMeta(self.path, len(self.data), instant(rounded), self.version)
+        return self._meta
 
 
 class SimulatedStore(ObjectStore):
@@ -187,7 +200,7 @@ class SimulatedStore(ObjectStore):
         return self._read("head", _checked(path), effect)
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
-        directory = check_prefix(prefix)
+        directory = _checked_prefix(prefix)
 
         def seen() -> dict[str, _Object]:
             return dict(self._below.get(directory, {}))
@@ -218,7 +231,7 @@ class SimulatedStore(ObjectStore):
         return self._read("list", prefix, effect)
 
     def list_directories(self, prefix: str) -> Sequence[str]:
-        directory = check_prefix(prefix)
+        directory = _checked_prefix(prefix)
 
         def effect() -> Sequence[str]:
             return sorted(self._directories_in.get(directory, ()))
@@ -298,11 +311,13 @@ class SimulatedStore(ObjectStore):
     def _read(self, name: str, path: str, effect: Callable[[], T]) -> T:
         task = self._task()
         self._travel(task)
-        rates, draw = self.rates, self.scheduler.random.random()
-        if draw < rates.crash:
-            self._crash(task, name, path)
-        if draw < rates.crash + rates.lost_request + rates.lost_answer:
-            raise self._fault(task, name, path, "lost")
+        rates = self.rates
+        if rates.may_lose_reads:
+            draw = self.scheduler.random.random()
+            if draw < rates.crash:
+                self._crash(task, name, path)
+            if draw < rates.crash + rates.lost_request + rates.lost_answer:
+                raise self._fault(task, name, path, "lost")
         return self._happen(name, path, effect)
 
     def _write(
@@ -395,6 +410,7 @@ class SimulatedStore(ObjectStore):
 
 
 _checked = lru_cache(maxsize=4096)(check_path)
+_checked_prefix = lru_cache(maxsize=4096)(check_prefix)
 
 
 @lru_cache(maxsize=4096)

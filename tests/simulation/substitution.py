@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -25,7 +25,7 @@ import greenlet
 import lance
 from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileWriter
-from tests.simulation import library, primitives, process_wide, released, world
+from tests.simulation import library, once, primitives, process_wide, released, world
 
 import weir.base.key_index
 import weir.base.manifest
@@ -38,11 +38,47 @@ import weir.shard.holder
 import weir.shard.lease_terms
 import weir.table  # What is imported later would not be replaced.
 import weir.throttle
-from weir.format import shard_manifest, wal_entry
+from weir.format import (
+    checked_json,
+    feed_consumer,
+    garbage_marks,
+    generation_catalog,
+    layout,
+    lease,
+    pk_index,
+    shard_manifest,
+    snapshot_pin,
+    wal_entry,
+)
 
 __all__ = ["substituted"]
 
 _STAYS_REAL = ("weir.cache", "weir.failpoint", "weir.logs", "weir.cli", "weir.demo", "weir.storage")
+
+_DECODERS: tuple[Callable[..., Any], ...] = (
+    wal_entry.decode,
+    wal_entry.decode_header,
+    shard_manifest.decode,
+    lease.decode,
+    garbage_marks.decode,
+    feed_consumer.decode,
+    snapshot_pin.decode,
+    generation_catalog.decode,
+)
+_PATHS: tuple[Callable[..., Any], ...] = (
+    layout.shard_directory,
+    layout.wal_directory,
+    layout.wal_path,
+    layout.manifest_directory,
+    layout.manifest_path,
+    layout.version_hint_path,
+    layout.lease_path,
+    layout.generation_path,
+    layout.parse_wal_name,
+    layout.parse_manifest_name,
+    layout.parse_generation_name,
+    layout.parse_reversed_name,
+)
 
 
 class _CurrentLibrary:
@@ -55,10 +91,10 @@ class _CurrentLibrary:
 def _replacements() -> list[tuple[Any, Any]]:
     """Return what is replaced, and by what."""
     return [
-        # What bytes mean does not depend on who asks: each is decoded once.
-        (wal_entry.decode, lru_cache(maxsize=1024)(wal_entry.decode)),
-        (wal_entry.decode_header, lru_cache(maxsize=1024)(wal_entry.decode_header)),
-        (shard_manifest.decode, lru_cache(maxsize=1024)(shard_manifest.decode)),
+        *((decode, once.decoded_once(decode)) for decode in _DECODERS),
+        *((path, lru_cache(maxsize=4096)(path)) for path in _PATHS),
+        (checked_json.encode, once.encode_json),
+        (pk_index.build, once.key_index),
         (shard_manifest.encode, released.encode_manifest),
         (threading, primitives.SimulatedThreading),
         (time, primitives.SimulatedTime),

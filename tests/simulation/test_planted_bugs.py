@@ -17,14 +17,14 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
 def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
     with substituted(), bug.planted():
         for seed in range(bug.first_seed, bug.first_seed + _MAX_SEEDS):
-            violations = simulate(seed, kind=bug.kind).violations
+            violations = simulate(seed, kind=bug.kind, is_long=bug.is_long).violations
             if violations:
                 break
         else:
             pytest.fail(f"not found within {_MAX_SEEDS} seeds from {bug.first_seed}")
     assert violations[0].invariant in bug.breaks.split(", "), f"seed {seed}: {violations[0]}"
     with substituted():
-        assert not simulate(seed, kind=bug.kind).violations
+        assert not simulate(seed, kind=bug.kind, is_long=bug.is_long).violations
 
 
 def test_every_planted_bug_is_documented() -> None:

@@ -16,6 +16,7 @@ from tests.simulation.store import FaultRates, SimulatedStore
 
 from weir.base.table import TABLE_ID, BaseTable
 from weir.config import WriterOptions
+from weir.format.field_ids import FieldId, interned, with_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.lease import LeaseHolder
 from weir.format.wal_entry import wal_schema
@@ -24,7 +25,7 @@ from weir.shard.lease_terms import LeaseTerms
 __all__ = ["KEY", "ROWS_SCHEMA", "SCHEMA", "World", "as_batch", "is_certainly_dead"]
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])
-ROWS_SCHEMA = wal_schema(SCHEMA)
+ROWS_SCHEMA = interned(with_field_ids(wal_schema(SCHEMA), (FieldId(0), FieldId(1))))
 KEY = ("id",)
 _CALM = FaultRates()
 
@@ -38,15 +39,17 @@ class World:
         Decides everything.
     kind : str, optional
         The kind of scenario, if the seed is not to decide that.
+    is_long : bool, optional
+        Whether the history is long, if the seed is not to decide that.
     """
 
     current: World
 
-    def __init__(self, seed: int, kind: str | None = None) -> None:
+    def __init__(self, seed: int, kind: str | None = None, is_long: bool | None = None) -> None:
         self.seed = seed
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
-        self.scenario = Scenario.draw(self.random, kind)
+        self.scenario = Scenario.draw(self.random, kind, is_long)
         self.store = SimulatedStore(self.scheduler, _CALM, local=self.scenario.is_local)
         self.library = Library(self.store, SCHEMA, KEY)
         FileWriter.library = self.library
