@@ -31,6 +31,7 @@ import weir.base.key_index
 import weir.base.manifest
 import weir.base.publish
 import weir.base.published
+import weir.base.torn_versions
 import weir.cache
 import weir.read.threads
 import weir.shard.given_up
@@ -109,6 +110,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (LanceFileWriter, library.FileWriter),
         (weir.base.manifest.read_manifest, library.read_manifest),
         (weir.base.publish.publish_details, library.publish_details),
+        (weir.base.torn_versions.what_is_torn, library.what_is_torn),
         (weir.base.published._to_lance_bytes, library.to_lance_bytes),
         (weir.base.published._from_lance_bytes, library.from_lance_bytes),
         (weir.shard.holder.is_certainly_dead, world.is_certainly_dead),
