@@ -16,6 +16,7 @@ from weir.base.library_errors import (
     is_panic,
     storage_failure,
 )
+from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
 from weir.cache import process_cache
@@ -70,6 +71,7 @@ class BaseTable:
         "_dataset",
         "_details",
         "_index_id",
+        "_lineage",
         "_namespace",
         "_primary_key",
         "_row_schema",
@@ -101,7 +103,8 @@ class BaseTable:
         self._schema = dataset.schema
         self._row_schema = row_schema(dataset)
         self._version = dataset.version
-        self._namespace = f"{self.identity} {store.uri}"
+        self._lineage = lineage_of(self._history)
+        self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
 
     @classmethod
     def open(cls, store: ObjectStore, *, version: int | None = None) -> BaseTable:
@@ -236,6 +239,15 @@ class BaseTable:
         A copy of the table has its identity, and goes its own way from there.
         """
         return self._namespace
+
+    @property
+    def _history(self) -> str:
+        return f"{self.identity} {self._store.uri}"
+
+    def begin_anew(self) -> BaseTable:
+        """Open the table as one of which nothing is known: a backup has been put in its place."""
+        begin_another(self._history, self._lineage)
+        return BaseTable.open(self._store)
 
     @property
     def version(self) -> int:

@@ -32,7 +32,7 @@ from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken
-from weir.read.shard_view import ShardView
+from weir.read.shard_view import ShardView, is_another_history
 from weir.read.snapshot import ReadSnapshot, is_complete, refuse_foreign_progress
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.shard.recorded_position import entry_lost, recorded_position
@@ -199,6 +199,11 @@ class CutTaker:
             return read_latest_manifest(self._store, shard_id, known=self._manifests.get(shard_id))
 
         found = self._for_each(newest, list(shard_ids))
+        for manifest in found:
+            known = None if manifest is None else self._manifests.get(manifest.shard_id)
+            if manifest is not None and known is not None and is_another_history(known, manifest):
+                # A backup was put in the place of the table: its log may end before what was seen.
+                self._logs.pop(manifest.shard_id, None)
         self._manifests.update((manifest.shard_id, manifest) for manifest in found if manifest is not None)
         return {manifest.shard_id: manifest for manifest in found if manifest is not None}
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.cache import process_cache
 from weir.format.shard_manifest import ShardManifest
 from weir.read.announced import announced
 from weir.read.tail import TailRun, with_run
@@ -18,7 +19,7 @@ from weir.shard.replay import covered_position, unflushed
 from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.storage.interface import ObjectStore
 
-__all__ = ["ShardReader", "ShardView"]
+__all__ = ["AnotherHistoryError", "ShardReader", "ShardView", "is_another_history"]
 
 _MANIFEST_TRUST_SECONDS = 60.0
 # A tail this large has probably been flushed, and would only be held on to.
@@ -60,6 +61,25 @@ class ShardView:
         return sum(run.rows.num_rows for run in self.tail)
 
 
+class AnotherHistoryError(Exception):
+    """What is stored does not follow from what was: a backup has been put in the place of the table."""
+
+
+def is_another_history(before: ShardManifest, manifest: ShardManifest) -> bool:
+    """Whether the newest manifest of a shard cannot come after one that was the newest before."""
+    if manifest.version == before.version:
+        return manifest.write_id != before.write_id or manifest.writer_epoch != before.writer_epoch
+    return manifest.version < before.version
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The newest that this process has seen of a shard, with whatever handle."""
+
+    manifest: ShardManifest
+    last: PositionedEntry | None
+
+
 class ShardReader:
     """Follows one shard. Keeps what it has read, so that following costs only what is new.
 
@@ -90,6 +110,7 @@ class ShardReader:
         self._shard_id = shard_id
         self._schema = schema
         self._key_columns = key_columns
+        self._namespace = namespace
         self._wal = Wal(store, shard_id, namespace=namespace)
         self._view: ShardView | None = None
         self._shown: ShardView | None = None
@@ -115,7 +136,14 @@ class ShardReader:
             if manifest is None:
                 return None
             self._manifest_read_at = now
+            if view is None or stale:
+                self._check_history(manifest)
+            begins = view is None
+            remembered = begins and self._wal.remembers(max(first_unflushed_position(manifest), 1))
             view = self._rebased(view, manifest)
+            if remembered and process_cache().get(self._seen_key) is None:
+                # A writer of this process has left them there, and may have written another history.
+                self._check_end(view)
         entries = list(self._wal.read_from(view.last_position + 1))
         followed = self._followed(view, entries)
         if any(item.entry.header.fence for item in entries):
@@ -128,8 +156,49 @@ class ShardReader:
             self._remember(followed)
         return self._shown
 
+    def _check_history(self, manifest: ShardManifest) -> None:
+        """Refuse to go on if what is stored does not follow from what this process has seen.
+
+        Now and then, and when a shard is first looked at: it takes a round trip if there is an entry in the
+        log that was seen and is in no generation.
+
+        Raises
+        ------
+        AnotherHistoryError
+            It does not.
+        """
+        seen = process_cache().get(self._seen_key)
+        if not isinstance(seen, _Seen):
+            return
+        if is_another_history(seen.manifest, manifest):
+            raise AnotherHistoryError
+        last = seen.last
+        if (
+            last is not None
+            and last.position >= first_unflushed_position(manifest)
+            and not self._wal.stands(last.position, last.entry)
+            # It may be collected by now.
+            and last.position >= first_unflushed_position(self._newest(manifest))
+        ):
+            raise AnotherHistoryError
+
+    def _check_end(self, view: ShardView) -> None:
+        last = _last_entry(view)
+        if last is not None and not self._wal.stands(last.position, last.entry):
+            if last.position < first_unflushed_position(self._newest(view.manifest)):
+                return
+            raise AnotherHistoryError
+
+    def _newest(self, manifest: ShardManifest) -> ShardManifest:
+        return read_latest_manifest(self._store, self._shard_id, known=manifest) or manifest
+
+    @property
+    def _seen_key(self) -> Hashable:
+        return ("seen", self._namespace, self._shard_id.int)
+
     def _remember(self, view: ShardView) -> None:
         """Keep a view, and what follows from it."""
+        process_cache().put(self._seen_key, _Seen(view.manifest, _last_entry(view)), 512)
         manifest = announced(view.manifest, view.last_position)
         shown = view if manifest is view.manifest else replace(view, manifest=manifest)
         large = sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
@@ -175,3 +244,7 @@ class ShardReader:
         if not entries:
             return tail
         return with_run(tail, TailRun(self._shard_id, entries, self._schema, self._key_columns))
+
+
+def _last_entry(view: ShardView) -> PositionedEntry | None:
+    return view.tail[-1].entries[-1] if view.tail and view.tail[-1].entries else None

@@ -26,7 +26,8 @@ from weir.errors import (
     SnapshotExpiredError,
 )
 from weir.format.shard_manifest import FlushedGeneration
-from weir.read.shard_view import ShardReader, ShardView
+from weir.logs import get_logger
+from weir.read.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.shard.manifest_store import list_shards, read_latest_manifest
 from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
@@ -42,6 +43,8 @@ __all__ = [
     "is_complete",
     "refuse_foreign_progress",
 ]
+
+_log = get_logger(__name__)
 
 Result = TypeVar("Result")
 
@@ -198,7 +201,7 @@ class SnapshotReader:
                 return latest[1]
         began = time.monotonic()
         with self._lock:
-            snapshot = self._current()
+            snapshot = self._of_one_history()
             self._latest = (began, snapshot)
         return snapshot
 
@@ -254,7 +257,21 @@ class SnapshotReader:
         generations need the manifests themselves.
         """
         with self._lock:
-            return self._current(reload_manifests=True)
+            return self._of_one_history(reload_manifests=True)
+
+    def _of_one_history(self, *, reload_manifests: bool = False) -> ReadSnapshot:
+        """Return the newest snapshot; what was remembered is dropped if a backup was put in the place."""
+        for _ in range(_MAX_ATTEMPTS):
+            with suppress(AnotherHistoryError):
+                return self._current(reload_manifests=reload_manifests)
+            before, self._base = self._base.version, self._base.begin_anew()
+            self._columns = self._base.row_schema
+            self._shards.clear()
+            self._latest = None
+            _log.warning(
+                "table.restored", where=self._store.uri, former_version=before, version=self._base.version
+            )
+        raise self._keeps_changing()
 
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
@@ -265,7 +282,10 @@ class SnapshotReader:
             # log of a shard is collected no further than merged generations reach, and what has gone off
             # its list was merged before. So if the base table is not ahead of what a shard showed,
             # nothing is missing.
-            self._base = base = base.latest()
+            before, base = base, base.latest()
+            if base.version < before.version:
+                raise AnotherHistoryError
+            self._base = base
             if base.row_schema is not self._columns:
                 # Rows of the log have been given the columns of another version.
                 self._columns = base.row_schema

@@ -97,6 +97,8 @@ class ShardLease:
         self._ended: FencedError | None = None
         self._is_paused = False
         self._swapping = threading.Lock()
+        # What may be stored though nobody has told us so: of swaps whose answers were lost.
+        self._in_doubt: set[str] = set()
 
     @classmethod
     def acquire(
@@ -318,12 +320,14 @@ class ShardLease:
                 if self._held.write_id == successor.write_id:
                     # It went through before, and the answer was lost (invariant I4).
                     return
+            self._in_doubt.add(successor.write_id)
             try:
                 self._version = self._store.compare_and_swap(path, lease.encode(successor), self._version)
             except PreconditionError:
                 self._version = None
                 continue
             self._held = successor
+            self._in_doubt.clear()
             return
         raise ConflictError(
             f"the lease of shard {self.shard_id} changed during {_MAX_ATTEMPTS} attempts",
@@ -344,6 +348,11 @@ class ShardLease:
                     f"was taken over by {_describe(stored.holder, self._terms.holder)} "
                     f"with epoch {stored.epoch}"
                 )
+            )
+        if stored.write_id not in {self._held.write_id, *self._in_doubt}:
+            # Nobody but us writes it while it is ours, and this is an older state of it.
+            raise self._end(
+                self._error("is not what was stored last: a backup was put in the place of the table")
             )
         return meta.version, stored
 

@@ -150,6 +150,19 @@ class Wal:
             self.remember(position, entry)
         return entry
 
+    def remembers(self, position: int) -> bool:
+        """Whether an entry is in the cache of this process."""
+        return self._cache.get(self._key(position)) is not None
+
+    def stands(self, position: int, entry: WalEntry) -> bool:
+        """Whether an entry that was read before is what stands at its position: asks the store."""
+        stored = self._load(position, ".lance" if self._spec_suffix else ".arrow")
+        if stored is None:
+            return False
+        if entry.header.write_id is not None:
+            return stored.header.write_id == entry.header.write_id
+        return stored.header == entry.header and stored.num_rows == entry.num_rows
+
     def _is_never_spec_suffix(self, position: int) -> bool:
         """Whether the entry at a position, absent under one name, need not be looked for under the other.
 

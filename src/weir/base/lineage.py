@@ -1,0 +1,42 @@
+"""Which history of a table this process goes by: another one since a backup was restored in its place.
+
+Objects never change under their names, and that is what caches rely on. A backup that is put in the place of
+a table breaks it: what comes after the moment it was taken has the names of before, and other contents.
+Nothing can be trusted then that was remembered of the table, so from the moment that a process notices,
+everything is remembered under another lineage, which is part of every cache key.
+"""
+
+from __future__ import annotations
+
+import threading
+
+__all__ = ["begin_another", "lineage_of"]
+
+_numbers: dict[str, int] = {}
+_lock = threading.Lock()
+
+
+def lineage_of(table: str) -> int:
+    """Return the number of the history of a table that this process goes by, from 0.
+
+    Parameters
+    ----------
+    table : str
+        What tells the table, and its place, from others.
+    """
+    with _lock:
+        return _numbers.get(table, 0)
+
+
+def begin_another(table: str, seen: int) -> None:
+    """Go by another history from now on, unless another thread has noticed since ``seen`` was current.
+
+    Examples
+    --------
+    >>> begin_another("example", lineage_of("example"))
+    >>> lineage_of("example")
+    1
+    """
+    with _lock:
+        if _numbers.get(table, 0) == seen:
+            _numbers[table] = seen + 1
