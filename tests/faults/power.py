@@ -401,7 +401,8 @@ def _look(
     _check(settled, expected, "who has merged")
     assert _rows(weir.open(uri)) == settled
     assert _keyed(lance.dataset(uri).to_table()) == settled, "Lance reads other rows"
-    errors = [str(one) for one in table.verify().errors]
+    # A snapshot of what Lance alone had committed may have been lost with it; it was refused by name above.
+    errors = [str(one) for one in table.verify().errors if one.check != "token.expired"]
     assert not errors, "\n".join(errors)
     ours = [[group, number, value] for (group, number), value in settled.items() if group != _BY_LANCE]
     told.tell("settled", rows=ours)

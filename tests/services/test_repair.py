@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -9,6 +10,7 @@ import pytest
 import weir
 from weir.base.manifest import manifest_path
 from weir.base.torn_versions import SET_ASIDE
+from weir.cache import process_cache
 from weir.services.version_repairs import SetAsideTornVersion, SetAsideUnreadableManifest
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
@@ -63,3 +65,19 @@ def test_a_writer_sets_aside_what_is_torn(table: weir.Table) -> None:
     assert not manifest(table, newest).exists()
     assert lance.dataset(table.uri).count_rows() == 2
     assert again.scan().count() == 3
+
+
+def test_a_collection_sets_older_manifests_aside_that_nobody_can_read(table: weir.Table) -> None:
+    table.snapshot()
+    with table.writer() as writer:
+        writer.upsert([{"id": 6, "value": "f"}])
+    older = lance.dataset(table.uri).version
+    table.merge()
+    for version in (older, older - 1):
+        manifest(table, version).write_bytes(b"")
+    process_cache().clear()
+    again = weir.open(table.uri)
+    again.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    again.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    assert not manifest(table, older).exists()
+    assert again.scan().count() == 4

@@ -42,6 +42,7 @@ __all__ = [
     "SET_ASIDE",
     "SoundVersion",
     "TornVersion",
+    "is_torn_size",
     "newest_sound_version",
     "set_aside",
     "set_history_aside",
@@ -334,6 +335,11 @@ def unreadable_history(store: ObjectStore) -> tuple[TornVersion, ...]:
         except ObjectNotFoundError:
             continue
     return tuple(unreadable)
+
+
+def is_torn_size(nbytes: int) -> bool:
+    """Whether a manifest of that size may be what a loss of power has left of one: whole blocks, or none."""
+    return nbytes % _BLOCK == 0
 
 
 def set_history_aside(store: ObjectStore) -> tuple[TornVersion, ...]:

@@ -23,6 +23,7 @@ from uuid import UUID
 from weir import failpoint
 from weir.base.durability import make_durable
 from weir.base.table import BaseTable
+from weir.base.torn_versions import is_torn_size, set_history_aside
 from weir.base.versions import TableVersion, latest_at, list_versions, remove_versions, tagged_versions
 from weir.errors import OptionError, ShardingError
 from weir.format import layout
@@ -239,9 +240,13 @@ class _Collection:
         store = self.base.store
         # What is collected is in this version alone: it has to outlive a loss of power.
         base = self.base.latest() if self.dry_run else self.base.latest_to_change()
+        versions = list_versions(store)
         if not self.dry_run:
             make_durable(store, base.version)
-        versions = list_versions(store)
+            if store.is_local and any(is_torn_size(one.nbytes) for one in versions):
+                # Lance has to read the manifests of old versions to remove them, and pins may name them.
+                set_history_aside(store)
+                versions = list_versions(store)
         roots = live_roots(store, now)
         if self.version_retention is None or not versions:
             return Alive(base, tuple(one.version for one in versions), None, roots), ()
