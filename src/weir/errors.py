@@ -16,6 +16,7 @@
     │   ├── TableNotFoundError (FileNotFoundError)
     │   ├── TableExistsError (FileExistsError)
     │   ├── ShardConflictError            several shards hold what belongs into one
+    │   ├── UnknownFeatureError           the table uses what this version of Weir does not know
     │   ├── IndexNotFoundError            the table has no index of that name
     │   └── IndexExistsError              the table has an index of that name already
     ├── WriterError
@@ -70,6 +71,7 @@ __all__ = [
     "TableError",
     "TableExistsError",
     "TableNotFoundError",
+    "UnknownFeatureError",
     "UriError",
     "WeirError",
     "WriterClosedError",
@@ -166,6 +168,10 @@ class TableExistsError(TableError, FileExistsError):
 
 class ShardConflictError(TableError):
     """Several shards hold what belongs into one, and nothing tells which of them has the newest rows."""
+
+
+class UnknownFeatureError(TableError):
+    """The table uses a feature that this version of Weir does not know."""
 
 
 class IndexNotFoundError(TableError):

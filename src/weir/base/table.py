@@ -28,8 +28,10 @@ from weir.errors import (
     SnapshotExpiredError,
     StorageError,
     TableNotFoundError,
+    UnknownFeatureError,
     WeirError,
 )
+from weir.format.features import KNOWN_FEATURES
 from weir.format.index_details import IndexDetails
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
@@ -127,6 +129,8 @@ class BaseTable:
             The table has a MemWAL index and no primary key.
         CorruptionError
             The table's manifest cannot be decoded.
+        UnknownFeatureError
+            The table uses a feature that this version of Weir does not know.
         """
         if version is not None:
             return cls._pinned(store, open_dataset(store, version=version))
@@ -183,6 +187,7 @@ class BaseTable:
                 where=store.uri,
                 hint="weir drop, once more, removes what is left of it",
             )
+        _refuse_unknown_features(details, store)
         try:
             return cls(store, dataset, details, primary_key, entry.uuid, manifest.identity, torn)
         except BaseException as error:
@@ -396,6 +401,16 @@ class BaseTable:
                 raise _no_version(self._store, version) from error
             raise storage_failure(error, f"opening version {version} of the table", where=self.uri) from error
         return BaseTable._pinned(self._store, dataset)
+
+
+def _refuse_unknown_features(details: IndexDetails, store: ObjectStore) -> None:
+    unknown = [name for name in details.features if name not in KNOWN_FEATURES]
+    if unknown:
+        raise UnknownFeatureError(
+            f"the table uses what this version of Weir does not know: {', '.join(unknown)}",
+            where=store.uri,
+            hint="Upgrade Weir: a version that knows it wrote the table",
+        )
 
 
 def _reopen(store: ObjectStore, version: int, identity: bytes) -> BaseTable:

@@ -14,6 +14,7 @@ from uuid import UUID
 from weir.errors import InputError
 from weir.format import messages
 from weir.format.buffers import Bytes
+from weir.format.features import add_to, take_from
 from weir.format.proto import memwal_pb2
 
 __all__ = [
@@ -167,6 +168,8 @@ class IndexDetails:
         Whether generations get every index of the base table, whatever ``maintained_indexes`` says.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
+    features : tuple of str, default ()
+        What a Weir has to know before it touches the table, by name (:mod:`weir.format.features`).
     """
 
     snapshot_ts_millis: int = 0
@@ -179,6 +182,7 @@ class IndexDetails:
     writer_config_defaults: Mapping[str, str] = field(default_factory=dict)
     maintain_all_indexes: bool = False
     unknown_fields: bytes = b""
+    features: tuple[str, ...] = ()
 
     def merged_generation(self, shard_id: UUID) -> int:
         """Return the newest merged generation of a shard; 0 when none has been merged.
@@ -222,6 +226,7 @@ def encode(details: IndexDetails) -> bytes:
                 index_name=catchup.index_name, caught_up_generations=_encode_merged(catchup.caught_up)
             ).MergeFromString(catchup.unknown_fields)
         message.MergeFromString(details.unknown_fields)
+        add_to(message, details.features)
     except messages.ENCODE_ERRORS as error:
         raise InputError(f"the MemWAL index details cannot be encoded: {error}") from error
     return messages.serialize(message)
@@ -243,11 +248,12 @@ def decode(data: Bytes, *, where: str) -> IndexDetails:
         The bytes are not MemWAL index details.
     """
     message = messages.parse(memwal_pb2.MemWalIndexDetails(), data, what="MemWAL index details", where=where)
+    features, defaults, specs = take_from(message.writer_config_defaults, message.shard_specs)
     return IndexDetails(
         snapshot_ts_millis=message.snapshot_ts_millis,
         num_shards=message.num_shards,
         inline_snapshots=message.inline_snapshots if message.HasField("inline_snapshots") else None,
-        shard_specs=tuple(_decode_spec(spec) for spec in message.shard_specs),
+        shard_specs=tuple(_decode_spec(spec) for spec in specs),
         maintained_indexes=tuple(message.maintained_indexes),
         merged_generations=_decode_merged(message.merged_generations, where),
         index_catchup=tuple(
@@ -258,9 +264,10 @@ def decode(data: Bytes, *, where: str) -> IndexDetails:
             )
             for catchup in message.index_catchup
         ),
-        writer_config_defaults=dict(message.writer_config_defaults),
+        writer_config_defaults=defaults,
         maintain_all_indexes=message.maintain_all_indexes,
         unknown_fields=messages.unknown_fields(message),
+        features=features,
     )
 
 

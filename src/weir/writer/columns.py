@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from weir.base.newest import newest_seen
 from weir.base.table import BaseTable
-from weir.errors import InputError, SchemaError, WeirError
+from weir.errors import InputError, SchemaError, TableError, UnknownFeatureError, WeirError
 from weir.format.field_ids import field_id, has_field_ids
 from weir.format.resolution import resolve
 from weir.format.wal_entry import wal_schema
@@ -89,9 +89,18 @@ class FollowedColumns:
         self._router_of = router_of
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
+        self._refused: TableError | None = None
 
     def current(self) -> TableColumns:
-        """Return the columns to go by: those that are known, without asking the store."""
+        """Return the columns to go by: those that are known, without asking the store.
+
+        Raises
+        ------
+        UnknownFeatureError
+            The table uses a feature by now that this version of Weir does not know.
+        """
+        if self._refused is not None:
+            raise self._refused
         columns = self._columns
         if newest_seen(columns.base) > columns.base.version:
             return self.newest()
@@ -125,7 +134,10 @@ class FollowedColumns:
     def _look(self) -> None:
         # If the store fails, the next look finds out, or a row that does not fit.
         with suppress(WeirError):
-            self.newest()
+            try:
+                self.newest()
+            except UnknownFeatureError as error:
+                self._refused = error
 
     def fitting(self, make: Callable[[TableColumns], Made]) -> tuple[TableColumns, Made]:
         """Return what is made of some input, and the columns it has been made for.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from tests.cli.conftest import Run
 
 import weir
+from weir.base.details_commit import update_details
+from weir.base.table import BaseTable
 
 
 def test_create_says_what_was_created(tmp_path: Path, weir_program: Run) -> None:
@@ -130,3 +134,14 @@ def test_clone_and_drop(people: Path, weir_program: Run, tmp_path: Path) -> None
     assert json.loads(weir_program("drop", copy, "--yes", "--json").out)["objects"] > 0
     assert weir_program("scan", copy, "--count").code == 2
     assert weir_program("scan", people, "--count").out == "3\n"
+
+
+def test_a_table_of_a_newer_weir_is_refused(people: Path, weir_program: Run) -> None:
+    store = weir.open(people).store
+    with pytest.MonkeyPatch.context() as newer:
+        newer.setattr("weir.base.table.KNOWN_FEATURES", frozenset({"invented"}))
+        update_details(BaseTable.open(store), lambda details: replace(details, features=("invented",)))
+    for command in ("status", "scan", "merge", "verify"):
+        answer = weir_program(command, people)
+        assert answer.code in (1, 2)
+        assert "does not know: invented" in answer.err + answer.out
