@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import FilterError, SchemaError
+from weir.errors import FilterError, QueryError, SchemaError
 
 SCHEMA = pa.schema(
     [
@@ -87,7 +87,7 @@ def test_a_column_that_was_dropped_is_named(table: weir.Table) -> None:
             assert by_id(reader.get([1, 2])) == expected, stage
             assert reader.sql("SELECT id FROM t WHERE size > 1").to_table().num_rows == len(expected) - 1
             for ask in asked:
-                with pytest.raises(SchemaError, match="no column 'name'"):
+                with pytest.raises((SchemaError, QueryError), match=r"no column 'name'|No field named name"):
                     ask(reader)
             with pytest.raises(FilterError, match="name"):
                 reader.scan(filter="name = 'a'").count()

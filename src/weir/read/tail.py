@@ -74,6 +74,9 @@ class TailRun:
         batches: list[pa.RecordBatch] = []
         for item in self.entries:
             columns = resolve(item.entry.schema, self._schema)
+            if columns.is_identity:
+                batches += item.entry.batches
+                continue
             where = f"shard {self.shard_id}, WAL position {item.position}"
             batches += [columns.apply(batch, where=where) for batch in item.entry.batches]
         return pa.Table.from_batches(batches, without_field_ids(self._schema))
