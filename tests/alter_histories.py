@@ -67,6 +67,7 @@ class History:
         self.rows: dict[int, dict[int, Any]] = {}
         self.tokens: list[tuple[str, list[dict[str, Any]]]] = []
         self.steps: list[str] = []
+        self.highest_id = 0
 
     def _open(self) -> Table:
         return weir.open(self.table.uri, storage_options=self.options or None, fsync=False)
@@ -182,6 +183,7 @@ class History:
         asked = self._asked()
         if not any(asked.values()):
             return
+        self._note_ids()
         self.steps[-1] = f"alter({asked})"
         handle = self.random.choice((self.table, self.reader))
         handle.alter(**asked)
@@ -221,6 +223,13 @@ class History:
             asked[f"{one.name}.x"] = wider
             one.kind = pa.struct([("x", wider), ("y", pa.string())])
 
+    def _note_ids(self) -> int:
+        """Return the highest field id that a column has, and remember it."""
+        fields = lance.dataset(self.table.uri, storage_options=self.options or None).lance_schema.fields()
+        highest: int = max(one.id() for one in fields)
+        self.highest_id = max(self.highest_id, highest)
+        return highest
+
     def plain(self) -> None:
         """Plain Lance renames a column, or adds one."""
         dataset = lance.dataset(self.table.uri, storage_options=self.options or None)
@@ -232,7 +241,8 @@ class History:
             one = self.random.choice(self.columns)
             dataset.alter_columns({"path": one.name, "name": free[0]})  # type: ignore[dict-item]
             one.name = free[0]
-        else:
+        elif self._note_ids() == self.highest_id:
+            # Otherwise plain Lance gives the id of a dropped column again, and shows what is not merged of it.
             one = self._column(free[0])
             dataset.add_columns(pa.field(one.name, one.kind))
             self.columns.append(one)

@@ -42,12 +42,6 @@ def test_histories(tmp_path: Path, seed: int) -> None:
     History(str(tmp_path / "t"), seed).run(20)
 
 
-@pytest.mark.long
-def test_many_histories(tmp_path: Path) -> None:
-    for seed in range(1000, 1100):
-        History(str(tmp_path / f"t{seed}"), seed).run(40)
-
-
 def test_an_open_writer_goes_on_without_a_new_claim(table: Table) -> None:
     reader = weir.open(table.uri)
     with table.writer(flush_on_close=False) as writer:

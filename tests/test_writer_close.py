@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import FencedError, StorageError, WriterClosedError
+from weir.errors import FencedError, StorageError, TableNotFoundError, WriterClosedError
 from weir.writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
@@ -126,8 +126,10 @@ def test_nothing_is_acknowledged_where_the_table_was_removed(table: weir.Table) 
     for _ in range(2):
         with pytest.raises(StorageError, match="removed or moved"):
             writer.upsert(some())
-    with pytest.raises(FencedError, match="removed or moved the table"):
+    with pytest.raises((FencedError, StorageError), match="removed or moved"):
         writer.flush()
+    with pytest.raises(StorageError, match="removed or moved"):
+        writer.close()
     writer.close()
     # Not even a directory that would be in the way of the next table.
     assert not Path(table.uri).exists()
@@ -138,7 +140,7 @@ def test_a_new_writer_of_a_table_that_was_removed(table: weir.Table) -> None:
     shutil.rmtree(table.uri)
     for handle in (table, opened):
         writer = handle.writer()
-        with pytest.raises(StorageError, match="removed or moved"):
+        with pytest.raises((StorageError, TableNotFoundError), match="removed or moved|there is no table"):
             writer.upsert(some())
         writer.close()
     assert not Path(table.uri).exists()

@@ -94,6 +94,7 @@ def test_a_shard_and_its_manifests(stored: Stored) -> None:
     assert stored.look(layout.version_hint_path(stored.shard)).facts == {
         "version": newest.version,
         "write_id": newest.write_id.hex(),
+        "proved": True,
     }
 
 
