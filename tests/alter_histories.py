@@ -242,7 +242,7 @@ class History:
             dataset.alter_columns({"path": one.name, "name": free[0]})  # type: ignore[dict-item]
             one.name = free[0]
         elif self._note_ids() == self.highest_id:
-            # Otherwise plain Lance gives the id of a dropped column again, and shows what is not merged of it.
+            # Else plain Lance gives the id of a dropped column again, and shows what is not merged of it.
             one = self._column(free[0])
             dataset.add_columns(pa.field(one.name, one.kind))
             self.columns.append(one)

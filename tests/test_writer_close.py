@@ -140,7 +140,7 @@ def test_a_new_writer_of_a_table_that_was_removed(table: weir.Table) -> None:
     shutil.rmtree(table.uri)
     for handle in (table, opened):
         writer = handle.writer()
-        with pytest.raises((StorageError, TableNotFoundError), match="removed or moved|there is no table"):
+        with pytest.raises((StorageError, TableNotFoundError), match=r"removed or moved|there is no table"):
             writer.upsert(some())
         writer.close()
     assert not Path(table.uri).exists()

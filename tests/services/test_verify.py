@@ -1430,7 +1430,7 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     # marks, the table's manifest and its hint, a probe for a newer one and a look back. Snapshots, consumers,
     # the shard and the segments of indexes are listed once each, and the files of the base table, and its
     # versions twice. A snapshot is taken beside it, for keys in two shards, and asks for the lease again.
-    assert counts.pop("get") <= versions + manifests + report.entries + 2 * report.generations + 15
+    assert counts.pop("get") <= versions + manifests + report.entries + 2 * report.generations + 16
     # For the checksums of their files, each generation is listed, and all of it read.
     segments = sum(len(one.segments) for one in base.dataset.describe_indices() if one.field_names)
     assert counts.pop("list") == 8 + report.generations + segments
