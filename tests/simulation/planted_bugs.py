@@ -6,7 +6,7 @@ change of the real code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -59,6 +59,7 @@ from weir.read.snapshot import ReadSnapshot
 from weir.shard.claim import Claim
 from weir.shard.group_commit import GroupCommit, PendingWrite
 from weir.shard.memtable import MemTable
+from weir.shard.replay import unflushed
 from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.shard.writer import ShardWriter
 from weir.storage.interface import Bytes, ObjectStore
@@ -111,10 +112,12 @@ class PlantedBug:
 
 def _no_fence_entry() -> Sequence[Patch]:
     def append_no_fence(
-        wal: Wal, manifest: ShardManifest, schema: pa.Schema
+        wal: Wal, manifest: ShardManifest, schema: pa.Schema, check_end: Callable[[int], None]
     ) -> tuple[tuple[PositionedEntry, ...], int]:
         tail = tuple(wal.read_tail(manifest))
-        return tail, (tail[-1].position if tail else manifest.replay_after_wal_entry_position) + 1
+        last = tail[-1].position if tail else max(manifest.replay_after_wal_entry_position, 0)
+        check_end(last)
+        return tail, last + 1
 
     return [(weir.shard.claim, "_append_fence", append_no_fence)]
 
@@ -127,13 +130,12 @@ def _no_epoch_check_at_flush() -> Sequence[Patch]:
 
 
 def _published_before_data() -> Sequence[Patch]:
-    class WritesBehind:
-        @staticmethod
-        def write_dataset(*arguments: Any, **options: Any) -> None:
-            SimulatedExecutor().submit(library.write_dataset, *arguments, **options)
+    write_rows = weir.shard.generation_writer._write_rows
 
-    library = weir.shard.generation_writer.lance  # type: ignore[attr-defined]
-    return [(weir.shard.generation_writer, "lance", WritesBehind)]
+    def write_behind(*arguments: Any) -> None:
+        SimulatedExecutor().submit(write_rows, *arguments)
+
+    return [(weir.shard.generation_writer, "_write_rows", write_behind)]
 
 
 def _merged_generation_is_read() -> Sequence[Patch]:
@@ -198,12 +200,16 @@ def _tail_ignored() -> Sequence[Patch]:
 
 
 def _replay_one_too_late() -> Sequence[Patch]:
-    first = weir.shard.wal.first_unflushed_position
+    covered_position = weir.shard.replay.covered_position
 
-    def one_later(manifest: ShardManifest) -> int:
-        return first(manifest) + 1 if first(manifest) else 0
+    def one_later(manifest: ShardManifest, entries: Iterable[PositionedEntry]) -> int:
+        covered = covered_position(manifest, entries)
+        return covered + 1 if covered >= 0 else covered
 
-    return [(weir.shard.wal, "first_unflushed_position", one_later)]
+    return [
+        (module, "covered_position", one_later)
+        for module in (weir.shard.replay, weir.shard.claim, weir.read.shard_view)
+    ]
 
 
 def _acknowledged_before_the_put() -> Sequence[Patch]:
@@ -483,14 +489,17 @@ def _staged_published_too_late() -> Sequence[Patch]:
 
 
 def _publication_not_announced() -> Sequence[Patch]:
-    return [(ShardWriter, "_announce", lambda self: None)]
+    def announce_nothing(self: ShardWriter) -> None:
+        self._unannounced = ()
+
+    return [(ShardWriter, "_announce", announce_nothing)]
 
 
 def _published_while_a_shard_is_opened_is_missed() -> Sequence[Patch]:
     def begun(self: ShardReader, manifest: ShardManifest) -> ShardView:
         entries = list(self._wal.read_tail(manifest))
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
-        return ShardView(manifest, self._runs(entries, ()), last)
+        return ShardView(manifest, self._runs(unflushed(manifest, entries), ()), last)
 
     return [(ShardReader, "_begun", begun)]
 
@@ -516,7 +525,7 @@ def _published_before_the_rest_is_flushed() -> Sequence[Patch]:
 
 
 PLANTED_BUGS = (
-    PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, first_seed=30),
+    PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, first_seed=35),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
     PlantedBug("a flush is published before its data", "I1", _published_before_data),
     PlantedBug(
@@ -545,7 +554,7 @@ PLANTED_BUGS = (
         _deletes_of_a_merge_not_pinned,
         "merging",
         is_long=True,
-        first_seed=200,
+        first_seed=300,
     ),
     PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=15),
     PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
@@ -625,7 +634,8 @@ PLANTED_BUGS = (
         "I1, I9",
         _staged_collected_too_early,
         "staging",
-        first_seed=270,
+        is_long=True,
+        first_seed=10,
     ),
     PlantedBug(
         "staged generations are published too late",
@@ -640,7 +650,8 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _published_while_a_shard_is_opened_is_missed,
         "staging",
-        first_seed=60,
+        is_long=True,
+        first_seed=315,
     ),
     PlantedBug(
         "generations are published over rows in memory",

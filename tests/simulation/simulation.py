@@ -312,7 +312,7 @@ class _Run:
             self._in_process("last repeater", self._repeat_what_is_done)
         self._in_process("last reader", self._compare)
         if self._world.random.random() < (
-            _DAMAGE_CHANCE if self._world.scenario.is_long else _DAMAGE_CHANCE / 4
+            _DAMAGE_CHANCE if self._world.scenario.is_long else _DAMAGE_CHANCE / 2
         ):
             self._in_process("vandal", partial(damage_and_look, self._world))
 
