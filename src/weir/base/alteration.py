@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.base.schema import RESERVED_NAMES
+from weir.base.schema import check_column_name
 from weir.base.widening import widened
 from weir.errors import SchemaError
 
@@ -148,7 +148,7 @@ class Alteration:
                 )
             _refuse_needed(path, needed)
         for path, name in self.rename.items():
-            _check_name(name)
+            check_column_name(name)
             if name == path.rpartition(".")[2]:
                 raise SchemaError(
                     f"column {path!r} is called so already", where=path, hint="Leave it out of rename"
@@ -256,27 +256,12 @@ def _refuse_needed(path: str, needed: Mapping[str, str]) -> None:
 
 
 def _check_new(one: pa.Field) -> None:
-    _check_name(one.name)
+    check_column_name(one.name)
     if not one.nullable:
         raise SchemaError(
             f"the new column {one.name!r} cannot be without nulls: it is null in all rows there are",
             where=one.name,
             hint="Add it as nullable",
-        )
-
-
-def _check_name(name: str) -> None:
-    if name in RESERVED_NAMES:
-        raise SchemaError(
-            f"the column name {name!r} is reserved",
-            where=name,
-            hint=f"Reserved names: {', '.join(sorted(RESERVED_NAMES))}",
-        )
-    if not name or "." in name or "`" in name:
-        raise SchemaError(
-            f"Lance cannot store a column called {name!r}",
-            where=name,
-            hint="A name has at least one character, and no dot and no backtick",
         )
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "KEY_POSITION",
     "RESERVED_NAMES",
     "all_field_ids",
+    "check_column_name",
     "field_ids",
     "key_metadata",
     "table_schema",
@@ -186,18 +187,7 @@ def _check_names(schema: pa.Schema) -> None:
         if name in seen:
             raise SchemaError(f"column {name!r} is in the schema more than once", where=name)
         seen.add(name)
-        if name in RESERVED_NAMES:
-            raise SchemaError(
-                f"the column name {name!r} is reserved",
-                where=name,
-                hint=f"Reserved names: {', '.join(sorted(RESERVED_NAMES))}",
-            )
-        if not name or "." in name or "`" in name:
-            raise SchemaError(
-                f"Lance cannot store a column called {name!r}",
-                where=name,
-                hint="A name has at least one character, and no dot and no backtick",
-            )
+        check_column_name(name)
 
 
 def _check_type(kind: pa.DataType, path: str) -> None:
@@ -276,3 +266,25 @@ def _culprit(schema: pa.Schema) -> str | None:
 def _first_line(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text.split(", /")[0]
+
+
+def check_column_name(name: str) -> None:
+    """Refuse a name that no column can have.
+
+    Raises
+    ------
+    SchemaError
+        If it is reserved, empty, or has a dot or a backtick in it.
+    """
+    if name in RESERVED_NAMES:
+        raise SchemaError(
+            f"the column name {name!r} is reserved",
+            where=name,
+            hint=f"Reserved names: {', '.join(sorted(RESERVED_NAMES))}",
+        )
+    if not name or "." in name or "`" in name:
+        raise SchemaError(
+            f"Lance cannot store a column called {name!r}",
+            where=name,
+            hint="A name has at least one character, and no dot and no backtick",
+        )
