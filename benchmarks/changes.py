@@ -16,7 +16,7 @@ import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.samples import SCHEMA, SampleRows
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 
 __all__ = ["run"]
 

@@ -26,7 +26,7 @@ from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Measurement, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.spark.processor_time import ProcessorTimes
-from weir.services.runner import Runner, ThreadRunner
+from weir.engine.runner import Runner, ThreadRunner
 
 __all__ = ["run"]
 

@@ -13,8 +13,8 @@ from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Measurement, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.samples import SCHEMA, SampleRows
-from weir.cache import process_cache
-from weir.writer import TableWriter
+from weir.engine.cache import process_cache
+from weir.write.table_writer import TableWriter
 
 __all__ = ["run"]
 

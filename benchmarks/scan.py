@@ -13,7 +13,7 @@ import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.layered_table import LayeredTable, build
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 
 __all__ = ["run"]
 

@@ -18,21 +18,22 @@ from typer.main import get_command
 
 import weir
 from weir import errors
+from weir.changes.feed import ChangeBatch, ChangeFeed
+from weir.changes.plan import ChangePlan
+from weir.changes.range import ChangeRange, ShardChanges
 from weir.cli.commands import app
 from weir.config import WriterOptions
 from weir.format.snapshot_token import ShardCut, SnapshotToken
-from weir.read.change_plan import ChangePlan
-from weir.read.change_range import ChangeRange, ShardChanges
-from weir.read.changes import ChangeBatch, ChangeFeed
+from weir.maintenance.garbage.report import GarbageItem, GarbageReport, KeptItem
+from weir.maintenance.index_status import IndexReport
+from weir.maintenance.recover import RecoverReport, ShardRecovery
+from weir.maintenance.status import ShardReport, TableStatus
+from weir.maintenance.verify import Finding, VerifyReport
+from weir.merge.service import MergeReport
 from weir.read.scan import Scan
-from weir.read.snapshot import Consistency
-from weir.services.garbage_report import GarbageItem, GarbageReport, KeptItem
-from weir.services.index_status import IndexReport
-from weir.services.merge import MergeReport
-from weir.services.recover import RecoverReport, ShardRecovery
-from weir.services.status import ShardReport, TableStatus
-from weir.services.verify import Finding, VerifyReport
-from weir.writer import TableWriter, WriteReceipt
+from weir.snapshots.snapshot import Consistency
+from weir.write.table_writer import TableWriter
+from weir.write.write_result import WriteResult
 
 __all__ = ["SECTIONS", "with_sections"]
 
@@ -187,7 +188,7 @@ def _functions() -> str:
 
 def _results() -> str:
     kinds = (
-        WriteReceipt,
+        WriteResult,
         MergeReport,
         TableStatus,
         ShardReport,

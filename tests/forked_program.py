@@ -62,13 +62,13 @@ def forked_program(entry: str, imports: Sequence[str] = ()) -> Iterator[list[str
 @contextmanager
 def forked_python() -> Iterator[list[str]]:
     """Make a Python that has imported Weir already: what it yields stands for ``python -c`` in a command."""
-    with forked_program("tests.forked_program:run_code", ["weir.table"]) as command:
+    with forked_program("tests.forked_program:run_code", ["weir.table.table"]) as command:
         yield command
 
 
 def run_code() -> int:
     """Run the code that is the first argument, with the failpoints that the environment names."""
-    from weir import failpoint
+    from weir.engine import failpoint
 
     for pair in filter(None, os.environ.get("WEIR_FAILPOINTS", "").split(",")):
         name, _, action = pair.partition("=")

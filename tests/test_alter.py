@@ -13,15 +13,15 @@ import pytest
 from lance.mem_wal import LsmScanner, ShardSnapshot
 
 import weir
-from tests.alter_histories import History
+from tests.base.alter_histories import History
 from weir.base import newest
 from weir.base.table import BaseTable
 from weir.errors import SchemaError
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.generation import GenerationIndex, is_on
 from weir.indexing.kinds import IndexKind
-from weir.table import Table
-from weir.writer import columns as writer_columns
+from weir.table.table import Table
+from weir.write import columns as writer_columns
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.int32())])
 

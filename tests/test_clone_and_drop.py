@@ -13,7 +13,7 @@ import pytest
 
 import weir
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir import failpoint
+from weir.engine import failpoint
 from weir.errors import (
     FencedError,
     InputError,

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir import failpoint
 from weir.base.table import BaseTable
+from weir.engine import failpoint
 from weir.errors import InputError, LeaseHeldError, ShardConflictError, TableExistsError
 from weir.storage.open import open_store
 

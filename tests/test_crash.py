@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 WRITER = Path(__file__).with_name("crash_writer.py")

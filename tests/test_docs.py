@@ -44,7 +44,7 @@ from docs import generate
 import weir
 from tests.forked_program import forked_program
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.format import layout, wal_entry
 from weir.format.proto import memwal_pb2
 from weir.format.wal_entry import wal_schema
@@ -154,7 +154,7 @@ def put_programs(directory: Path, weir_program: list[str]) -> Path:
 
 
 IMPORTED_BY_COMMANDS = (
-    *("weir.table", "weir.cli.ingest", "weir.cli.key_text", "weir.cli.row_files", "rich.progress"),
+    *("weir.table.table", "weir.cli.ingest", "weir.cli.key_text", "weir.cli.row_files", "rich.progress"),
     *("weir.cli.output.json_output", "weir.cli.output.text_output"),
 )
 

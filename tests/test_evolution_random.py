@@ -19,7 +19,7 @@ import pytest
 import weir
 from tests.conformance import library
 from weir.base.schema import key_metadata
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 TYPES = {"int": pa.int32(), "text": pa.string(), "real": pa.float64()}
 STEPS = 30

@@ -18,8 +18,8 @@ from weir.errors import UnknownFeatureError
 from weir.format import features, index_details
 from weir.format.features import FEATURES
 from weir.format.index_details import IndexDetails, ShardSpec
-from weir.table import Table
-from weir.writer import columns as writer_columns
+from weir.table.table import Table
+from weir.write import columns as writer_columns
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int32())])
 

@@ -27,7 +27,7 @@ SLOW = {
     "pyspark",
     "rich",
 }
-LIGHT = ["weir", "weir.errors", "weir.library_log"]
+LIGHT = ["weir", "weir.errors", "weir.engine.library_log"]
 
 
 def imported_by(code: str, *arguments: str) -> set[str]:
@@ -83,7 +83,7 @@ def test_the_program_answers_without_the_library_what_needs_no_table(arguments: 
     assert packages(modules) & SLOW == set()
     assert {name for name in modules if name.startswith("weir.")} <= {
         *LIGHT,
-        *("weir.config", "weir.durations", "weir.stop_signals"),
+        *("weir.config", "weir.engine.durations", "weir.engine.stop_signals"),
         *(name for name in modules if name.startswith("weir.cli")),
     }
 

@@ -12,7 +12,7 @@ from lance.mem_wal import LsmPointLookupPlanner, LsmScanner, ShardSnapshot
 
 import weir
 from weir.errors import FencedError, ShardConflictError
-from weir.read.snapshot import ReadSnapshot
+from weir.snapshots.snapshot import ReadSnapshot
 
 SCHEMA = pa.schema(
     [

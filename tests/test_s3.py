@@ -7,7 +7,7 @@ import pytest
 
 import weir
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import FencedError, StorageError, TableExistsError
 from weir.storage.counting import CountingStore
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.services.verification.finding import Severity
+from weir.maintenance.verification.finding import Severity
 
 DIMENSION = 4
 KEYS = range(120)

@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 )
 
 import weir
-from tests.read.search_model import check_ranking, nearest, text_scores
-from weir.cache import process_cache
+from tests.search.search_model import check_ranking, nearest, text_scores
+from weir.engine.cache import process_cache
 from weir.errors import FencedError
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 Key = tuple[Any, ...]
 

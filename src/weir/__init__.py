@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import weir.library_log  # noqa: F401  # before the library is imported
+import weir.engine.library_log  # noqa: F401  # before the library is imported
 from weir import errors
 
 __version__ = "0.1.0"
@@ -54,9 +54,8 @@ if TYPE_CHECKING:
     from weir.format.source import Source
     from weir.indexing.definition import IndexDefinition
     from weir.indexing.policy import IndexPolicy
-    from weir.read.snapshot import bounded
-    from weir.read.text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
-    from weir.services.merge_policy import MergePolicy
+    from weir.merge.policy import MergePolicy
+    from weir.search.text.query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
     from weir.sharding.shard_by import (
         bucket,
         day,
@@ -69,23 +68,24 @@ if TYPE_CHECKING:
         unsharded,
         year,
     )
-    from weir.table import Table, adopt, clone, create, drop, open
+    from weir.snapshots.snapshot import bounded
+    from weir.table.table import Table, adopt, clone, create, drop, open
 else:
     _NAMES = {
         "weir.format.snapshot_token": ["SnapshotToken"],
         "weir.format.source": ["Source"],
         "weir.indexing.definition": ["IndexDefinition"],
         "weir.indexing.policy": ["IndexPolicy"],
-        "weir.read.snapshot": ["bounded"],
-        "weir.read.text_query": [
+        "weir.snapshots.snapshot": ["bounded"],
+        "weir.search.text.query": [
             *("BooleanQuery", "BoostQuery", "MatchQuery", "MultiMatchQuery", "PhraseQuery"),
         ],
-        "weir.services.merge_policy": ["MergePolicy"],
+        "weir.merge.policy": ["MergePolicy"],
         "weir.sharding.shard_by": [
             *("bucket", "day", "expression", "hour", "identity", "month", "multi_bucket", "truncate"),
             *("unsharded", "year"),
         ],
-        "weir.table": ["Table", "adopt", "clone", "create", "drop", "open"],
+        "weir.table.table": ["Table", "adopt", "clone", "create", "drop", "open"],
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

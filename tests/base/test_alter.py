@@ -13,13 +13,13 @@ from lance.dataset import LanceOperation
 from lance.fragment import write_fragments
 from tests.base.table_kit import new_store
 
-from weir import failpoint
 from weir.base.alter import LAST_FIELD_ID, alter_base_table
 from weir.base.alteration import Alteration
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
 from weir.base.schema import all_field_ids
 from weir.base.table import BaseTable
+from weir.engine import failpoint
 from weir.errors import SchemaError
 from weir.format.index_details import ShardFieldSpec, ShardSpec
 

@@ -23,13 +23,11 @@ from tests.base.table_kit import (
     write_generation,
 )
 
-from weir import failpoint
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
 from weir.base.key_index import extend_key_index
-from weir.base.merge import merge_run
-from weir.base.merge_plan import MergeTask
 from weir.base.table import BaseTable
+from weir.engine import failpoint
 from weir.errors import (
     KeyValueError,
     SchemaError,
@@ -39,6 +37,8 @@ from weir.errors import (
 )
 from weir.format import layout
 from weir.format.index_details import ShardFieldSpec, ShardSpec
+from weir.merge.commit import merge_run
+from weir.merge.plan import MergeTask
 from weir.storage.local import LocalStore
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a007")

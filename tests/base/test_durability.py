@@ -18,16 +18,16 @@ from weir.base.details_commit import update_details
 from weir.base.durability import make_durable
 from weir.base.index_changes import create_index, drop_index
 from weir.base.key_index import extend_key_index
-from weir.base.merge import merge_run
-from weir.base.merge_plan import MergeTask
 from weir.base.table import BaseTable
+from weir.engine.runner import ThreadRunner
 from weir.errors import StorageError
 from weir.format.table_manifest import decode_files
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
-from weir.services.catch_up import catch_up_indexes
-from weir.services.compact import compact
-from weir.services.runner import ThreadRunner
+from weir.maintenance.catch_up import catch_up_indexes
+from weir.maintenance.compact import compact
+from weir.merge.commit import merge_run
+from weir.merge.plan import MergeTask
 from weir.storage.local import LocalStore
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a006")

@@ -8,8 +8,8 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
+from weir.base.dataset_fields import generation_schema, row_schema
 from weir.base.schema import key_metadata
-from weir.dataset_fields import generation_schema, row_schema
 from weir.format.field_ids import FIELD_ID, new_field_ids, with_field_ids
 
 _TYPES = pa.schema(

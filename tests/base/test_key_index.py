@@ -12,11 +12,11 @@ from tests.base.table_kit import SCHEMA, new_table, write_generation
 from weir.base import key_index, library_commit
 from weir.base.details_commit import update_details
 from weir.base.key_index import extend_key_index, key_index_names
-from weir.base.merge import merge_run
-from weir.base.merge_plan import MergeTask
 from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.format.index_details import IndexDetails
+from weir.merge.commit import merge_run
+from weir.merge.plan import MergeTask
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a005")
 

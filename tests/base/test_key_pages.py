@@ -16,7 +16,7 @@ from weir.base.create import create_base_table
 from weir.base.key_index import extend_key_index
 from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, StorageError
 from weir.storage.local import LocalStore
 

@@ -15,12 +15,12 @@ from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
 from weir.base.key_index import extend_key_index
-from weir.base.merge import merge_run
-from weir.base.merge_plan import MergeTask
 from weir.base.table import BaseTable
 from weir.errors import TableExistsError, TableNotFoundError
 from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration
+from weir.merge.commit import merge_run
+from weir.merge.plan import MergeTask
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
 

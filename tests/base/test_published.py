@@ -17,7 +17,7 @@ import weir.base.published
 from weir.base.details_commit import update_details
 from weir.base.published import is_left_behind, publish_shards, published_shards
 from weir.base.table import BaseTable
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import ConflictError, CorruptionError
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.shard_snapshot import INLINE_SHARDS, recorded

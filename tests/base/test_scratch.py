@@ -13,7 +13,7 @@ from tests.base.table_kit import SCHEMA
 import weir
 from weir.base import published
 from weir.base.scratch import readable_file, scratch_directory
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, StorageError
 
 

@@ -29,9 +29,9 @@ from tests.conformance.tables import KINDS, Key, Kind, Model
 from tests.sharding.oracles import library_values
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import FencedError
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 KEYS = st.integers(0, 11)
 

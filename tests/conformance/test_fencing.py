@@ -18,7 +18,7 @@ from tests.conformance.tables import KINDS, Model
 
 import weir
 from weir.errors import FencedError, LeaseHeldError
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 KIND = KINDS["int64"]
 SCHEMA = KIND.plain_schema

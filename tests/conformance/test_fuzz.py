@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, InputError, WeirError
 from weir.format import (
     checked_json,

@@ -15,11 +15,11 @@ from tests.conformance import library
 import weir
 from weir.base.published import decode_snapshot
 from weir.base.table import BaseTable
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import CorruptionError
 from weir.format import layout, shard_manifest, shard_snapshot, table_manifest
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
-from weir.services.garbage_roots import progress_of
+from weir.maintenance.garbage.roots import progress_of
 from weir.storage.open import open_store
 
 

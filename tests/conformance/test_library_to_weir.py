@@ -12,7 +12,7 @@ from tests.conformance import library
 from tests.conformance.tables import KINDS, Model
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -21,8 +21,8 @@ from tests.conformance.differential.stored import log_of
 from tests.conformance.tables import KINDS, Model
 
 import weir
-from weir.cache import process_cache
 from weir.config import WriterOptions
+from weir.engine.cache import process_cache
 
 KIND = KINDS["int64"]
 SCHEMA = pa.schema(
@@ -114,7 +114,7 @@ PROGRAM = """
 import os, sys
 import pyarrow as pa
 import weir
-from weir.shard.memtables import MemTables
+from weir.write.memtable.memtable_set import MemTables
 
 if sys.argv[2] == "no flush":
     MemTables._start_flush = lambda self: None

@@ -18,7 +18,7 @@ import pytest
 from tests.conformance import library
 
 import weir
-import weir.services.merge
+import weir.merge.service
 from weir.base.details_commit import update_details
 from weir.base.table import BaseTable
 from weir.errors import CorruptionError
@@ -173,7 +173,7 @@ def test_what_a_process_that_died_had_noted_is_restored(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(weir.services.merge, "extend_key_index", die)
+        patched.setattr(weir.merge.service, "extend_key_index", die)
         with pytest.raises(KeyboardInterrupt):
             table.merge()
     assert not has_unknown_fields(library.details_of(place))

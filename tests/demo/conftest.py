@@ -10,7 +10,7 @@ import weir
 from weir.demo.events import FlightEvents, load_events
 from weir.demo.expected import ExpectedFlights, expected_flights
 from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS, PRIMARY_KEY
-from weir.table import Table
+from weir.table.table import Table
 
 FLIGHTS = 3_000
 

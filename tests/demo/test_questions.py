@@ -6,7 +6,7 @@ from weir.demo.crash import check_after_crash
 from weir.demo.events import CANCELLED, DEPARTED, FlightEvents
 from weir.demo.expected import ExpectedFlights
 from weir.demo.questions import DELAYED_MINUTES, ask_about_delays, ask_about_flight
-from weir.table import Table
+from weir.table.table import Table
 
 _HOUR = 3_600_000_000
 

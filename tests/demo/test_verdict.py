@@ -11,7 +11,7 @@ from weir.demo.events import CANCELLED, FlightEvents
 from weir.demo.expected import ExpectedFlights
 from weir.demo.flights import FLIGHT_SCHEMA
 from weir.demo.verdict import Verdict, compare
-from weir.table import Table
+from weir.table.table import Table
 
 _VICTIM = "2013-01-01/UA1545/EWR"
 

@@ -22,9 +22,10 @@ import pyarrow as pa
 import weir
 from tests.faults.journal import Journal
 from tests.faults.model import Key
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import ConflictError, FencedError, LeaseHeldError, StorageError
-from weir.writer import TableWriter, WriteReceipt
+from weir.write.table_writer import TableWriter
+from weir.write.write_result import WriteResult
 
 __all__ = ["GROUPS", "HORIZON", "KEYS", "ROLES", "SCHEMA", "Place", "found_rows", "run"]
 
@@ -101,7 +102,7 @@ class _Told:
         self._journal.tell("sends", name=name, writer=self._session, keys=keys, delete=delete)
         return name
 
-    def answered(self, name: str, receipt: WriteReceipt) -> None:
+    def answered(self, name: str, receipt: WriteResult) -> None:
         (position,) = receipt.positions.values()
         self._journal.tell("acknowledged", name=name, position=position)
 
@@ -140,7 +141,7 @@ def _write_once(writer: TableWriter, dice: random.Random, told: _Told) -> None:
             told.refused(name, error)
             raise
         return
-    sent: list[tuple[str, Future[WriteReceipt]]] = []
+    sent: list[tuple[str, Future[WriteResult]]] = []
     failure: Exception | None = None
     for _ in range(dice.choice([1, 1, 4])):
         keys = _some_keys(group, dice)

@@ -14,9 +14,9 @@ from datetime import timedelta
 from typing import Any
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import WeirError
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 
 class Told:

@@ -20,8 +20,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import StorageError
+from weir.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
 PAGE = 4096
@@ -58,7 +59,7 @@ class Kept:
         self.rows: dict[int, str] = {}
         self.failures: list[str] = []
 
-    def upsert(self, writer: weir.writer.TableWriter, first: int, text: str) -> None:
+    def upsert(self, writer: TableWriter, first: int, text: str) -> None:
         rows = {number: f"{text} {number}" for number in range(first, first + 20)}
         writer.upsert([{"id": number, "text": one} for number, one in rows.items()])
         self.rows |= rows

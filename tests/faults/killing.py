@@ -22,7 +22,7 @@ from tests.faults.journal import read_journal
 from tests.faults.model import Change, Model, Observation, Write
 from tests.faults.proxy import Seeded, proxied
 from tests.storage.s3 import serve_s3
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 
 __all__ = ["CAST", "Killing", "killing_on_s3"]
 
@@ -76,7 +76,7 @@ class Killing:
         self._dice = random.Random(self.seed)
         self._model = Model()
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.faults.actors", "weir.table"])
+        self._context.set_forkserver_preload(["tests.faults.actors", "weir.table.table"])
         self._place = self.place or Place(str(self.directory / "table"))
         self._way = self.way or self._place
         self._table = weir.create(

@@ -266,7 +266,7 @@ class Cuts:
         self._dice = random.Random(seed)
         self._uri = str(power.mounted / "table")
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.faults.power", "weir.table"])
+        self._context.set_forkserver_preload(["tests.faults.power", "weir.table.table"])
         # Per key, what may be its value: the last acknowledged one, and all that was sent after it.
         self._possible: dict[Key, list[str | None]] = {}
         self.counts: Counter[str] = Counter()

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, WeirError
 from weir.format import generation_catalog
-from weir.shard.generation_files import check_generation_files
 from weir.storage.local import LocalStore
+from weir.write.flush.generation_files import check_generation_files
+from weir.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 FLIPS = 6
@@ -45,7 +46,7 @@ class Whole:
             self._upsert(writer, range(70, 100), "log")
         table.collect_garbage()
 
-    def _upsert(self, writer: weir.writer.TableWriter, keys: range, text: str) -> None:
+    def _upsert(self, writer: TableWriter, keys: range, text: str) -> None:
         rows = {key: f"{text} {key}" for key in keys}
         writer.upsert([{"id": key, "name": name} for key, name in rows.items()])
         self.rows |= rows

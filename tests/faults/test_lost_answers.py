@@ -11,7 +11,7 @@ import pytest
 import weir
 from tests.faults.proxy import Fault, FirstOfEach, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import FencedError, StorageError
 
 __all__ = ["s3_endpoint"]

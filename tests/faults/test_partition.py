@@ -11,8 +11,9 @@ import pytest
 import weir
 from tests.faults.proxy import Proxy, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import FencedError, LeaseHeldError, StorageError
+from weir.write.table_writer import TableWriter
 
 __all__ = ["s3_endpoint"]
 
@@ -84,7 +85,7 @@ def test_a_write_that_is_under_way_while_the_shard_is_taken_over_is_refused(two:
 def test_a_write_that_arrives_before_the_fence_is_replayed_by_the_claim(two: Two) -> None:
     writer = two.first.writer()
     writer.upsert(row(1, "before"))
-    claimed: list[weir.writer.TableWriter] = []
+    claimed: list[TableWriter] = []
 
     def claim() -> None:
         other = two.second.writer(takeover=True)

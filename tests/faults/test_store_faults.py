@@ -16,9 +16,9 @@ from tests.faults.actors import GROUPS, KEYS, SCHEMA, found_rows
 from tests.faults.model import Change, Key, Model, Write
 from tests.faults.proxy import Proxy, Seeded, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import FencedError, LeaseHeldError, StorageError
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 __all__ = ["s3_endpoint"]
 

@@ -11,7 +11,7 @@ import pytest
 
 import weir
 from weir.base.key_pages import KeyPages
-from weir.read.generation import Generation
+from weir.lsm.generation import Generation
 
 KEYS = 400
 

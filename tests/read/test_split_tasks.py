@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.read.plan import DatasetTask, RowsTask
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])

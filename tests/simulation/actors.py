@@ -17,8 +17,6 @@ from tests.simulation.scenario import FENCE_HORIZON
 from tests.simulation.scheduler import Process
 from tests.simulation.world import KEY, ROWS_SCHEMA, SCHEMA, World, as_batch
 
-from weir.base.merge import merge_run
-from weir.base.merge_plan import plan_merge
 from weir.config import WriterOptions
 from weir.errors import (
     BackpressureError,
@@ -32,18 +30,20 @@ from weir.errors import (
     WriterClosedError,
     WriterError,
 )
-from weir.read.keys import KeySet
+from weir.lsm.keys import KeySet
+from weir.maintenance.garbage.garbage import collect_garbage
+from weir.merge.commit import merge_run
+from weir.merge.plan import plan_merge
+from weir.merge.service import merge_generations
 from weir.read.lookup import get_rows
 from weir.read.planner import ScanPlanner
 from weir.read.scan import Scan
-from weir.read.shard_view import ShardView
-from weir.read.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader, bounded
 from weir.rows import as_row_tables, upsert_batches
-from weir.services.garbage import collect_garbage
-from weir.services.merge import merge_generations
-from weir.shard.backpressure import MergeBacklog
-from weir.shard.heartbeat import Heartbeat
-from weir.shard.writer import ShardWriter
+from weir.snapshots.shard_view import ShardView
+from weir.snapshots.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader, bounded
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.memtable.backpressure import MergeBacklog
+from weir.write.shard_writer import ShardWriter
 
 __all__ = ["Reader", "Writer", "WritingPlan", "merger"]
 

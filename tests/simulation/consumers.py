@@ -11,14 +11,14 @@ from tests.simulation.checker import Change
 from tests.simulation.scheduler import Process
 from tests.simulation.world import KEY, ROWS_SCHEMA, World
 
+from weir.changes.feed import EARLIEST, ChangeBatch, ChangeFeed, ConsumerTerms, FeedSource, open_feed
+from weir.changes.options import FeedOptions
+from weir.changes.range import ChangeSource
 from weir.errors import ConflictError, OptionError, SnapshotExpiredError, StorageError
 from weir.format.snapshot_token import SnapshotToken
-from weir.read.as_of import TokenReader
-from weir.read.change_range import ChangeSource
-from weir.read.changes import EARLIEST, ChangeBatch, ChangeFeed, ConsumerTerms, FeedSource, open_feed
-from weir.read.consumers import drop_consumer
-from weir.read.cut import CutTaker
-from weir.read.feed_options import FeedOptions
+from weir.snapshots.capture import CutTaker
+from weir.snapshots.consumers import drop_consumer
+from weir.snapshots.time_travel import TokenReader
 
 __all__ = ["Consumer"]
 

@@ -9,7 +9,7 @@ from tests.simulation.world import World, as_batch
 from weir.config import WriterOptions
 from weir.errors import CorruptionError
 from weir.format import layout
-from weir.read.snapshot import STRONG, SnapshotReader
+from weir.snapshots.snapshot import STRONG, SnapshotReader
 
 __all__ = ["damage_and_look"]
 

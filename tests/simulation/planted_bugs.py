@@ -17,34 +17,33 @@ import numpy as np
 import pyarrow as pa
 from tests.simulation.primitives import SimulatedExecutor
 
-import weir.base.merge
-import weir.base.run_rows
-import weir.read.as_of
-import weir.read.change_plan
-import weir.read.changes
-import weir.read.history
-import weir.read.overlay
+import weir.changes.feed
+import weir.changes.plan
+import weir.lsm.newest
+import weir.maintenance.garbage.garbage
+import weir.maintenance.garbage.policy
+import weir.maintenance.garbage.survey
+import weir.merge.commit
+import weir.merge.rows
 import weir.read.planner
-import weir.read.shard_view
-import weir.read.snapshot
 import weir.rows.conforming
-import weir.services.garbage
-import weir.services.garbage_policy
-import weir.services.garbage_survey
-import weir.shard.claim
-import weir.shard.flush
-import weir.shard.generation_writer
-import weir.shard.lease
-import weir.shard.manifest_store
-import weir.shard.memtable
-import weir.shard.publish
-import weir.shard.replay
-import weir.shard.wal
-import weir.shard.writer
+import weir.snapshots.history
+import weir.snapshots.shard_view
+import weir.snapshots.snapshot
+import weir.snapshots.time_travel
+import weir.write.claim
+import weir.write.flush.flush
+import weir.write.flush.generation_writer
+import weir.write.flush.staged_generations
+import weir.write.lease.lease
+import weir.write.log.log
+import weir.write.manifest_store
+import weir.write.memtable.memtable
+import weir.write.replay
+import weir.write.shard_writer
 from weir.base.details_commit import update_details
-from weir.base.merge import _Merge
-from weir.base.run_rows import RunRows
 from weir.base.table import BaseTable
+from weir.changes.range import ChangeRange
 from weir.errors import StorageError
 from weir.format import layout, shard_manifest, wal_checksum, wal_entry
 from weir.format.index_details import IndexDetails, MergedGeneration
@@ -52,17 +51,18 @@ from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.source import Source, SourceMarks
 from weir.format.wal_entry import WalEntry
-from weir.read.change_range import ChangeRange
-from weir.read.consumers import StoredConsumer
-from weir.read.shard_view import ShardReader, ShardView
-from weir.read.snapshot import ReadSnapshot
-from weir.shard.claim import Claim
-from weir.shard.group_commit import GroupCommit, PendingWrite
-from weir.shard.memtable import MemTable
-from weir.shard.replay import unflushed
-from weir.shard.wal import PositionedEntry, Wal, first_unflushed_position
-from weir.shard.writer import ShardWriter
+from weir.merge.commit import _Merge
+from weir.merge.rows import RunRows
+from weir.snapshots.consumers import StoredConsumer
+from weir.snapshots.shard_view import ShardReader, ShardView
+from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import Bytes, ObjectStore
+from weir.write.claim import Claim
+from weir.write.log.group_commit import GroupCommit, PendingWrite
+from weir.write.log.log import PositionedEntry, Wal, first_unflushed_position
+from weir.write.memtable.memtable import MemTable
+from weir.write.replay import unflushed
+from weir.write.shard_writer import ShardWriter
 
 __all__ = ["PLANTED_BUGS", "PlantedBug"]
 
@@ -119,23 +119,23 @@ def _no_fence_entry() -> Sequence[Patch]:
         check_end(last)
         return tail, last + 1
 
-    return [(weir.shard.claim, "_append_fence", append_no_fence)]
+    return [(weir.write.claim, "_append_fence", append_no_fence)]
 
 
 def _no_epoch_check_at_flush() -> Sequence[Patch]:
     def check(store: ObjectStore, claim: Claim, memtable: Any, latest: ShardManifest) -> None:
         """Let anybody flush."""
 
-    return [(weir.shard.flush, "_check", check)]
+    return [(weir.write.flush.flush, "_check", check)]
 
 
 def _published_before_data() -> Sequence[Patch]:
-    write_rows = weir.shard.generation_writer._write_rows
+    write_rows = weir.write.flush.generation_writer._write_rows
 
     def write_behind(*arguments: Any) -> None:
         SimulatedExecutor().submit(write_rows, *arguments)
 
-    return [(weir.shard.generation_writer, "_write_rows", write_behind)]
+    return [(weir.write.flush.generation_writer, "_write_rows", write_behind)]
 
 
 def _merged_generation_is_read() -> Sequence[Patch]:
@@ -155,14 +155,14 @@ def _older_generation_wins() -> Sequence[Patch]:
 
 
 def _tombstones_dropped_at_merge() -> Sequence[Patch]:
-    read_runs = weir.base.merge.read_runs  # type: ignore[attr-defined]
+    read_runs = weir.merge.commit.read_runs  # type: ignore[attr-defined]
 
     def without_deletes(*arguments: Any) -> RunRows:
         run = read_runs(*arguments)
         run.deletes = run.deletes.slice(0, 0)
         return run
 
-    return [(weir.base.merge, "read_runs", without_deletes)]
+    return [(weir.merge.commit, "read_runs", without_deletes)]
 
 
 def _tombstones_shown() -> Sequence[Patch]:
@@ -175,8 +175,8 @@ def _tombstones_shown() -> Sequence[Patch]:
             ),
         )
 
-    original_build = weir.read.overlay._build
-    return [(weir.read.overlay, "_build", build)]
+    original_build = weir.lsm.newest._build
+    return [(weir.lsm.newest, "_build", build)]
 
 
 def _lost_answer_taken_for_failure() -> Sequence[Patch]:
@@ -200,7 +200,7 @@ def _tail_ignored() -> Sequence[Patch]:
 
 
 def _replay_one_too_late() -> Sequence[Patch]:
-    covered_position = weir.shard.replay.covered_position
+    covered_position = weir.write.replay.covered_position
 
     def one_later(manifest: ShardManifest, entries: Iterable[PositionedEntry]) -> int:
         covered = covered_position(manifest, entries)
@@ -208,7 +208,7 @@ def _replay_one_too_late() -> Sequence[Patch]:
 
     return [
         (module, "covered_position", one_later)
-        for module in (weir.shard.replay, weir.shard.claim, weir.read.shard_view)
+        for module in (weir.write.replay, weir.write.claim, weir.snapshots.shard_view)
     ]
 
 
@@ -267,25 +267,25 @@ def _manifest_overwritten() -> Sequence[Patch]:
         return manifest
 
     return [
-        (weir.shard.manifest_store, "commit_manifest", commit_manifest),
-        (weir.shard.claim, "commit_manifest", commit_manifest),
+        (weir.write.manifest_store, "commit_manifest", commit_manifest),
+        (weir.write.claim, "commit_manifest", commit_manifest),
     ]
 
 
 def _flush_repeated_after_a_lost_answer() -> Sequence[Patch]:
-    check = weir.shard.flush._check
+    check = weir.write.flush.flush._check
 
     def check_epoch_alone(store: ObjectStore, claim: Claim, memtable: Any, latest: ShardManifest) -> None:
         try:
             check(store, claim, memtable, latest)
-        except weir.shard.flush._AlreadyFlushedError:
+        except weir.write.flush.flush._AlreadyFlushedError:
             return
 
-    return [(weir.shard.flush, "_check", check_epoch_alone)]
+    return [(weir.write.flush.flush, "_check", check_epoch_alone)]
 
 
 def _base_ahead_of_the_tail_unnoticed() -> Sequence[Patch]:
-    return [(weir.read.snapshot, "base_is_ahead", lambda base, view: False)]
+    return [(weir.snapshots.snapshot, "base_is_ahead", lambda base, view: False)]
 
 
 def _tail_kept_after_a_flush() -> Sequence[Patch]:
@@ -303,43 +303,43 @@ def _older_row_of_a_memtable_flushed() -> Sequence[Patch]:
         _, first = np.unique(columns[0].to_numpy(), return_index=True)
         return np.sort(first)
 
-    return [(weir.shard.memtable, "newest_rows", oldest_rows)]
+    return [(weir.write.memtable.memtable, "newest_rows", oldest_rows)]
 
 
 def _lease_ignored() -> Sequence[Patch]:
-    return [(weir.shard.lease, "is_free", lambda *_: True)]
+    return [(weir.write.lease.lease, "is_free", lambda *_: True)]
 
 
 def _collection_without_horizon() -> Sequence[Patch]:
     def due(steps: Any, garbage: Sequence[int], terms: Any) -> tuple[int, ...]:
         return tuple(garbage)
 
-    plan_shard = weir.services.garbage_policy.plan_shard
+    plan_shard = weir.maintenance.garbage.policy.plan_shard
 
     def everything_is_due(*arguments: Any) -> Any:
         plan = plan_shard(*arguments)
         return replace(plan, due_directories=tuple(plan.directories))
 
     return [
-        (weir.services.garbage_policy, "_due", due),
-        (weir.services.garbage, "plan_shard", everything_is_due),
+        (weir.maintenance.garbage.policy, "_due", due),
+        (weir.maintenance.garbage.garbage, "plan_shard", everything_is_due),
     ]
 
 
 def _fences_collected() -> Sequence[Patch]:
-    return [(weir.services.garbage_survey._Epochs, "guards", lambda self, coverage: frozenset())]
+    return [(weir.maintenance.garbage.survey._Epochs, "guards", lambda self, coverage: frozenset())]
 
 
 def _tokens_hold_nothing_back() -> Sequence[Patch]:
-    return [(weir.services.garbage, "live_roots", lambda *_: ())]
+    return [(weir.maintenance.garbage.garbage, "live_roots", lambda *_: ())]
 
 
 def _unmerged_generation_collected() -> Sequence[Patch]:
-    return [(weir.services.garbage_policy, "_why_listed", lambda *_: "")]
+    return [(weir.maintenance.garbage.policy, "_why_listed", lambda *_: "")]
 
 
 def _manifest_out_of_line_unnoticed() -> Sequence[Patch]:
-    return [(weir.shard.manifest_store, "_is_in_line", lambda *_: True)]
+    return [(weir.write.manifest_store, "_is_in_line", lambda *_: True)]
 
 
 def _feed_skips() -> Sequence[Patch]:
@@ -354,12 +354,12 @@ def _feed_skips() -> Sequence[Patch]:
 
 
 def _feed_doubles() -> Sequence[Patch]:
-    with_cut = weir.read.change_plan.with_cut
+    with_cut = weir.changes.plan.with_cut
 
     def one_behind(token: SnapshotToken, cut: ShardCut) -> SnapshotToken:
         return with_cut(token, replace(cut, position=cut.position - 1))
 
-    return [(weir.read.changes, "with_cut", one_behind)]
+    return [(weir.changes.feed, "with_cut", one_behind)]
 
 
 def _commit_of_a_consumer_dropped() -> Sequence[Patch]:
@@ -367,18 +367,18 @@ def _commit_of_a_consumer_dropped() -> Sequence[Patch]:
 
 
 def _rows_before_from_the_newest_base() -> Sequence[Patch]:
-    return [(weir.read.history, "_base_version", lambda base, newest, manifests, swept: base.version)]
+    return [(weir.snapshots.history, "_base_version", lambda base, newest, manifests, swept: base.version)]
 
 
 def _token_drifts() -> Sequence[Patch]:
-    view_at = weir.read.as_of.view_at
+    view_at = weir.snapshots.time_travel.view_at
 
     def as_far_as_it_goes(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
         wal = Wal(store, cut.shard_id, namespace=base.identity)
         end = max((item.position for item in wal.read_from(cut.position + 1)), default=cut.position)
         return view_at(store, base, replace(cut, position=end))
 
-    return [(weir.read.as_of, "view_at", as_far_as_it_goes)]
+    return [(weir.snapshots.time_travel, "view_at", as_far_as_it_goes)]
 
 
 def _checksum_not_verified() -> Sequence[Patch]:
@@ -401,7 +401,7 @@ def _only_the_newest_number_known() -> Sequence[Patch]:
 
 
 def _marks_lost_at_flush() -> Sequence[Patch]:
-    update = weir.shard.flush.update_manifest  # type: ignore[attr-defined]
+    update = weir.write.flush.flush.update_manifest  # type: ignore[attr-defined]
 
     def without_new_marks(store: ObjectStore, shard_id: UUID, change: Any, **options: Any) -> Any:
         def flushed(latest: ShardManifest) -> ShardManifest:
@@ -410,11 +410,11 @@ def _marks_lost_at_flush() -> Sequence[Patch]:
 
         return update(store, shard_id, flushed, **options)
 
-    return [(weir.shard.flush, "update_manifest", without_new_marks)]
+    return [(weir.write.flush.flush, "update_manifest", without_new_marks)]
 
 
 def _marks_of_the_tail_not_replayed() -> Sequence[Patch]:
-    replayed = weir.shard.replay.replayed_memtables
+    replayed = weir.write.replay.replayed_memtables
 
     def without_marks(generation: int, schema: pa.Schema, tail: Any, sources: SourceMarks) -> list[MemTable]:
         memtables = replayed(generation, schema, tail, sources)
@@ -422,16 +422,16 @@ def _marks_of_the_tail_not_replayed() -> Sequence[Patch]:
             memtable.sources = sources
         return memtables
 
-    return [(weir.shard.writer, "replayed_memtables", without_marks)]
+    return [(weir.write.shard_writer, "replayed_memtables", without_marks)]
 
 
 def _marks_of_the_manifest_not_taken_over() -> Sequence[Patch]:
-    replayed = weir.shard.replay.replayed_memtables
+    replayed = weir.write.replay.replayed_memtables
 
     def of_the_tail_alone(generation: int, schema: pa.Schema, tail: Any, _: SourceMarks) -> list[MemTable]:
         return replayed(generation, schema, tail, SourceMarks())
 
-    return [(weir.shard.writer, "replayed_memtables", of_the_tail_alone)]
+    return [(weir.write.shard_writer, "replayed_memtables", of_the_tail_alone)]
 
 
 def _mark_in_doubt_forgotten() -> Sequence[Patch]:
@@ -453,39 +453,39 @@ def _record_of_marks_not_searched() -> Sequence[Patch]:
     def newest_alone(store: ObjectStore, wal: Wal, latest: ShardManifest) -> SourceMarks:
         return latest.sources or SourceMarks()
 
-    return [(weir.shard.claim, "recorded_sources", newest_alone)]
+    return [(weir.write.claim, "recorded_sources", newest_alone)]
 
 
 def _record_of_marks_collected() -> Sequence[Patch]:
-    return [(weir.services.garbage_survey, "_record", lambda *_: None)]
+    return [(weir.maintenance.garbage.survey, "_record", lambda *_: None)]
 
 
 def _staged_twice_published() -> Sequence[Patch]:
-    publish = weir.shard.writer.publish_staged  # type: ignore[attr-defined]
+    publish = weir.write.shard_writer.publish_staged  # type: ignore[attr-defined]
 
     def publish_again(store: ObjectStore, claim: Claim, staged: Any, **options: Any) -> Any:
         published = publish(store, claim, staged, **options)
         return publish(store, claim, staged, **{**options, "generation": published.current_generation})
 
-    return [(weir.shard.writer, "publish_staged", publish_again)]
+    return [(weir.write.shard_writer, "publish_staged", publish_again)]
 
 
 def _mark_of_a_publication_lost() -> Sequence[Patch]:
-    publish = weir.shard.writer.publish_staged  # type: ignore[attr-defined]
+    publish = weir.write.shard_writer.publish_staged  # type: ignore[attr-defined]
 
     def without_mark(store: ObjectStore, claim: Claim, staged: Any, **options: Any) -> Any:
         known = claim.manifest.sources or SourceMarks()
         return publish(store, claim, staged, **{**options, "sources": known})
 
-    return [(weir.shard.writer, "publish_staged", without_mark)]
+    return [(weir.write.shard_writer, "publish_staged", without_mark)]
 
 
 def _staged_collected_too_early() -> Sequence[Patch]:
-    return [(weir.services.garbage_policy, "LEFT_BEHIND_AFTER", timedelta(hours=1))]
+    return [(weir.maintenance.garbage.policy, "LEFT_BEHIND_AFTER", timedelta(hours=1))]
 
 
 def _staged_published_too_late() -> Sequence[Patch]:
-    return [(weir.shard.publish, "MAX_STAGED", timedelta(days=365))]
+    return [(weir.write.flush.staged_generations, "MAX_STAGED", timedelta(days=365))]
 
 
 def _publication_not_announced() -> Sequence[Patch]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tests.simulation.primitives import SimulatedExecutor
 from tests.simulation.scheduler import current_scheduler
 
-from weir.cache import ByteBudgetCache
+from weir.engine.cache import ByteBudgetCache
 
 __all__ = ["OfProcess", "process_cache", "reading_threads"]
 
@@ -38,7 +38,7 @@ class OfProcess:
 
 
 def process_cache() -> ByteBudgetCache:
-    """Stand in for :func:`weir.cache.process_cache`."""
+    """Stand in for :func:`weir.engine.cache.process_cache`."""
     return _own(process_cache, lambda: ByteBudgetCache(_CACHE_BYTES))
 
 

@@ -18,7 +18,7 @@ from weir.errors import (
     WriterClosedError,
     WriterError,
 )
-from weir.shard.writer import ShardWriter
+from weir.write.shard_writer import ShardWriter
 
 __all__ = ["Repeater"]
 

@@ -35,9 +35,9 @@ from tests.simulation.world import World
 
 from weir.config import WriterOptions
 from weir.errors import FencedError
-from weir.read.snapshot import STRONG, Consistency, SnapshotReader
-from weir.services.merge import merge_generations
-from weir.shard.writer import ShardWriter
+from weir.merge.service import merge_generations
+from weir.snapshots.snapshot import STRONG, Consistency, SnapshotReader
+from weir.write.shard_writer import ShardWriter
 
 __all__ = ["Report", "simulate"]
 

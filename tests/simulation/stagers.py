@@ -10,8 +10,8 @@ from tests.simulation.scheduler import Process
 from tests.simulation.world import KEY, World, as_batch
 
 from weir.errors import BackpressureError, FencedError, WeirError, WriterClosedError
-from weir.shard.publish import StagedGeneration, stage_generation
-from weir.shard.writer import ShardWriter
+from weir.write.flush.staged_generations import StagedGeneration, stage_generation
+from weir.write.shard_writer import ShardWriter
 
 __all__ = ["Stager"]
 

@@ -32,13 +32,13 @@ import weir.base.manifest
 import weir.base.publish
 import weir.base.published
 import weir.base.torn_versions
-import weir.cache
+import weir.engine.cache
+import weir.engine.throttle
 import weir.read.threads
-import weir.shard.given_up
-import weir.shard.holder
-import weir.shard.lease_terms
-import weir.table  # What is imported later would not be replaced.
-import weir.throttle
+import weir.table.table  # What is imported later would not be replaced.
+import weir.write.lease.lease_owner
+import weir.write.lease.lease_terms
+import weir.write.lease.released_leases
 from weir.format import (
     checked_json,
     feed_consumer,
@@ -54,7 +54,14 @@ from weir.format import (
 
 __all__ = ["substituted"]
 
-_STAYS_REAL = ("weir.cache", "weir.failpoint", "weir.logs", "weir.cli", "weir.demo", "weir.storage")
+_STAYS_REAL = (
+    "weir.engine.cache",
+    "weir.engine.failpoint",
+    "weir.engine.logs",
+    "weir.cli",
+    "weir.demo",
+    "weir.storage",
+)
 
 _DECODERS: tuple[Callable[..., Any], ...] = (
     wal_entry.decode,
@@ -113,13 +120,19 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.torn_versions.what_is_torn, library.what_is_torn),
         (weir.base.published._to_lance_bytes, library.to_lance_bytes),
         (weir.base.published._from_lance_bytes, library.from_lance_bytes),
-        (weir.shard.holder.is_certainly_dead, world.is_certainly_dead),
+        (weir.write.lease.lease_owner.is_certainly_dead, world.is_certainly_dead),
         (weir.base.key_index.extend_key_index, library.extend_key_index),
-        (weir.cache.process_cache, process_wide.process_cache),
+        (weir.engine.cache.process_cache, process_wide.process_cache),
         (weir.read.threads.reading_threads, process_wide.reading_threads),
-        (weir.throttle.background, process_wide.OfProcess(weir.throttle.Throttle)),
-        (weir.shard.given_up.given_up_leases, process_wide.OfProcess(weir.shard.given_up.GivenUpLeases)),
-        (weir.shard.lease_terms._sightings, process_wide.OfProcess(weir.shard.lease_terms._Sightings)),
+        (weir.engine.throttle.background, process_wide.OfProcess(weir.engine.throttle.Throttle)),
+        (
+            weir.write.lease.released_leases.given_up_leases,
+            process_wide.OfProcess(weir.write.lease.released_leases.GivenUpLeases),
+        ),
+        (
+            weir.write.lease.lease_terms._sightings,
+            process_wide.OfProcess(weir.write.lease.lease_terms._Sightings),
+        ),
     ]
 
 

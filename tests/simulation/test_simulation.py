@@ -15,9 +15,9 @@ from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
+from weir.engine.throttle import background
 from weir.read.threads import reading_threads
-from weir.throttle import background
 
 _SEEDS = 2000
 _STAGING_SEEDS = 100

@@ -12,11 +12,11 @@ from tests.simulation.world import World
 
 from weir.errors import SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
-from weir.read.as_of import TokenReader
-from weir.read.cut import CutTaker
 from weir.read.planner import ScanPlanner
-from weir.read.snapshot import STRONG
-from weir.read.tokens import release_token, take_token
+from weir.snapshots.capture import CutTaker
+from weir.snapshots.snapshot import STRONG
+from weir.snapshots.time_travel import TokenReader
+from weir.snapshots.tokens import release_token, take_token
 
 __all__ = ["Traveller"]
 

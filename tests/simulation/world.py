@@ -20,7 +20,7 @@ from weir.format.field_ids import FieldId, interned, with_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.lease import LeaseHolder
 from weir.format.wal_entry import wal_schema
-from weir.shard.lease_terms import LeaseTerms
+from weir.write.lease.lease_terms import LeaseTerms
 
 __all__ = ["KEY", "ROWS_SCHEMA", "SCHEMA", "World", "as_batch", "is_certainly_dead"]
 
@@ -150,7 +150,7 @@ class World:
         return LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover, holder=holder)
 
     def is_certainly_dead(self, holder: LeaseHolder) -> bool:
-        """Stand in for :func:`weir.shard.holder.is_certainly_dead`."""
+        """Stand in for :func:`weir.write.lease.lease_owner.is_certainly_dead`."""
         process, own = self.holders[holder.holder_id], self.scheduler.task
         assert own is not None
         return process.machine == own.process.machine and not process.alive
@@ -182,5 +182,5 @@ def as_batch(rows: Sequence[tuple[int, int, bool]]) -> pa.RecordBatch:
 
 
 def is_certainly_dead(holder: LeaseHolder) -> bool:
-    """Stand in for :func:`weir.shard.holder.is_certainly_dead`."""
+    """Stand in for :func:`weir.write.lease.lease_owner.is_certainly_dead`."""
     return World.current.is_certainly_dead(holder)

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tests.spark.tables import SCHEMA, build, rows
 
 import weir
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import InputError, OptionError, SchemaError, SnapshotExpiredError
 from weir.read.scan import Scan
 from weir.spark.batch_reader import BatchReader, PushdownBatchReader

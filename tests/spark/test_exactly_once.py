@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 from tests.spark.sink_kit import contents, create, lines, marks, run, stream
 
 import weir
-from weir import failpoint
-from weir.services.verification.finding import Severity
+from weir.engine import failpoint
+from weir.maintenance.verification.finding import Severity
 from weir.spark import kept_writers, stream_writer
 from weir.spark.data_source import WeirDataSource
 

@@ -13,9 +13,9 @@ from tests.spark.sink_kit import contents, create, marks
 from tests.spark.test_sink import batch, task
 
 import weir
-from weir import failpoint
+from weir.engine import failpoint
+from weir.engine.failpoint import FailpointError
 from weir.errors import LeaseHeldError
-from weir.failpoint import FailpointError
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.sink import commit_batch_of_stream
 from weir.spark.staging import TaskResult

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from tests.spark.service_tables import KEY_KINDS, base_state, copy_of, live_rows, new_table
 
 import weir
-from weir import failpoint
-from weir.services.runner import Runner, ThreadRunner
+from weir.engine import failpoint
+from weir.engine.runner import Runner, ThreadRunner
 from weir.spark import SparkRunner
 
 pytestmark = [

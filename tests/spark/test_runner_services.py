@@ -21,9 +21,9 @@ from tests.spark.service_tables import (
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
+from weir.engine.runner import Runner, ThreadRunner
 from weir.format import layout
-from weir.services.garbage_report import GarbageReport
-from weir.services.runner import Runner, ThreadRunner
+from weir.maintenance.garbage.report import GarbageReport
 from weir.spark import SparkRunner
 
 __all__ = ["s3_endpoint"]

@@ -20,7 +20,7 @@ from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import InlineRows, TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.storage.counting import CountingStore
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 QUERY = "8f1e7f60-93a0-4c3b-9b56-0f1f6a3f2a11"
 

@@ -14,13 +14,13 @@ from tests.spark.test_kept_writers import commit as commit_kept
 from tests.spark.test_sink import batch, commit, task
 
 import weir
-from weir import failpoint
+from weir.engine import failpoint
 from weir.errors import FencedError
 from weir.format.source import Source
 from weir.spark import sink
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.write_options import WriteOptions
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 KEYS = range(20)
 

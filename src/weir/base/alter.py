@@ -22,7 +22,6 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.schema import LanceSchema
 
-from weir import failpoint
 from weir.base.alteration import Alteration
 from weir.base.details_commit import wait_for_turn
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
@@ -33,11 +32,12 @@ from weir.base.recast import Recast
 from weir.base.schema import table_schema
 from weir.base.scratch import scratch_directory
 from weir.base.table import BaseTable
+from weir.engine import failpoint
+from weir.engine.logs import get_logger
 from weir.errors import ConflictError, ObjectNotFoundError
 from weir.format.index_details import INDEX_NAME, IndexDetails
 from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, paths
 from weir.format.table_manifest import decode_index_section
-from weir.logs import get_logger
 
 __all__ = ["LAST_FIELD_ID", "alter_base_table"]
 

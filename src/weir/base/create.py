@@ -11,7 +11,6 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from weir import failpoint
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import committing, sync_objects
 from weir.base.key_index import extend_key_index
@@ -22,6 +21,7 @@ from weir.base.schema import RESERVED_NAMES, all_field_ids, key_metadata, table_
 from weir.base.scratch import scratch_directory
 from weir.base.stored_types import check_stored_types
 from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
+from weir.engine import failpoint
 from weir.errors import (
     ConflictError,
     KeyValueError,

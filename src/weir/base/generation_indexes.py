@@ -6,11 +6,11 @@ from weir.base.index_changes import base_indexes
 from weir.base.index_upkeep import model_of
 from weir.base.table import BaseTable
 from weir.base.versions import maintained_indexes
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
+from weir.engine.logs import get_logger
 from weir.errors import CorruptionError
 from weir.indexing.describe import ExistingIndex
 from weir.indexing.generation import GenerationIndex
-from weir.logs import get_logger
 
 __all__ = ["generation_indexes"]
 

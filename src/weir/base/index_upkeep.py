@@ -31,7 +31,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.table import BaseTable
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.format.index_details import IndexCatchup, IndexDetails
 from weir.indexing.build import build_index, build_segment

@@ -34,7 +34,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.table import BaseTable
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import CorruptionError
 from weir.indexing.library_message import library_message
 

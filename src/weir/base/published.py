@@ -18,7 +18,7 @@ from weir.base.details_commit import update_details
 from weir.base.library_errors import is_panic
 from weir.base.scratch import readable_file, scratch_directory
 from weir.base.table import BaseTable
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import shard_snapshot
 from weir.format.index_details import IndexDetails

@@ -25,7 +25,7 @@ from weir.base.schema import all_field_ids
 from weir.base.scratch import scratch_directory
 from weir.base.table import library_options
 from weir.errors import SchemaError
-from weir.list_cast import cast_array
+from weir.schema.list_cast import cast_array
 from weir.storage.interface import ObjectStore
 
 __all__ = ["Recast"]

@@ -9,6 +9,7 @@ from uuid import UUID
 import lance
 import pyarrow as pa
 
+from weir.base.dataset_fields import row_schema
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
     LibraryFailure,
@@ -19,8 +20,7 @@ from weir.base.library_errors import (
 from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
-from weir.cache import process_cache
-from weir.dataset_fields import row_schema
+from weir.engine.cache import process_cache
 from weir.errors import (
     CorruptionError,
     ObjectNotFoundError,

@@ -29,11 +29,11 @@ from uuid import UUID
 from cachetools import LRUCache
 
 from weir.base.manifest import VERSIONS, TableManifest, manifest_version
+from weir.engine.logs import get_logger
 from weir.errors import ConflictError, CorruptionError, InputError, ObjectNotFoundError
 from weir.format import layout, shard_manifest
 from weir.format.deletion_file import is_whole_deletion_file
 from weir.format.table_manifest import VersionFile, decode_files
-from weir.logs import get_logger
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local_errors import reporting
 from weir.storage.local_files import sync_directory

@@ -20,11 +20,11 @@ from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, manifest_version, read_manifest
 from weir.base.published import read_published
 from weir.base.table import BaseTable, open_dataset
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
+from weir.engine.concurrent_map import side_by_side
 from weir.errors import ObjectNotFoundError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_snapshot import snapshot_path
-from weir.side_by_side import side_by_side
 from weir.storage.interface import ObjectStore
 
 __all__ = [

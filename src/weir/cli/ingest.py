@@ -15,8 +15,9 @@ from weir.cli.input.formats import FileFormat
 from weir.cli.input.rows import ReadRequest
 from weir.errors import InputError, OptionError
 from weir.rows import check_deletable
-from weir.table import Table
-from weir.writer import TableWriter, WriteReceipt
+from weir.table.table import Table
+from weir.write.table_writer import TableWriter
+from weir.write.write_result import WriteResult
 
 __all__ = ["IngestOptions", "IngestReport", "ingest"]
 
@@ -228,7 +229,7 @@ class _Pending:
 
     def __init__(self, writer: TableWriter) -> None:
         self._writer = writer
-        self._futures: deque[tuple[Future[WriteReceipt], bool]] = deque()
+        self._futures: deque[tuple[Future[WriteResult], bool]] = deque()
         self.upserted = 0
         self.deleted = 0
         self.shards: set[UUID] = set()
@@ -245,7 +246,7 @@ class _Pending:
         while self._futures:
             self._settle_one()
 
-    def _add(self, future: WriteReceipt | Future[WriteReceipt], *, is_delete: bool) -> None:
+    def _add(self, future: WriteResult | Future[WriteResult], *, is_delete: bool) -> None:
         assert isinstance(future, Future)
         self._futures.append((future, is_delete))
 

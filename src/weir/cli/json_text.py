@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from weir.cli.base64_text import decode_base64, encode_base64
-from weir.list_cast import cast_array
+from weir.schema.list_cast import cast_array
 
 __all__ = ["from_json_type", "json_column", "json_lines", "json_type", "parse_json_column"]
 

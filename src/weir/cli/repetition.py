@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from weir.stop_signals import stop_when_asked
+from weir.engine.stop_signals import stop_when_asked
 
 __all__ = ["repeat"]
 

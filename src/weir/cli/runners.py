@@ -11,7 +11,7 @@ import typer
 from weir.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from weir.services.runner import Runner
+    from weir.engine.runner import Runner
 
 __all__ = ["OnSpark", "runner_on"]
 
@@ -43,7 +43,7 @@ def runner_on(spark: str | None) -> Iterator[Runner]:
         If the extra is not installed, or there is no Spark there.
     """
     if spark is None:
-        from weir.services.runner import ThreadRunner
+        from weir.engine.runner import ThreadRunner
 
         yield ThreadRunner()
         return

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from weir.demo.events import CANCELLED, FlightEvents
 from weir.demo.writer import BATCHES_IN_FLIGHT
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["CrashCheck", "check_after_crash"]
 

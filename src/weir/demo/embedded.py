@@ -27,8 +27,8 @@ from weir.demo.source import flights_archive
 from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
 from weir.demo.verdict import compare
 from weir.demo.writer import Acknowledgement, WriterTask
-from weir.services.merge import MergeReport
-from weir.table import Table
+from weir.merge.service import MergeReport
+from weir.table.table import Table
 
 __all__ = ["run_embedded_demo"]
 

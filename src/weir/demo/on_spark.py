@@ -39,7 +39,7 @@ from weir.demo.report import DemoReport, Latency, MergeTotals
 from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
 from weir.demo.verdict import compare
 from weir.spark.pipeline.checkpoint import CheckpointState, read_checkpoint
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["run_spark_demo"]
 

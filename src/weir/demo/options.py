@@ -11,7 +11,7 @@ from pathlib import Path
 
 import weir
 from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS, PRIMARY_KEY
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["DemoOptions", "create_table", "location"]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from weir.demo.expected import ExpectedFlights
 from weir.demo.flights import FLIGHT_SCHEMA
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = [
     "DELAYED_MINUTES",

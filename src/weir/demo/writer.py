@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 
 import weir
 from weir.demo.events import load_events
-from weir.writer import WriteReceipt
+from weir.write.write_result import WriteResult
 
 __all__ = ["BATCHES_IN_FLIGHT", "Acknowledgement", "WriterTask", "main", "write_events"]
 
@@ -68,7 +68,7 @@ class _Sent:
     batch: int
     events: int
     at: float
-    futures: list[Future[WriteReceipt]]
+    futures: list[Future[WriteResult]]
 
     def wait(self) -> Acknowledgement:
         for future in self.futures:
@@ -136,7 +136,7 @@ def _report(sent: _Sent) -> None:
     print(sent.wait().to_line(), flush=True)
 
 
-def _future(result: WriteReceipt | Future[WriteReceipt]) -> Future[WriteReceipt]:
+def _future(result: WriteResult | Future[WriteResult]) -> Future[WriteResult]:
     assert isinstance(result, Future)
     return result
 

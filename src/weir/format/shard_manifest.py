@@ -53,8 +53,8 @@ class FlushedGeneration:
         XXH64, seed 0, of the file with the bloom filter. Weir's own field; None in manifests of other
         writers, and of generations that they have taken over in one of theirs.
     published_after : int, optional
-        Of a generation whose rows were never in the log (:mod:`weir.shard.publish`), the last position of
-        the log that comes before them. Weir's own field, as the checksum.
+        Of a generation whose rows were never in the log (:mod:`weir.write.flush.staged_generations`), the
+        last position of the log that comes before them. Weir's own field, as the checksum.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     """

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import lance
 import pyarrow as pa
 
+from weir.engine.logs import get_logger
 from weir.format.field_ids import field_id
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 from weir.indexing.vector_model import VectorModel
-from weir.logs import get_logger
 
 __all__ = ["GenerationIndex", "build_generation_indexes", "is_on", "is_worth_building"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import OptionError, SchemaError
-from weir.read.filters import check_filter
+from weir.lsm.filters import check_filter
 
 __all__ = ["check_asked", "check_columns", "checked_limit"]
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.errors import ShardConflictError
-from weir.read.key_groups import KeyGroup, key_groups
-from weir.read.keys import KeySet
-from weir.read.overlay import FreshSource
+from weir.lsm.key_groups import KeyGroup, key_groups
+from weir.lsm.keys import KeySet
+from weir.lsm.newest import FreshSource
+from weir.lsm.superseded import base_rows_with_keys
 from weir.read.planner import fresh_sources
-from weir.read.shard_view import ShardView
-from weir.read.snapshot import ReadSnapshot
-from weir.read.superseded import base_rows_with_keys
 from weir.read.threads import reading_threads
+from weir.snapshots.shard_view import ShardView
+from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
 
 __all__ = ["KeyRouter", "get_rows"]

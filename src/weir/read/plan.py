@@ -13,11 +13,11 @@ import lance
 import pyarrow as pa
 
 from weir.format.resolution import Resolution
-from weir.read.blocked import BlockedRows
-from weir.read.damage import reading
-from weir.read.filters import matching_rows, named_columns
-from weir.read.kept_dataset import KeptDataset
-from weir.read.strategy import TermStrategy
+from weir.lsm.damage import reading
+from weir.lsm.dataset_handle import KeptDataset
+from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.filters import matching_rows, named_columns
+from weir.lsm.strategy import TermStrategy
 
 __all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
 

@@ -11,22 +11,22 @@ import pyarrow as pa
 
 from weir.base.index_changes import base_indexes
 from weir.base.table import BaseTable
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
-from weir.read.blocked import BlockedRows
-from weir.read.catalog_pruning import can_match
-from weir.read.filters import matching_rows, named_columns
-from weir.read.generation import Generation
-from weir.read.kept_dataset import KeptDataset
-from weir.read.overlay import FreshSource, Overlay, overlay
+from weir.lsm.catalog_pruning import can_match
+from weir.lsm.dataset_handle import KeptDataset
+from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.filters import matching_rows, named_columns
+from weir.lsm.generation import Generation
+from weir.lsm.log_tail import TailRun
+from weir.lsm.newest import FreshSource, Overlay, overlay
+from weir.lsm.strategy import TermStrategy, choose_strategies
+from weir.lsm.superseded import superseded_rows
 from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
-from weir.read.shard_view import ShardView
-from weir.read.snapshot import Consistency, ReadSnapshot
-from weir.read.strategy import TermStrategy, choose_strategies
-from weir.read.superseded import superseded_rows
-from weir.read.tail import TailRun
 from weir.sharding.predicate import ANYTHING, Predicate, read_filter
+from weir.snapshots.shard_view import ShardView
+from weir.snapshots.snapshot import Consistency, ReadSnapshot
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ScanPlanner", "ShardPruner"]

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 class Scan:
     """A scan that has not run yet. Each of its methods runs it anew, on a snapshot of its own.
 
-    Made by :meth:`weir.table.Table.scan`. The order of rows is not defined.
+    Made by :meth:`weir.table.table.Table.scan`. The order of rows is not defined.
 
     Parameters
     ----------

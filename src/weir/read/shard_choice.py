@@ -13,13 +13,13 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
-from weir.read.keys import KeySet
-from weir.read.shard_view import ShardView
+from weir.lsm.keys import KeySet
 from weir.read.shared_keys import conflict, find_shared_keys
-from weir.read.snapshot import ReadSnapshot
 from weir.sharding import pruning
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
+from weir.snapshots.shard_view import ShardView
+from weir.snapshots.snapshot import ReadSnapshot
 
 __all__ = ["ShardChoice"]
 

@@ -19,17 +19,17 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from weir.cache import process_cache
+from weir.engine.cache import process_cache
 from weir.errors import ShardConflictError, WeirError
 from weir.format.newest import key_codes, newest_rows
 from weir.format.shard_manifest import ShardStatus
-from weir.read.keys import KeySet
-from weir.read.overlay import FreshSource
+from weir.lsm.keys import KeySet
+from weir.lsm.newest import FreshSource
 from weir.read.planner import fresh_sources
-from weir.read.shard_view import ShardView
-from weir.read.snapshot import ReadSnapshot
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
+from weir.snapshots.shard_view import ShardView
+from weir.snapshots.snapshot import ReadSnapshot
 
 __all__ = ["SharedKeys", "conflict", "find_shared_keys", "find_twins"]
 

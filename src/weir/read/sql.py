@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from datafusion import DataFrame, Expr, column, lit
 
-from weir.read.filters import check_filter
+from weir.lsm.filters import check_filter
 from weir.read.scan import Scan
 from weir.read.sql_query import Needed, needed_by, quoted, sql_context, sql_failure
-from weir.sql_nesting import MAX_DEPTH, on_a_deep_stack
+from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack
 
 if TYPE_CHECKING:
     import pandas as pd

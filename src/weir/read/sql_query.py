@@ -18,7 +18,7 @@ from datafusion.plan import LogicalPlan
 from datafusion.unparser import Dialect, Unparser
 
 from weir.errors import FilterError, QueryError
-from weir.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
+from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
 
 __all__ = ["Needed", "Top", "needed_by", "quoted", "sql_context", "sql_failure"]
 

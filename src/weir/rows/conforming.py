@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import KeyValueError, SchemaError
-from weir.list_cast import is_list
 from weir.rows.fitting import cast_to
+from weir.schema.list_cast import is_list
 
 __all__ = ["conformed", "missing_key", "unknown_column"]
 

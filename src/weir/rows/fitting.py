@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from weir.errors import SchemaError
-from weir.list_cast import cast, infinities, is_list
+from weir.schema.list_cast import cast, infinities, is_list
 
 __all__ = ["cast_to", "fits", "is_text"]
 

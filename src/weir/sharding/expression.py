@@ -15,11 +15,11 @@ import pyarrow as pa
 from datafusion import DataFrame, Expr
 
 from weir.errors import ShardingError
+from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
 from weir.sharding.promotion import plain_type
 from weir.sharding.sql import parse, session, why_unstable
 from weir.sharding.transforms import Transform, one_zero_one_nan
 from weir.sharding.type_names import parse_type, type_name
-from weir.sql_nesting import on_a_deep_stack, refuse_deep
 
 __all__ = ["Expression"]
 

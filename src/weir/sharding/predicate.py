@@ -21,6 +21,7 @@ from datafusion import DataFrame, Expr
 from datafusion.expr import BinaryExpr, EmptyRelation, Filter, InList, Like, TableScan
 
 from weir.errors import FilterError
+from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
 from weir.sharding.date_parts import PARTS
 from weir.sharding.promotion import plain_type
 from weir.sharding.sql import parse, session, why_unstable
@@ -33,7 +34,6 @@ from weir.sharding.value_set import (
     is_discrete,
     ordinal,
 )
-from weir.sql_nesting import on_a_deep_stack, refuse_deep
 
 __all__ = ["ANYTHING", "NEVER", "AllOf", "AnyOf", "Anything", "Place", "Predicate", "Where", "read_filter"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from weir.errors import ShardingError
-from weir.plain_types import PLAIN_TYPES
+from weir.schema.plain import PLAIN_TYPES
 
 __all__ = ["parse_type", "type_name"]
 

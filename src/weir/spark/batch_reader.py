@@ -18,13 +18,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from weir.read.filters import check_filter
-from weir.read.snapshot import STRONG
+from weir.lsm.filters import check_filter
+from weir.snapshots.snapshot import STRONG
 from weir.spark.filters import push_filters
 from weir.spark.read_options import BatchReadOptions
 from weir.spark.scan_partition import ScanPartition, scan_partitions
 from weir.spark.types import SparkBatches, check_schema, selected
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["BatchReader", "PushdownBatchReader", "table_columns"]
 

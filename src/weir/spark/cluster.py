@@ -14,7 +14,7 @@ from weir.rows import as_key_table
 from weir.sharding.router import Router
 from weir.sharding.shard_ids import own_shard_id
 from weir.sharding.shard_values import ShardValues
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["cluster_by_shard"]
 

@@ -17,8 +17,8 @@ from pyspark.sql import datasource as pushed
 from pyspark.sql.pandas.types import to_arrow_type
 
 from weir.errors import FilterError, SchemaError
-from weir.read.filters import check_filter
-from weir.read.literals import literals
+from weir.lsm.filters import check_filter
+from weir.lsm.literals import literals
 from weir.spark.types import spark_schema
 
 __all__ = ["PushedFilters", "push_filters"]

@@ -20,8 +20,8 @@ from typing import TypeVar
 
 from weir.errors import FencedError, WeirError
 from weir.spark.write_options import WriteOptions
-from weir.table import Table
-from weir.writer import TableWriter
+from weir.table.table import Table
+from weir.write.table_writer import TableWriter
 
 __all__ = ["KeptWriters", "process_writers"]
 

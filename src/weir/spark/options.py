@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import weir
 from weir.errors import OptionError
 from weir.storage.location import parse_location
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["TableLocation", "as_switch", "as_whole_number", "split_options"]
 

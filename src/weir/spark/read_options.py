@@ -31,11 +31,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from weir.changes.start import EARLIEST
 from weir.errors import OptionError
 from weir.format.feed_consumer import consumer_path
 from weir.format.snapshot_token import SnapshotToken
-from weir.read.feed_start import EARLIEST
-from weir.read.snapshot import STRONG, Consistency
+from weir.snapshots.snapshot import STRONG, Consistency
 from weir.spark.options import TableLocation, as_switch, as_whole_number, split_options
 
 __all__ = ["LATEST", "SNAPSHOT", "BatchReadOptions", "StreamReadOptions", "columns_text", "reads_changes"]

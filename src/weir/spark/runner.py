@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark import cloudpickle, inheritable_thread_target
 from pyspark.sql import SparkSession, is_remote
 
+from weir.engine.logs import get_logger
 from weir.errors import RunnerError, WeirError
-from weir.logs import get_logger
 
 __all__ = ["SparkRunner"]
 

@@ -15,21 +15,22 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from weir import failpoint
+from weir.engine import failpoint
+from weir.engine.logs import get_logger
 from weir.errors import InputError, LeaseHeldError, ObjectExistsError, OptionError, WeirError, WriterError
 from weir.format import stream_record
 from weir.format.source import Source
 from weir.format.stream_record import StreamRecord
-from weir.logs import get_logger
-from weir.shard.publish import StagedGeneration, discard_staged
 from weir.sharding.shard_values import ShardValues
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.staging import InlineRows, TaskResult, TaskRows, pieces_by_shard
 from weir.spark.turns import in_turn
 from weir.spark.write_options import WriteOptions
 from weir.storage.interface import ObjectStore
-from weir.table import Table
-from weir.writer import TableWriter, WriteReceipt
+from weir.table.table import Table
+from weir.write.flush.staged_generations import StagedGeneration, discard_staged
+from weir.write.table_writer import TableWriter
+from weir.write.write_result import WriteResult
 
 __all__ = ["abort", "commit", "commit_batch_of_stream", "prepare"]
 
@@ -102,7 +103,7 @@ def commit(
 
     applied = False
 
-    def write(writer: TableWriter) -> tuple[WriteReceipt, WriteReceipt]:
+    def write(writer: TableWriter) -> tuple[WriteResult, WriteResult]:
         nonlocal applied
         first = writer.apply_routed(changes, source=source)
         applied = bool(changes)
@@ -110,7 +111,7 @@ def commit(
         failpoint.reach("sink.before_close")
         return receipts
 
-    def attempt() -> tuple[WriteReceipt, WriteReceipt]:
+    def attempt() -> tuple[WriteResult, WriteResult]:
         if kept is None or holder is None or source is None:
             with table.writer(**options.of_writer(holder=holder, flush=flush)) as writer:
                 return write(writer)

@@ -1,9 +1,9 @@
 """What a task of a write makes of its rows: for every shard pieces, in the order of the rows.
 
 A task converts its rows to the table's schema, checks them, and splits them by shard. Few rows travel to the
-driver inside the task's result; many are staged as generations (:mod:`weir.shard.publish`), of which the
-driver gets to know the names. So what the driver handles does not grow with the data, and small writes cost
-tasks no access to the storage at all.
+driver inside the task's result; many are staged as generations (:mod:`weir.write.flush.staged_generations`),
+of which the driver gets to know the names. So what the driver handles does not grow with the data, and small
+writes cost tasks no access to the storage at all.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from weir import failpoint
+from weir.engine import failpoint
 from weir.format.field_ids import without_field_ids
 from weir.format.wal_entry import TOMBSTONE
 from weir.rows import change_table
-from weir.shard.publish import StagedGeneration
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.spark.options import TableLocation
-from weir.table import Table
+from weir.table.table import Table
+from weir.write.flush.staged_generations import StagedGeneration
 
 __all__ = ["InlineRows", "Piece", "TaskResult", "TaskRows", "pieces_by_shard"]
 

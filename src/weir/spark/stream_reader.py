@@ -28,17 +28,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from weir.changes.feed import ChangeFeed
+from weir.changes.range import ChangeRange
+from weir.changes.rows import check_names
 from weir.errors import InputError, OptionError
 from weir.format.snapshot_token import SnapshotToken
-from weir.read.change_range import ChangeRange
-from weir.read.change_rows import check_names
-from weir.read.changes import ChangeFeed
-from weir.read.consumers import read_consumer
+from weir.snapshots.consumers import read_consumer
 from weir.spark.read_options import LATEST, SNAPSHOT, StreamReadOptions
 from weir.spark.scan_partition import ScanPartition, bounded, scan_partitions
 from weir.spark.types import SparkBatches, check_schema, selected
 from weir.storage.open import open_store
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["ChangePartition", "StreamReader", "change_columns"]
 

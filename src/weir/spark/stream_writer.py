@@ -13,7 +13,7 @@ from weir.spark.kept_writers import process_writers
 from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["StreamWriter", "inline_bytes"]
 

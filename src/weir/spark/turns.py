@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from weir.engine.logs import get_logger
 from weir.errors import FencedError, LeaseHeldError
-from weir.logs import get_logger
 
 __all__ = ["in_turn"]
 

@@ -22,11 +22,11 @@ from tests.conformance.differential.stored import unflushed_keys, unmerged_keys
 from tests.sharding.oracles import library_values
 
 import weir
-from weir import failpoint
-from weir.cache import process_cache
+from weir.engine import failpoint
+from weir.engine.cache import process_cache
+from weir.engine.failpoint import FailpointError
 from weir.errors import FencedError, SchemaError, SnapshotExpiredError, WeirError
-from weir.failpoint import FailpointError
-from weir.writer import TableWriter
+from weir.write.table_writer import TableWriter
 
 _SHARD_IDS = UUID(bytes=b"LSMWRITE_SHARD01")
 _SHARED_MEMORY = Path("/dev/shm")

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 import weir
 from weir.errors import InputError, OptionError, PipelineError, SchemaError
-from weir.schema_text import parse_schema
+from weir.schema.text import parse_schema
 from weir.spark.pipeline import (
     AVAILABLE_NOW,
     FormatSource,

@@ -15,7 +15,7 @@ import pytest
 
 import weir
 from weir.errors import StorageError
-from weir.schema_text import parse_schema
+from weir.schema.text import parse_schema
 from weir.spark.pipeline.freshness import percentiles
 from weir.spark.pipeline.metrics import MetricsSample, Sampler, as_line_of, as_log_event, take_sample
 from weir.spark.pipeline.micro_batch import OBSERVED, QUANTILES, MicroBatch

@@ -21,7 +21,7 @@ from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
 from weir.errors import InputError, OptionError, PipelineError, SchemaError, WeirError
-from weir.schema_text import parse_schema
+from weir.schema.text import parse_schema
 from weir.spark.pipeline import (
     AVAILABLE_NOW,
     FormatSource,

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from weir.errors import MissingDependencyError, OptionError, SchemaError
-from weir.schema_text import parse_schema
+from weir.schema.text import parse_schema
 from weir.spark.pipeline import CallableSource, FormatSource, Metrics, Pipeline, TargetTable
 from weir.spark.pipeline.freshness import arrival_of, observed
 from weir.spark.pipeline.micro_batch import MicroBatch

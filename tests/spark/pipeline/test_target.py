@@ -8,7 +8,7 @@ import pytest
 
 import weir
 from weir.errors import SchemaError, ShardingError, TableNotFoundError
-from weir.schema_text import parse_schema
+from weir.schema.text import parse_schema
 from weir.spark.pipeline import FormatSource, Pipeline, TargetTable
 from weir.spark.pipeline.target import find_table, open_or_create
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.spark.pipeline.feed import rows_of
 
 from weir.errors import OptionError, PipelineError
-from weir.schema_text import parse_schema
+from weir.schema.text import parse_schema
 from weir.spark.pipeline import (
     FormatSource,
     Metrics,

@@ -43,8 +43,8 @@ def inspect(
     storage_option: StorageOptions = None,
 ) -> None:
     """Print what an object of a table says, broken ones as far as they can be read."""
-    from weir.services.inspect import inspect as describe_object
-    from weir.services.inspection.target import split_location
+    from weir.maintenance.inspect import inspect as describe_object
+    from weir.maintenance.inspection.target import split_location
     from weir.storage.open import open_store
 
     root, path = split_location(uri, what)

@@ -13,7 +13,7 @@ import typer
 from weir.cli.options import AsJson
 from weir.cli.options import output_for as _output
 from weir.cli.progress import live_line
-from weir.stop_signals import handle_stop_signals
+from weir.engine.stop_signals import handle_stop_signals
 
 if TYPE_CHECKING:
     from weir.spark.pipeline import MetricsSample, PipelineFile

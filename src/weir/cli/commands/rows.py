@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from weir.read.scan import Scan
-    from weir.read.snapshot import Consistency
+    from weir.snapshots.snapshot import Consistency
 
 __all__ = ["get", "ingest_files", "scan", "sql"]
 
@@ -231,7 +231,7 @@ def sql(
 
 def _state(consistency: str, at: str | None) -> str | Consistency:
     """Return the consistency to read with: at a token there is none to choose, but it must not be ignored."""
-    from weir.read.snapshot import STRONG
+    from weir.snapshots.snapshot import STRONG
 
     return STRONG if at is not None and consistency == str(STRONG) else consistency
 

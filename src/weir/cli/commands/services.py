@@ -17,12 +17,12 @@ from weir.cli.progress import progress_bar
 from weir.cli.repetition import repeat
 from weir.cli.runners import OnSpark, runner_on
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT
-from weir.durations import parse_duration
+from weir.engine.durations import parse_duration
 from weir.errors import ConflictError, OptionError, RunnerError, StorageError
 
 if TYPE_CHECKING:
-    from weir.services.merge import MergeReport
-    from weir.services.runner import Runner
+    from weir.engine.runner import Runner
+    from weir.merge.service import MergeReport
 
 MinShare = Annotated[
     float,

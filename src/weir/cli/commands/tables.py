@@ -56,7 +56,7 @@ def create(
     if (schema is None) == (schema_from is None):
         raise OptionError("give the columns with --schema, or with --schema-from", where="schema")
     from weir.cli.input.schema import read_schema
-    from weir.schema_text import parse_schema
+    from weir.schema.text import parse_schema
     from weir.sharding.shard_text import parse_shard_by
 
     columns = parse_schema(schema) if schema is not None else read_schema(str(schema_from))
@@ -104,7 +104,7 @@ def alter(
     no_fsync: NoFsync = False,
 ) -> None:
     """Add, drop, rename and widen columns, all in one step, while others read and write."""
-    from weir.schema_text import parse_column, parse_type
+    from weir.schema.text import parse_column, parse_type
 
     columns = [parse_column(one) for one in add or ()]
     names = parse_pairs(rename or (), "rename", "OLD=NEW")

@@ -11,7 +11,7 @@ from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.output import note
-from weir.durations import parse_duration
+from weir.engine.durations import parse_duration
 
 __all__ = ["changes", "snapshot"]
 

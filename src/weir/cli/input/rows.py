@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from weir.errors import InputError, SchemaError
-from weir.schema_text import format_type
+from weir.schema.text import format_type
 
 __all__ = ["FileRows", "ReadRequest", "RowStream", "bad_value", "first_failing", "reading", "row_place"]
 

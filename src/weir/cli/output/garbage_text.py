@@ -7,7 +7,7 @@ from rich.filesize import decimal
 from rich.table import Table as TextTable
 
 from weir.cli.output.phrases import counted, short_id
-from weir.services.garbage_report import GarbageReport
+from weir.maintenance.garbage.report import GarbageReport
 
 __all__ = ["print_garbage"]
 

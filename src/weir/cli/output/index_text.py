@@ -11,8 +11,8 @@ from rich.text import Text
 
 from weir.cli.output.phrases import counted, short_id
 from weir.indexing.definition import IndexDefinition
-from weir.services.catch_up import CatchUpReport
-from weir.services.index_status import IndexReport
+from weir.maintenance.catch_up import CatchUpReport
+from weir.maintenance.index_status import IndexReport
 
 __all__ = ["print_caught_up", "print_definitions", "print_indexes"]
 

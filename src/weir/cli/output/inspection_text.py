@@ -8,8 +8,8 @@ from weir.cli.facts_text import print_facts
 from weir.cli.output.interface import note
 from weir.cli.output.phrases import counted
 from weir.cli.output.rows_text import print_rows
-from weir.services.inspect import Description
-from weir.services.verify import VerifyReport
+from weir.maintenance.inspect import Description
+from weir.maintenance.verify import VerifyReport
 
 __all__ = ["print_description", "print_findings"]
 

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from weir.changes.feed import ChangeBatch
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_lines
 from weir.cli.output.interface import Output
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
-from weir.read.changes import ChangeBatch
-from weir.schema_text import format_schema
-from weir.services.catch_up import CatchUpReport
-from weir.services.compact import CompactReport
-from weir.services.drop import DropReport
-from weir.services.garbage_report import GarbageReport
-from weir.services.index_status import IndexReport
-from weir.services.inspect import Description
-from weir.services.maintain import MaintenanceReport
-from weir.services.merge import MergeReport
-from weir.services.recover import RecoverReport
-from weir.services.repair import RepairReport
-from weir.services.status import TableStatus
-from weir.services.verify import VerifyReport
-from weir.table import Table
+from weir.maintenance.catch_up import CatchUpReport
+from weir.maintenance.compact import CompactReport
+from weir.maintenance.drop import DropReport
+from weir.maintenance.garbage.report import GarbageReport
+from weir.maintenance.index_status import IndexReport
+from weir.maintenance.inspect import Description
+from weir.maintenance.maintain import MaintenanceReport
+from weir.maintenance.recover import RecoverReport
+from weir.maintenance.repair import RepairReport
+from weir.maintenance.status import TableStatus
+from weir.maintenance.verify import VerifyReport
+from weir.merge.service import MergeReport
+from weir.schema.text import format_schema
+from weir.table.table import Table
 
 if TYPE_CHECKING:
     from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary

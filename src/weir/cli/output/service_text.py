@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from weir.cli.output.phrases import counted, short_id
-from weir.services.compact import CompactReport
-from weir.services.maintain import MaintenanceReport
-from weir.services.merge import MergeReport
-from weir.services.recover import RecoverReport
-from weir.services.repair import RepairReport
+from weir.maintenance.compact import CompactReport
+from weir.maintenance.maintain import MaintenanceReport
+from weir.maintenance.recover import RecoverReport
+from weir.maintenance.repair import RepairReport
+from weir.merge.service import MergeReport
 
 __all__ = ["print_compacted", "print_maintained", "print_merged", "print_recovered", "print_repaired"]
 

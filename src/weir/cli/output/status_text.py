@@ -10,7 +10,7 @@ from rich.text import Text
 
 from weir.cli.output.index_text import print_indexes
 from weir.cli.output.phrases import counted, print_pairs
-from weir.services.status import ShardReport, TableStatus
+from weir.maintenance.status import ShardReport, TableStatus
 
 __all__ = ["print_status"]
 

@@ -17,9 +17,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from weir.engine.logs import get_logger
 from weir.errors import StorageError
-from weir.logs import get_logger
-from weir.services.status import TableStatus
+from weir.maintenance.status import TableStatus
 from weir.spark.pipeline.freshness import percentiles
 from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.schedule import ServiceState

@@ -12,8 +12,9 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from weir.engine.runner import Runner, ThreadRunner
+from weir.engine.stop_signals import stop_when_asked
 from weir.errors import OptionError
-from weir.services.runner import Runner, ThreadRunner
 from weir.spark.cluster import cluster_by_shard
 from weir.spark.pipeline.file_order import in_order_of_files
 from weir.spark.pipeline.freshness import BATCH_ARRIVAL, arrival_of, observed
@@ -36,7 +37,6 @@ from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 from weir.spark.sink import prepare
 from weir.spark.write_options import WriteOptions
-from weir.stop_signals import stop_when_asked
 
 __all__ = ["Pipeline", "PipelineCheck"]
 

@@ -72,8 +72,8 @@ from pathlib import Path
 from typing import Any
 
 from weir.errors import OptionError
-from weir.schema_text import parse_schema
-from weir.services.merge_policy import MergePolicy
+from weir.merge.policy import MergePolicy
+from weir.schema.text import parse_schema
 from weir.sharding.shard_by import ShardBy
 from weir.sharding.shard_text import parse_shard_by
 from weir.spark.pipeline.pipeline import Pipeline

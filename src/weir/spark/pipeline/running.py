@@ -13,14 +13,14 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from weir.engine.logs import get_logger
 from weir.errors import PipelineError
-from weir.logs import get_logger
 from weir.spark.pipeline.metrics import MetricsSample, Sampler, take_sample
 from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.query_watch import QueryWatch
 from weir.spark.pipeline.schedule import Schedule, ScheduledService, ServiceState
 from weir.spark.pipeline.stream import MicroBatches
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["PipelineSummary", "RunningPipeline", "use_pool"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from weir.logs import get_logger
+from weir.engine.logs import get_logger
 
 __all__ = ["Schedule", "ScheduledService", "ServiceState", "retry_after"]
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from weir.errors import OptionError
-from weir.services.garbage import DEFAULT_HORIZON
-from weir.services.merge_policy import ALWAYS, MergePolicy
+from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
+from weir.merge.policy import ALWAYS, MergePolicy
 from weir.sharding.shard_by import ShardBy
 
 __all__ = [

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from weir.services.runner import Runner
+from weir.engine.runner import Runner
 from weir.spark.pipeline.schedule import ScheduledService
 from weir.spark.pipeline.settings import Services
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["closing_services", "table_services"]
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 
 import weir
 from weir.errors import SchemaError, ShardingError, TableExistsError, TableNotFoundError
-from weir.schema_text import format_type
+from weir.schema.text import format_type
 from weir.spark.pipeline.settings import TargetTable
-from weir.table import Table
+from weir.table.table import Table
 
 __all__ = ["check_target", "find_table", "open_or_create"]
 

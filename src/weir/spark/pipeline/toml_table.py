@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from weir.durations import parse_duration
+from weir.engine.durations import parse_duration
 from weir.errors import InputError, OptionError
 
 __all__ = ["TomlTable", "read_toml"]

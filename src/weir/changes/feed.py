@@ -1,0 +1,404 @@
+"""The change feed: every upsert and delete, per shard in commit order, from the write-ahead log.
+
+The log is what was committed, in order: entry after entry, row after row. What a failed call left behind
+without its caller knowing is in it, and so in every read and in the feed. Fence entries have no rows. What
+a writer tried to write after it was fenced is not in it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pyarrow as pa
+import xxhash
+
+from weir.changes.options import FeedOptions, check_count
+from weir.changes.plan import Admitted, ChangePlan, PlanLimits, admit, arrived, beginning, split, with_cut
+from weir.changes.range import ChangeRange, ChangeSource
+from weir.changes.rows import change_schema, check_names
+from weir.changes.start import EARLIEST, ConsumerTerms, find_start
+from weir.errors import InputError, OptionError, SnapshotExpiredError
+from weir.format.ipc_framing import StreamSize
+from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.snapshots.capture import Cut, CutTaker
+from weir.snapshots.consumers import StoredConsumer
+from weir.snapshots.expiry import changes_gone, check_state
+from weir.snapshots.history import state_token
+from weir.snapshots.time_travel import TokenReader
+from weir.snapshots.tokens import as_token
+from weir.write.log.log import Wal
+
+__all__ = ["EARLIEST", "ChangeBatch", "ChangeFeed", "ConsumerTerms", "FeedSource", "open_feed"]
+
+_FULL_LOOK_SECONDS = 60.0
+"""How long a feed that follows goes by probes of the logs alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """Changes of one shard that follow each other, in commit order.
+
+    Parameters
+    ----------
+    shard_id : UUID
+        The shard.
+    position : int
+        Log position of the last of them. Those of one log entry are never in two batches.
+    epoch : int
+        Epoch of the writer that wrote the last of them.
+    rows : Table
+        One row per change: the table's columns, of a delete the key alone; ``_op``, which is
+        ``"upsert"`` or ``"delete"``; ``_shard``, ``_position`` and ``_epoch``; and, if they were asked
+        for, the rows before the changes as structs in ``_before``, null where there was none.
+    token : SnapshotToken
+        The place after these changes: ``changes(since=token)`` goes on with the next.
+    """
+
+    shard_id: UUID
+    position: int
+    epoch: int
+    rows: pa.Table
+    token: SnapshotToken
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSource:
+    """The table that a feed is of.
+
+    Parameters
+    ----------
+    table : ChangeSource
+        What its ranges need.
+    cuts : CutTaker
+        Says how far the logs have come.
+    states : TokenReader
+        Opens the states that tokens name.
+    """
+
+    table: ChangeSource
+    cuts: CutTaker
+    states: TokenReader
+
+
+class ChangeFeed:
+    """Changes of a table, to be iterated over. Made by :meth:`weir.Table.changes`.
+
+    Each iteration yields what has been committed since the last batch it yielded, up to the moment it
+    starts or to ``until``, and ends; a feed that follows waits for more instead. Iterate again for what
+    has come in since. One thread at a time.
+
+    Parameters
+    ----------
+    source : FeedSource
+        The table.
+    since : SnapshotToken
+        The place to begin after.
+    until : SnapshotToken, optional
+        The place to end at.
+    options : FeedOptions
+        How to read.
+    consumer : StoredConsumer, optional
+        The consumer whose place it is.
+    """
+
+    def __init__(
+        self,
+        source: FeedSource,
+        since: SnapshotToken,
+        until: SnapshotToken | None,
+        options: FeedOptions,
+        consumer: StoredConsumer | None,
+    ) -> None:
+        self._source = source
+        self._token = since
+        self._until = until
+        self._options = options
+        self._consumer = consumer
+        self._is_acknowledged = True
+        self._stopped = threading.Event()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows of every batch."""
+        return change_schema(self._source.table.schema, before=self._options.before)
+
+    @property
+    def token(self) -> SnapshotToken:
+        """The place after the last batch yielded; after an iteration has ended, where it ended."""
+        return self._token
+
+    def __iter__(self) -> Iterator[ChangeBatch]:
+        """Yield what has been committed since :attr:`token`, shard after shard.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If garbage collection has removed a log entry that is to be read, naming it.
+        CorruptionError
+            If a log entry is broken.
+        ConflictError
+            If another feed of the same consumer has acknowledged something meanwhile.
+        """
+        waiting_since = time.monotonic()
+        while True:
+            plan = self.plan()
+            for part in plan.ranges:
+                for changes in part.batches():
+                    self._token = with_cut(self._token, changes.reached)
+                    self._is_acknowledged = False
+                    yield ChangeBatch(
+                        part.shard_id, changes.position, changes.epoch, changes.rows, self._token
+                    )
+                    waiting_since = time.monotonic()
+            self._token = arrived(self._token, plan.until)
+            if self._consumer is not None and self._is_acknowledged:
+                self._consumer.renew(self._token)
+            if not self._options.follow or not self._has_more(waiting_since):
+                return
+
+    def plan(
+        self,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        range_entries: int | None = None,
+    ) -> ChangePlan:
+        """Return what an iteration would yield now, as ranges that any number of machines can read.
+
+        Nothing of it counts as yielded. To go on after a plan, open a feed at ``plan.until``; to read a plan
+        again, open one at ``plan.since`` with that ``until``.
+
+        Parameters
+        ----------
+        max_rows : int, optional
+            The most rows, as for :meth:`weir.Table.changes`, which also says the default. To count them
+            costs a small read per log entry.
+        max_bytes : int, optional
+            The most bytes, as the log has them, or as the generations have that were published beside it.
+            As with rows, a single entry may have more. Default: no limit.
+        range_entries : int, optional
+            Log entries after which a range ends, so that a shard with many is read by several. Default:
+            one range for each shard, as always if the rows before the changes are wanted.
+
+        Raises
+        ------
+        OptionError
+            If a number is not one of at least 1.
+        SnapshotExpiredError
+            If garbage collection has removed what is to be read.
+        """
+        for value, name in (
+            (range_entries, "range_entries"),
+            (max_rows, "max_rows"),
+            (max_bytes, "max_bytes"),
+        ):
+            if value is not None:
+                check_count(value, name)
+        limits = PlanLimits(self._options.max_rows if max_rows is None else max_rows, max_bytes)
+        cut = None if self._until is not None else self._source.cuts.take(across_shards=False)
+        end = self._until if cut is None else cut.token()
+        assert end is not None
+        wholes = self._wholes(end, cut)
+        until = arrived(self._token, end)
+        rows = nbytes = None
+        if limits:
+            admitted = _admitted(wholes, limits, self._token)
+            rows = sum(one.rows for one in admitted.values())
+            nbytes = sum(one.nbytes for one in admitted.values())
+            limited = {
+                shard_id: replace(whole, position=admitted[shard_id].position)
+                for shard_id, whole in wholes.items()
+                if shard_id in admitted
+            }
+            if limited != wholes:
+                until = self._place_after(limited.values(), cut)
+            wholes = limited
+        ranges = tuple(one for whole in wholes.values() for one in split(whole, range_entries))
+        return ChangePlan(self._token, until, ranges, rows, nbytes)
+
+    def latest(self) -> SnapshotToken:
+        """Return the place after everything that is committed now. No row is read.
+
+        Each shard is at one position, as at a batch's token; of all shards together only
+        :meth:`weir.Table.snapshot` says what stood at one moment.
+        """
+        return self._source.cuts.take(across_shards=False).token()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return one iteration as an Arrow stream, which anything that speaks Arrow reads."""
+        batches = (batch for change in self for batch in change.rows.to_batches())
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def commit(self, token: SnapshotToken | str | None = None) -> None:
+        """Acknowledge changes: the consumer goes on after them, in whatever process.
+
+        Parameters
+        ----------
+        token : SnapshotToken or str, optional
+            The place up to which they are dealt with, of a batch or a plan. Default: everything
+            yielded so far.
+
+        Raises
+        ------
+        OptionError
+            If the feed was opened without a consumer.
+        InputError
+            If the token is of another table, or of a place that lies before what is acknowledged.
+        ConflictError
+            If another feed of the same consumer has acknowledged something since this one was
+            opened, or the consumer was dropped. Nothing was stored.
+        StorageError
+            If the store failed; call it again.
+        """
+        if self._consumer is None:
+            raise OptionError(
+                "a feed without a consumer has nowhere to store its place",
+                where="consumer",
+                hint="Pass consumer='name' to changes(), or keep feed.token yourself",
+            )
+        if token is None:
+            self._consumer.acknowledge(self._token)
+            self._is_acknowledged = True
+            return
+        place = as_token(token, self._source.table.table, where="token").unpinned()
+        if self._options.before:
+            check_state(place, self._source.table.store)
+        for done in self._consumer.consumer.token.shards:
+            cut = place.cut_of(done.shard_id)
+            if (0 if cut is None else cut.position) < done.position:
+                raise InputError(
+                    f"the consumer has acknowledged more than the token: shard {done.shard_id} up to "
+                    f"position {done.position}",
+                    where="token",
+                    hint="What is acknowledged cannot be taken back; drop the consumer to begin anew",
+                )
+        self._consumer.acknowledge(place)
+        self._is_acknowledged = _positions(place) == _positions(self._token)
+
+    def stop(self) -> None:
+        """Follow no longer: an iteration that waits ends, and one that reads ends when it has caught up.
+
+        For another thread, or a signal handler. It cannot be undone.
+        """
+        self._stopped.set()
+
+    def _wholes(self, end: SnapshotToken, cut: Cut | None) -> dict[UUID, ChangeRange]:
+        """Return one range for every shard that has something to read."""
+        options = self._options
+        base = self._source.states.base_at(self._token) if options.before else None
+        found = {}
+        for limit in end.shards:
+            begin = self._token.cut_of(limit.shard_id) or beginning(limit.shard_id)
+            if begin.position < limit.position:
+                newest = None if cut is None else cut.manifests.get(limit.shard_id)
+                found[limit.shard_id] = ChangeRange(
+                    self._source.table, begin, limit.position, options.batch_rows, base, newest
+                )
+        return found
+
+    def _place_after(self, ranges: Iterable[ChangeRange], cut: Cut | None) -> SnapshotToken:
+        """Return the place after some ranges, which end before everything is read."""
+        place = self._token.unpinned()
+        for one in ranges:
+            place = with_cut(place, replace(one.begin, position=one.position))
+        if self._options.before and cut is not None:
+            positions = {shard_id: _position(place, shard_id) for shard_id in cut.manifests}
+            try:
+                # The next plan should not look rows up in a log that begins where this one has begun.
+                return state_token(self._source.table.store, cut, positions)
+            except SnapshotExpiredError:
+                pass
+        return place
+
+    def _has_more(self, waiting_since: float) -> bool:
+        """Wait until there may be more, and return False if the iteration is to end instead."""
+        options, positions = self._options, _positions(self._token)
+        looked = time.monotonic()
+        while not self._stopped.is_set():
+            if self._source.cuts.has_news(positions):
+                return True
+            now = time.monotonic()
+            pause = options.poll.total_seconds()
+            if options.timeout is not None:
+                left = waiting_since + options.timeout.total_seconds() - now
+                if left <= 0:
+                    return False
+                pause = min(pause, left)
+            # What was collected before it was seen has to be noticed, and named.
+            if now - looked > _FULL_LOOK_SECONDS:
+                return True
+            self._stopped.wait(pause)
+        return False
+
+
+def open_feed(
+    source: FeedSource,
+    since: SnapshotToken | str | None,
+    until: SnapshotToken | str | None,
+    options: FeedOptions,
+    *,
+    consumer: str | None,
+    terms: ConsumerTerms,
+) -> ChangeFeed:
+    """Open a change feed; see :meth:`weir.Table.changes`.
+
+    Raises
+    ------
+    InputError
+        If a token is of another table.
+    OptionError
+        If options contradict each other.
+    SchemaError
+        If the table has a column that is named like one that the feed adds.
+    SnapshotExpiredError
+        If garbage collection has removed the changes that come first, or dropped the consumer.
+    """
+    check_names(source.table.schema, before=options.before)
+    if options.follow and until is not None:
+        raise OptionError(
+            "a feed that follows has no end, so that until= contradicts it",
+            where="until",
+            hint="Pass one of them",
+        )
+    end = None if until is None else as_token(until, source.table.table, where="until")
+    cut = source.cuts.take(across_shards=False)
+    start = find_start(
+        source.table.store, cut, since, end, before=options.before, consumer=consumer, terms=terms
+    )
+    return ChangeFeed(source, start.token, end, options, start.consumer)
+
+
+def _admitted(
+    wholes: Mapping[UUID, ChangeRange], limits: PlanLimits, since: SnapshotToken
+) -> dict[UUID, Admitted]:
+    """Return how much of some ranges is within limits."""
+    # Who comes first gets a large entry through. That is another shard for every place, as if by chance,
+    # and the same one whenever the place is asked about again.
+    by_turn = list(wholes)
+    first = xxhash.xxh32_intdigest(str(since).encode()) % max(len(by_turn), 1)
+    turns = by_turn[first:] + by_turn[:first]
+    return admit({shard_id: _sizes(wholes[shard_id]) for shard_id in turns}, limits)
+
+
+def _sizes(whole: ChangeRange) -> Iterator[tuple[int, StreamSize]]:
+    """Yield every position of a range with what is there."""
+    source = whole.source
+    wal = Wal(source.store, whole.shard_id, namespace=source.namespace)
+    last = whole.begin.position
+    for last, size in wal.measure_from(whole.begin.position + 1, whole.position):
+        yield last, size
+    if last < whole.position:
+        raise changes_gone(source.store, whole.shard_id, last + 1)
+
+
+def _positions(token: SnapshotToken) -> dict[UUID, int]:
+    return {cut.shard_id: cut.position for cut in token.shards}
+
+
+def _position(token: SnapshotToken, shard_id: UUID) -> int:
+    cut: ShardCut | None = token.cut_of(shard_id)
+    return 0 if cut is None else cut.position

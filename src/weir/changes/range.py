@@ -1,0 +1,188 @@
+"""A stretch of one shard's changes, as a value: a task that any machine can run that reaches the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.changes.before_image import ShardState
+from weir.changes.rows import change_rows, change_schema
+from weir.format.field_ids import without_field_ids
+from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_token import ShardCut
+from weir.format.wal_entry import TOMBSTONE
+from weir.lsm.log_tail import TailRun
+from weir.lsm.staged_rows import with_published_rows
+from weir.snapshots.expiry import changes_gone
+from weir.snapshots.time_travel import view_at
+from weir.storage.interface import ObjectStore
+from weir.write.log.log import PositionedEntry, Wal
+
+__all__ = ["ChangeRange", "ChangeSource", "ShardChanges"]
+
+_MAX_BATCH_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """The table that changes are read of. Can be pickled.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    table : str
+        Identity of the table.
+    row_schema : Schema
+        The table's columns, with their field ids, and ``_tombstone``.
+    primary_key : tuple of str
+        The columns that identify a row.
+    """
+
+    store: ObjectStore
+    table: str
+    row_schema: pa.Schema
+    primary_key: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        shown = without_field_ids(self.row_schema)
+        return shown.remove(shown.get_field_index(TOMBSTONE))
+
+    @property
+    def namespace(self) -> str:
+        """As :attr:`weir.base.table.BaseTable.namespace`."""
+        return f"{self.table} {self.store.uri}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardChanges:
+    """Changes of one shard that follow each other, in commit order.
+
+    Parameters
+    ----------
+    rows : Table
+        One row for each change.
+    position : int
+        Log position of the last of them.
+    epoch : int
+        Epoch of the writer that wrote the last of them.
+    reached : ShardCut
+        The place after them.
+    """
+
+    rows: pa.Table
+    position: int
+    epoch: int
+    reached: ShardCut
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRange:
+    """Changes of one shard between two places of its log. Small, and can be pickled.
+
+    Made by :meth:`~weir.changes.feed.ChangeFeed.plan`. Whoever reads it needs nothing but the storage, so
+    the ranges of a plan can be read by many machines at once. Those of one shard follow each other.
+
+    Parameters
+    ----------
+    source : ChangeSource
+        The table.
+    begin : ShardCut
+        The place to begin after.
+    position : int
+        The last log position that belongs to it.
+    batch_rows : int
+        Rows after which a batch ends.
+    base : BaseTable, optional
+        The base table at ``begin``, if the rows before the changes are wanted.
+    newest : ShardManifest, optional
+        A manifest up to which generations may take the place of log entries when they are looked up.
+    """
+
+    source: ChangeSource = field(repr=False)
+    begin: ShardCut
+    position: int
+    batch_rows: int
+    base: BaseTable | None
+    newest: ShardManifest | None = field(repr=False)
+
+    @property
+    def shard_id(self) -> UUID:
+        """The shard."""
+        return self.begin.shard_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows, as that of the feed."""
+        return change_schema(self.source.schema, before=self.base is not None)
+
+    def batches(self) -> Iterator[ShardChanges]:
+        """Yield the changes in commit order; those of one log entry are never in two batches.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If garbage collection has removed a log entry that is to be read, naming it.
+        CorruptionError
+            If a log entry is broken.
+        """
+        schema = self.schema
+        state = self._state()
+        columns = self.source.row_schema
+        for entries in _groups(self._entries(), self.batch_rows):
+            run = TailRun(self.shard_id, entries, columns, self.source.primary_key)
+            rows = change_rows(run, schema, state)
+            reached = replace(self.begin, position=run.last_position)
+            if state is not None:
+                state.move_on(run, self.newest)
+                reached = state.cut
+            last = next(item for item in reversed(entries) if item.entry.num_rows)
+            yield ShardChanges(rows, last.position, last.entry.header.writer_epoch, reached)
+
+    def to_table(self) -> pa.Table:
+        """Return all the changes as one table."""
+        found = [changes.rows for changes in self.batches()]
+        return pa.concat_tables(found) if found else self.schema.empty_table()
+
+    def _state(self) -> ShardState | None:
+        if self.base is None:
+            return None
+        store = self.source.store
+        return ShardState(store, self.base, view_at(store, self.base, self.begin), self.source.row_schema)
+
+    def _entries(self) -> Iterator[PositionedEntry]:
+        store, begin = self.source.store, self.begin
+        wal = Wal(store, begin.shard_id, namespace=self.source.namespace)
+        position = begin.position
+        # A feed reads an entry once. Caching it would push out what readers come back to.
+        if position == 0 and begin.manifest_version == 0:
+            # Some writers count from 0; there need not be an entry.
+            yield from wal.read_from(0, 0, remember=False)
+        schema = self.source.row_schema
+        for item in wal.read_from(position + 1, self.position, remember=False):
+            yield with_published_rows(store, begin.shard_id, schema, item, changes_gone)
+            position = item.position
+        if position < self.position:
+            raise changes_gone(store, begin.shard_id, position + 1)
+
+
+def _groups(entries: Iterator[PositionedEntry], rows: int) -> Iterator[Sequence[PositionedEntry]]:
+    """Yield runs of entries that have rows, each as short as makes at least ``rows`` of them."""
+    group: list[PositionedEntry] = []
+    count = nbytes = 0
+    for item in entries:
+        group.append(item)
+        count += item.entry.num_rows
+        nbytes += item.entry.nbytes
+        # No place lies between an entry 0 and the beginning of the log, so a batch does not end there.
+        if item.position and (count >= rows or (count and nbytes >= _MAX_BATCH_BYTES)):
+            yield group
+            group, count, nbytes = [], 0, 0
+    if count:
+        yield group

@@ -1,0 +1,1 @@
+"""What tables of one process share: cache, executors, throttle, log events."""

@@ -1,0 +1,1 @@
+"""Levels (base table, generation, log tail) and which of their rows are live: newest wins."""

@@ -1,0 +1,54 @@
+"""A Lance dataset at a version as a value, which is opened once in every process that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import lance
+
+from weir.engine.cache import process_cache
+
+__all__ = ["KeptDataset"]
+
+_NBYTES = 64 * 1024
+"""What an open dataset counts for in the cache: its manifest, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDataset:
+    """Where a dataset is, and how to reach it. Can be pickled.
+
+    Parameters
+    ----------
+    uri : str
+        The dataset.
+    version : int
+        Its version.
+    storage_options : tuple of (str, str)
+        How to reach it.
+    """
+
+    uri: str
+    version: int
+    storage_options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, dataset: lance.LanceDataset, storage_options: Mapping[str, str]) -> KeptDataset:
+        """Return an open dataset as a value; in this process it is not opened again."""
+        kept = cls(dataset.uri, dataset.version, tuple(sorted(storage_options.items())))
+        process_cache().put(kept._key, dataset, _NBYTES)
+        return kept
+
+    @property
+    def _key(self) -> Hashable:
+        return ("open", self.uri, self.version, self.storage_options)
+
+    def opened(self) -> lance.LanceDataset:
+        """Return the dataset."""
+        options = dict(self.storage_options) or None
+        return process_cache().get_or_load(
+            self._key,
+            lambda: lance.dataset(self.uri, version=self.version, storage_options=options),
+            lambda _: _NBYTES,
+        )

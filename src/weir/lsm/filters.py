@@ -1,0 +1,130 @@
+"""Filters: SQL text with Lance's meaning, also over rows that are in memory.
+
+Lance evaluates filters on what it stores. Rows of the WAL tail are given to it as a data set in
+memory, with only the columns the filter names, so that one engine decides everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.engine.cache import process_cache
+from weir.errors import FilterError
+from weir.format.unsliced import unsliced
+from weir.indexing.library_message import library_message
+from weir.schema.sql_nesting import refuse_deep
+
+__all__ = ["check_filter", "is_of_a_filter", "matching_rows", "named_columns", "reason"]
+
+_FAILED_ON_A_ROW = "Error applying filter expression"
+# A condition that is an aggregate and nothing else passes on a table without rows, as it is checked.
+_NOT_OF_A_ROW = "Physical plan does not support logical expression"
+
+_TEXT_LITERAL = re.compile(r"'(?:[^']|'')*'")
+_NO_CODE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+"""Texts, quoted names and comments. A quotation mark that is doubled ends one and begins another."""
+
+_SYSTEM_COLUMN = re.compile(
+    r"\b_(?:rowid|rowaddr|rowoffset|row_created_at_version|row_last_updated_at_version)\b"
+)
+
+
+def check_filter(schema: pa.Schema, text: str) -> None:
+    """Refuse a filter that does not parse, does not fit the table, or is nested too deep for the library.
+
+    Raises
+    ------
+    FilterError
+        With what Lance says about it.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise FilterError(f'a filter is SQL text such as "delay > 60", got {text!r}', where="filter")
+    system = _SYSTEM_COLUMN.search(_TEXT_LITERAL.sub("", text))
+    if system is not None and system.group() not in schema.names:
+        raise FilterError(
+            f"the filter names {system.group()}, which is a place in one file and nothing of the row",
+            where="filter",
+            hint=f"The columns are {', '.join(schema.names)}",
+        )
+    process_cache().get_or_load(
+        ("filter", schema.serialize().to_pybytes(), text), lambda: _checked(schema, text), lambda _: len(text)
+    )
+
+
+def _checked(schema: pa.Schema, text: str) -> bool:
+    refuse_deep(text, "the filter", where="filter", error=FilterError)
+    _evaluate(schema.empty_table(), text)
+    # Lance passes over whatever follows a complete condition; in parentheses that is an error, if they
+    # are not closed by the text itself.
+    if _closes_too_much(text):
+        raise FilterError(f"the filter {text!r} closes a parenthesis that it does not open", where="filter")
+    _evaluate(schema.empty_table(), text, as_condition=f"({text}\n)")
+    return True
+
+
+def _closes_too_much(text: str) -> bool:
+    depth = 0
+    for mark in re.findall(r"[()]", _NO_CODE.sub(" ", text)):
+        depth += 1 if mark == "(" else -1
+        if depth < 0:
+            return True
+    return False
+
+
+def matching_rows(rows: pa.Table, text: str) -> npt.NDArray[np.int64]:
+    """Return the offsets of the rows that match, ascending.
+
+    Raises
+    ------
+    FilterError
+        If the filter cannot be evaluated on them.
+    """
+    return _evaluate(rows, text)
+
+
+def named_columns(text: str | None, schema: pa.Schema) -> list[str]:
+    """Return the columns that a filter may name.
+
+    A column counts as named if its name occurs anywhere in the text: too many costs a copy, too few would
+    be an error.
+    """
+    if text is None:
+        return []
+    lowered = text.lower()
+    return [name for name in schema.names if name.lower() in lowered]
+
+
+def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> npt.NDArray[np.int64]:
+    slim = rows.select(named_columns(text, rows.schema) or rows.schema.names[:1])
+    try:
+        # One file, so that a row's id is its offset.
+        dataset = lance.write_dataset(
+            unsliced(slim), "memory://", mode="create", max_rows_per_file=max(slim.num_rows, 1)
+        )
+        condition = as_condition or text
+        found = dataset.scanner(columns=[], filter=condition, with_row_id=True, scan_in_order=True).to_table()
+    except (ValueError, OSError, RuntimeError) as error:
+        raise FilterError(
+            f"the filter {text!r} cannot be used: {reason(error)}",
+            where="filter",
+            hint=f"The columns are {', '.join(rows.schema.names)}",
+        ) from error
+    offsets: npt.NDArray[np.int64] = found.column("_rowid").to_numpy().astype(np.int64)
+    return offsets
+
+
+def is_of_a_filter(error: BaseException) -> bool:
+    """Whether a read has failed because its filter has no value for some row, or for none."""
+    return any(sign in str(error) for sign in (_FAILED_ON_A_ROW, _NOT_OF_A_ROW))
+
+
+def reason(error: BaseException) -> str:
+    """Return what the library says of a filter, less the columns it was shown: they are not all there are."""
+    if _NOT_OF_A_ROW in str(error):
+        return "an aggregate or a window function has no value for a single row"
+    return library_message(error).split(" Valid fields are")[0]

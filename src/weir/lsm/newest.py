@@ -1,0 +1,97 @@
+"""Which rows of a shard's fresh sources count: for every key only its newest, and no tombstones.
+
+Lance MemWAL spec, "LSM Tree Merging Read": highest generation first, then highest row address. A
+shard's fresh sources are, oldest first, its unmerged generations and the runs of its WAL tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weir.engine.cache import process_cache
+from weir.format.newest import newest_rows
+from weir.lsm.generation import Generation
+from weir.lsm.keys import KeySet
+from weir.lsm.log_tail import TailRun
+
+__all__ = ["FreshSource", "Overlay", "overlay"]
+
+FreshSource = Generation | TailRun
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Which rows of some sources of one shard count.
+
+    Parameters
+    ----------
+    sources : tuple of Generation or TailRun
+        Oldest first.
+    live : tuple of ndarray of bool
+        Per source and row: whether the row is its key's newest version and no tombstone.
+    """
+
+    sources: tuple[FreshSource, ...]
+    live: tuple[npt.NDArray[np.bool_], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the masks take in memory."""
+        return sum(mask.nbytes for mask in self.live)
+
+
+def overlay(namespace: str, sources: Sequence[FreshSource]) -> Overlay:
+    """Return which rows of ``sources`` count.
+
+    Parameters
+    ----------
+    namespace : str
+        Identity of the table, for the cache.
+    sources : sequence of Generation or TailRun
+        The fresh sources of one shard, oldest first.
+    """
+    sources = tuple(sources)
+    if not sources:
+        return Overlay((), ())
+    cache = process_cache()
+    known = cache.get(_key(namespace, sources))
+    if known is not None:
+        return Overlay(sources, known.live)
+    before = cache.get(_key(namespace, sources[:-1])) if len(sources) > 1 else None
+    built = _build(sources) if before is None else _extended(Overlay(sources[:-1], before.live), sources[-1])
+    cache.put(_key(namespace, sources), Overlay((), built.live), built.nbytes)
+    return built
+
+
+def _key(namespace: str, sources: tuple[FreshSource, ...]) -> Hashable:
+    return ("overlay", namespace, tuple(source.identity for source in sources))
+
+
+def _build(sources: tuple[FreshSource, ...]) -> Overlay:
+    keys = KeySet.concat([source.index.keys for source in sources])
+    newest = np.zeros(len(keys), dtype=bool)
+    newest[newest_rows(keys.columns)] = True
+    ends = np.cumsum([len(source.index.keys) for source in sources])
+    masks = np.split(newest, ends[:-1])
+    return Overlay(
+        sources, tuple(mask & ~source.tombstones for mask, source in zip(masks, sources, strict=True))
+    )
+
+
+def _extended(before: Overlay, newer: FreshSource) -> Overlay:
+    newest = newer.index.rows
+    keys = newer.index.keys.take(newest)
+    live = []
+    for source, mask in zip(before.sources, before.live, strict=True):
+        _, rows = source.index.lookup(keys)
+        if mask[rows].any():
+            mask = mask.copy()
+            mask[rows] = False
+        live.append(mask)
+    own = np.zeros(len(newer.index.keys), dtype=bool)
+    own[newest] = True
+    return Overlay((*before.sources, newer), (*live, own & ~newer.tombstones))

@@ -1,0 +1,244 @@
+"""Index catch-up: bringing the base table's indexes up to the rows that were merged into it.
+
+Lance MemWAL spec, "Index Catch-up". Plan on one machine what each index lacks; build segments over it
+wherever the runner takes them; commit the segments of each index together. Until then searches of the
+base table read the fragments that an index lacks, which is right and slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from weir.base.index_changes import base_indexes
+from weir.base.index_upkeep import (
+    MAX_SEGMENTS,
+    RebuildTask,
+    SegmentTask,
+    build_segment_of,
+    commit_segments,
+    model_imbalance,
+    rebuild_of,
+    record_catchup,
+    uncovered_fragments,
+    unite_segments,
+)
+from weir.base.table import BaseTable
+from weir.base.versions import maintained_indexes
+from weir.config import RETRAIN_IMBALANCE_THRESHOLD
+from weir.engine.logs import get_logger
+from weir.engine.runner import Runner
+from weir.errors import IndexNotFoundError, OptionError
+from weir.indexing.describe import ExistingIndex
+
+__all__ = ["CatchUpReport", "IndexCaughtUp", "catch_up_indexes"]
+
+_log = get_logger(__name__)
+
+_ROWS_PER_TASK = 1_000_000
+"""At least, as far as there are so many: every segment is one more for a search to ask."""
+
+Action = Literal["extended", "built", "retrained", "nothing to do"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCaughtUp:
+    """What was done for one index.
+
+    Parameters
+    ----------
+    name : str
+        The index.
+    action : str
+        ``"extended"`` by segments over new rows, ``"built"`` for the first time, ``"retrained"``
+        because its partitions had become unequal, or ``"nothing to do"``.
+    fragments : int
+        Fragments of the base table that it covers now and did not before.
+    segments : int
+        Segments it has now.
+    imbalance : float or None
+        For a vector index that has learnt something, how many times larger its largest partition was
+        than the smallest that is not empty.
+    """
+
+    name: str
+    action: Action
+    fragments: int
+    segments: int
+    imbalance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpReport:
+    """What a catch-up did.
+
+    Parameters
+    ----------
+    indexes : tuple of IndexCaughtUp
+        Every index that is maintained, by name.
+    version : int
+        Version of the base table afterwards.
+    """
+
+    indexes: tuple[IndexCaughtUp, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    index: ExistingIndex
+    uncovered: tuple[int, ...]
+    imbalance: float | None
+    action: Action
+
+
+def catch_up_indexes(
+    base: BaseTable,
+    runner: Runner,
+    *,
+    names: Collection[str] | None = None,
+    retrain_imbalance_threshold: float = RETRAIN_IMBALANCE_THRESHOLD,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> CatchUpReport:
+    """Bring indexes of the base table up to its newest version.
+
+    Safe beside merges, compaction, readers and other calls of this function: what was built for a state
+    of an index that is gone is left away.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    runner : Runner
+        Builds the segments, and each index that is built anew as one task.
+    names : collection of str, optional
+        The indexes. Default: all that the table maintains.
+    retrain_imbalance_threshold : float, default 5.0
+        A vector index that has rows it has not learnt from is trained again when its largest partition
+        is more than so many times larger than its smallest that is not empty.
+    on_progress : callable, optional
+        Called with (steps done, steps in all).
+
+    Raises
+    ------
+    IndexNotFoundError
+        There is no index of that name.
+    OptionError
+        The threshold is below 1.
+    ConflictError
+        Concurrent commits got in the way of every attempt.
+    """
+    if not retrain_imbalance_threshold >= 1:
+        raise OptionError(
+            f"the threshold is a ratio of at least 1, got {retrain_imbalance_threshold!r}",
+            where="retrain_imbalance_threshold",
+        )
+    base = base.latest()
+    work = [_plan(base, index, retrain_imbalance_threshold) for index in _wanted(base, names)]
+    tasks = [task for one in work if one.action == "extended" for task in _tasks(base, one)]
+    rebuilt = [one for one in work if one.action in ("built", "retrained")]
+    steps, total = 0, len(tasks) + len(rebuilt)
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        if on_progress is not None:
+            on_progress(steps, total)
+
+    built = []
+    for segment in runner.run(build_segment_of, tasks):
+        built.append(segment)
+        step()
+    by_name = {one.index.name: one for one in work}
+    built.sort(key=lambda one: (one.task.name, one.task.fragment_ids))
+    after = base
+    for name, own in groupby(built, key=lambda one: one.task.name):
+        after = commit_segments(after, by_name[name].index, list(own))
+    for one in work:
+        if one.action == "extended" and one.index.definition is None:
+            after = unite_segments(after, one.index.name, 0)
+    for _ in runner.run(rebuild_of, [RebuildTask.of(base, one.index) for one in rebuilt]):
+        step()
+    after = record_catchup(_with_few_segments(after.latest(), by_name), by_name)
+    report = CatchUpReport(tuple(_reports(after, work)), after.version)
+    _log.info(
+        "table.indexes_caught_up",
+        extended=sum(one.action == "extended" for one in report.indexes),
+        built=sum(one.action == "built" for one in report.indexes),
+        retrained=sum(one.action == "retrained" for one in report.indexes),
+        version=report.version,
+    )
+    return report
+
+
+def _wanted(base: BaseTable, names: Collection[str] | None) -> list[ExistingIndex]:
+    existing = {index.name: index for index in base_indexes(base)}
+    if names is None:
+        return [existing[name] for name in maintained_indexes(base)]
+    if isinstance(names, str):
+        raise OptionError("names must be a list of names, not a text", where="names")
+    for name in names:
+        if name not in existing:
+            raise IndexNotFoundError(
+                f"the table has no index {name!r}",
+                where=base.uri,
+                hint=f"Its indexes are {', '.join(existing)}" if existing else "It has none",
+            )
+    return [existing[name] for name in sorted(set(names))]
+
+
+def _plan(base: BaseTable, index: ExistingIndex, threshold: float) -> _Work:
+    uncovered = uncovered_fragments(base, index)
+    if index.definition is None or not index.definition.kind.is_vector:
+        return _Work(index, uncovered, None, "extended" if uncovered else "nothing to do")
+    if not index.num_rows:
+        return _Work(index, uncovered, None, "built" if uncovered else "nothing to do")
+    unequal = model_imbalance(base, index)
+    # With rows that it has not learnt from: learning from the same again would make the same partitions.
+    if unequal > threshold and (uncovered or len(index.segments) > 1):
+        return _Work(index, uncovered, unequal, "retrained")
+    return _Work(index, uncovered, unequal, "extended" if uncovered else "nothing to do")
+
+
+def _tasks(base: BaseTable, work: _Work) -> Iterator[SegmentTask]:
+    """Cut what an index lacks into tasks of about as many rows, each over fragments in a row.
+
+    Into so few that their segments need not be made one right afterwards.
+    """
+    if work.index.definition is None:
+        return
+    rows = {one.fragment_id: one.count_rows() for one in base.dataset.get_fragments()}
+    room = max(MAX_SEGMENTS - len(work.index.segments), MAX_SEGMENTS // 2)
+    rows_per_task = max(_ROWS_PER_TASK, -(-sum(rows[one] for one in work.uncovered) // room))
+    group: list[int] = []
+    for fragment_id in work.uncovered:
+        group.append(fragment_id)
+        if sum(rows[one] for one in group) >= rows_per_task:
+            yield SegmentTask(base.store, base.version, work.index.name, tuple(group))
+            group = []
+    if group:
+        yield SegmentTask(base.store, base.version, work.index.name, tuple(group))
+
+
+def _with_few_segments(base: BaseTable, work: dict[str, _Work]) -> BaseTable:
+    for index in base_indexes(base):
+        if index.name in work and len(index.segments) > MAX_SEGMENTS:
+            base = unite_segments(base, index.name, len(index.segments))
+    return base
+
+
+def _reports(after: BaseTable, work: Sequence[_Work]) -> Iterator[IndexCaughtUp]:
+    now = {index.name: index for index in base_indexes(after)}
+    for one in work:
+        index = now.get(one.index.name)
+        if index is None:
+            continue
+        yield IndexCaughtUp(
+            name=one.index.name,
+            action=one.action,
+            fragments=len(index.fragment_ids & set(one.uncovered)),
+            segments=len(index.segments),
+            imbalance=one.imbalance,
+        )

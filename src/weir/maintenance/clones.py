@@ -1,0 +1,66 @@
+"""Recognising a table whose base came from another without its shards, and making it one of its own.
+
+Lance's clones and branches, and copies of files that leave ``_mem_wal`` out, have the merge progress of the
+table that they came from. While they have no shard there is nothing wrong with reading them. Before the first
+write the progress has to go, or what is written would count as merged before it was.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from weir.base.details_commit import update_details
+from weir.base.fresh_start import begun_anew, shards_with_progress
+from weir.base.table import BaseTable
+from weir.engine.logs import get_logger
+from weir.errors import ShardConflictError
+from weir.format import layout
+from weir.format.index_details import IndexDetails
+from weir.sharding.shard_ids import RULE, VALUES
+from weir.write.manifest_store import list_shards
+
+__all__ = ["missing_shards", "of_its_own"]
+
+_log = get_logger(__name__)
+
+
+def of_its_own(base: BaseTable) -> BaseTable:
+    """Return the table, after one commit that makes it one of its own if it is a clone.
+
+    Asks nothing of a table that is where it was made, or of which nothing was ever merged; one listing else.
+
+    Raises
+    ------
+    ShardConflictError
+        Some of the shards that merges have been made of are missing, and others are there: nobody can tell
+        what became of the missing rows.
+    """
+    if base.is_at_its_place or not shards_with_progress(base.details):
+        return base
+
+    def begin(details: IndexDetails) -> IndexDetails:
+        # After the details: a shard that another writer makes after its commit is not there before it.
+        missing, there = missing_shards(base, details)
+        if missing and there:
+            raise _incomplete(base, missing)
+        return begun_anew(details, base.uri, {RULE: VALUES}) if missing else details
+
+    own = update_details(base, begin, takes_back_progress=True)
+    if own.identity != base.identity:
+        _log.info("table.clone_begun_anew", where=base.uri, former=base.identity, version=own.version)
+    return own
+
+
+def missing_shards(base: BaseTable, details: IndexDetails) -> tuple[frozenset[UUID], frozenset[UUID]]:
+    """Return the shards of which something is merged and that are not there, and all that are."""
+    there = frozenset(list_shards(base.store))
+    return shards_with_progress(details) - there, there
+
+
+def _incomplete(base: BaseTable, missing: frozenset[UUID]) -> ShardConflictError:
+    return ShardConflictError(
+        f"{len(missing)} shards that have been merged are missing, {min(missing)} among them, and others are "
+        "there: the table is part of a copy, or a clone that something else has written to",
+        where=f"{base.uri}/{layout.MEM_WAL}",
+        hint="Nothing was written. Copy the table as a whole, or clone it with weir.clone",
+    )

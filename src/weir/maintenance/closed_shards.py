@@ -1,0 +1,108 @@
+"""Closing shards for good: fenced, so that whoever writes them is told, and sealed for everybody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.engine.logs import get_logger
+from weir.errors import CorruptionError, LeaseHeldError
+from weir.format.lease import Lease
+from weir.format.shard_manifest import ShardManifest, ShardStatus
+from weir.format.wal_entry import wal_schema
+from weir.storage.interface import ObjectStore
+from weir.write.claim import claim_shard
+from weir.write.lease.lease import read_lease, release_quietly
+from weir.write.lease.lease_terms import LeaseTerms, is_free
+from weir.write.log.log import Wal
+from weir.write.manifest_store import read_latest_manifest, update_manifest
+
+__all__ = ["close_shards", "refuse_live_writers"]
+
+_log = get_logger(__name__)
+
+
+def refuse_live_writers(store: ObjectStore, shards: Iterable[UUID]) -> None:
+    """Refuse to go on while somebody holds the lease of a shard.
+
+    Raises
+    ------
+    LeaseHeldError
+        Somebody does.
+    """
+    terms = LeaseTerms()
+    for shard_id in shards:
+        held = _lease(store, shard_id)
+        if held is not None and not is_free(store, held, terms):
+            raise LeaseHeldError(
+                f"process {held.holder.process_id} on {held.holder.host} is writing shard {shard_id}",
+                where=store.uri,
+                hint="Nothing was changed. Close that writer, or fence it with takeover=True",
+            )
+
+
+def close_shards(store: ObjectStore, shards: Iterable[UUID], schema: pa.Schema) -> None:
+    """Fence and seal shards, and wait until their writers have stopped.
+
+    A writer finds the fence entry at its next append. One that writes nothing just then goes by its lease,
+    which it cannot renew any more: so this waits until the leases that were held have run out. Afterwards
+    the logs may be deleted.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where the shards are.
+    shards : iterable of UUID
+        The shards; those without a manifest are passed over.
+    schema : Schema
+        Columns of the table, for the fence entries.
+    """
+    stopped_by = datetime.now(UTC)
+    terms = LeaseTerms()
+    for shard_id in shards:
+        manifest = read_latest_manifest(store, shard_id)
+        if manifest is None:
+            continue
+        held = _lease(store, shard_id)
+        if held is not None and not is_free(store, held, terms):
+            stopped_by = max(stopped_by, held.expires_at)
+        _close(store, manifest, schema)
+        _log.info("shard.closed", shard=str(shard_id))
+    time.sleep(max((stopped_by - datetime.now(UTC)).total_seconds(), 0.0))
+
+
+def _close(store: ObjectStore, manifest: ShardManifest, schema: pa.Schema) -> None:
+    shard_id = manifest.shard_id
+    if manifest.status is ShardStatus.SEALED:
+        # Claims of it are refused, ours too, and its holder may not have noticed.
+        update_manifest(store, shard_id, lambda latest: replace(latest, status=ShardStatus.ACTIVE))
+    wal = Wal(store, shard_id, namespace=f"closed {store.uri}")
+    try:
+        claim = claim_shard(store, wal, shard_id, wal_schema(schema), lease_terms=LeaseTerms(takeover=True))
+    except CorruptionError:
+        # Without its tail nobody finds the place of the fence; the epoch stops a writer at its next flush.
+        update_manifest(store, shard_id, _sealed_above)
+        return
+    update_manifest(store, shard_id, _sealed)
+    if claim.lease is not None:
+        release_quietly(claim.lease)
+
+
+def _sealed(latest: ShardManifest) -> ShardManifest:
+    return replace(latest, status=ShardStatus.SEALED)
+
+
+def _sealed_above(latest: ShardManifest) -> ShardManifest:
+    return replace(latest, status=ShardStatus.SEALED, writer_epoch=latest.writer_epoch + 1)
+
+
+def _lease(store: ObjectStore, shard_id: UUID) -> Lease | None:
+    try:
+        return read_lease(store, shard_id)
+    except CorruptionError:
+        return None

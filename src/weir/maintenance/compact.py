@@ -1,0 +1,206 @@
+"""Compaction of the base table: fewer, larger fragments, and no deleted rows in them.
+
+The library plans which fragments to rewrite, each task writes the new ones wherever the runner takes it,
+and the plan's maker commits. Indexes move along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import takewhile
+
+import lance
+from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
+
+from weir.base.index_list import existing_indexes
+from weir.base.index_upkeep import record_catchup, unite_segments
+from weir.base.library_commit import commit_with_library
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.table import BaseTable
+from weir.base.versions import maintained_indexes
+from weir.config import DEFAULT_ROWS_PER_FRAGMENT
+from weir.engine.logs import get_logger
+from weir.engine.runner import Runner
+from weir.errors import ConflictError, OptionError
+from weir.storage.interface import ObjectStore
+
+__all__ = ["CompactReport", "CompactTask", "compact", "rewrite"]
+
+_log = get_logger(__name__)
+
+_DEFAULT_MAX_DELETED = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CompactTask:
+    """Rewrite some fragments of the base table into new ones. Picklable, stateless.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    version : int
+        The version of the base table to read.
+    task : CompactionTask
+        What to rewrite, as the library has planned it.
+    """
+
+    store: ObjectStore
+    version: int
+    task: CompactionTask
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """What a compaction did.
+
+    Parameters
+    ----------
+    fragments_removed, fragments_added : int
+        Fragments that were rewritten, and those that took their place.
+    tasks, tasks_lost : int
+        Rewrites that were planned, and those that were left away because a merge had changed their
+        fragments meanwhile; the next compaction plans them again.
+    version : int
+        Version of the base table afterwards.
+    """
+
+    fragments_removed: int
+    fragments_added: int
+    tasks: int
+    tasks_lost: int
+    version: int
+
+
+def rewrite(task: CompactTask) -> RewriteResult:
+    """Write the new fragments of one task; nothing refers to them yet.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If the version has been cleaned up.
+    StorageError
+        If the library fails.
+    """
+    base = BaseTable.open(task.store, version=task.version)
+    try:
+        return task.task.execute(base.dataset)
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "rewriting fragments", where=base.uri) from error
+
+
+def compact(
+    base: BaseTable,
+    runner: Runner,
+    *,
+    rows_per_fragment: int = DEFAULT_ROWS_PER_FRAGMENT,
+    max_deleted: float = _DEFAULT_MAX_DELETED,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> CompactReport:
+    """Rewrite small fragments, and those with many deleted rows, into large ones without.
+
+    Safe beside writers, readers, merges and other compactions: of two that change the same fragments,
+    the first to commit wins, and what a compaction loses costs only its own work.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    runner : Runner
+        Writes the new fragments.
+    rows_per_fragment : int, default 1,048,576
+        Rows to make fragments of.
+    max_deleted : float, default 0.1
+        Share of a fragment's rows that may be deleted before it is rewritten, from 0 to 1.
+    on_progress : callable, optional
+        Called with (rewrites done, rewrites in all).
+
+    Raises
+    ------
+    OptionError
+        If an option is out of range.
+    """
+    if not isinstance(rows_per_fragment, int) or isinstance(rows_per_fragment, bool) or rows_per_fragment < 1:
+        raise OptionError(
+            f"rows_per_fragment must be a whole number of at least 1, got {rows_per_fragment!r}",
+            where="rows_per_fragment",
+        )
+    if not 0 <= max_deleted <= 1:
+        raise OptionError(f"max_deleted must be from 0 to 1, got {max_deleted!r}", where="max_deleted")
+    base = _with_common_segments(base.latest(), rows_per_fragment)
+    options = CompactionOptions(
+        target_rows_per_fragment=rows_per_fragment, materialize_deletions_threshold=max_deleted
+    )
+    try:
+        planned = Compaction.plan(base.dataset, options).tasks
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "planning a compaction", where=base.uri) from error
+    tasks = [CompactTask(base.store, base.version, task) for task in planned]
+    results: list[RewriteResult] = []
+    for result in runner.run(rewrite, tasks):
+        results.append(result)
+        if on_progress is not None:
+            on_progress(len(results), len(tasks))
+    after, committed = _commit(base, results, options)
+    if committed:
+        # The library forgets how far indexes are when it moves them along.
+        after = record_catchup(after, maintained_indexes(after))
+    report = CompactReport(
+        fragments_removed=sum(one.metrics.fragments_removed for one in committed),
+        fragments_added=sum(one.metrics.fragments_added for one in committed),
+        tasks=len(tasks),
+        tasks_lost=len(results) - len(committed),
+        version=after.version,
+    )
+    _log.info(
+        "table.compacted",
+        fragments_removed=report.fragments_removed,
+        fragments_added=report.fragments_added,
+        version=report.version,
+    )
+    return report
+
+
+def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
+    """Let indexes cover small fragments by one segment each.
+
+    The library makes one fragment only of those that the same segments cover, and every merge leaves a
+    fragment with a segment of its own.
+    """
+    rows = {one.fragment_id: one.count_rows() for one in base.dataset.get_fragments()}
+    small = {fragment_id for fragment_id, count in rows.items() if count < rows_per_fragment}
+    if len(small) < 2:
+        return base
+    for index in existing_indexes(base.dataset):
+        newest = takewhile(lambda segment: segment.fragment_ids & rows.keys() <= small, index.segments[::-1])
+        count = sum(1 for _ in newest)
+        if count > 1:
+            base = unite_segments(base, index.name, count)
+    return base
+
+
+def _commit(
+    base: BaseTable, results: list[RewriteResult], options: CompactionOptions
+) -> tuple[BaseTable, list[RewriteResult]]:
+    """Commit rewrites, all together if nothing stands in the way, else each for itself."""
+    if not results:
+        return base.latest(), []
+
+    def committing(chosen: list[RewriteResult]) -> Callable[[BaseTable, lance.LanceDataset], None]:
+        def commit(_: BaseTable, dataset: lance.LanceDataset) -> None:
+            Compaction.commit(dataset, chosen, options)
+
+        return commit
+
+    try:
+        return commit_with_library(base, committing(results), doing="compaction", attempts=2), results
+    except ConflictError:
+        committed = []
+        for result in results:
+            try:
+                base = commit_with_library(base, committing([result]), doing="compaction", attempts=2)
+            except ConflictError:
+                continue
+            committed.append(result)
+        return base.latest(), committed

@@ -1,0 +1,1 @@
+"""Garbage collection: mark, wait the horizon, look at the roots again, sweep."""

@@ -1,0 +1,386 @@
+"""Garbage collection: deleting what no reader, token, consumer, writer or retained version can need.
+
+Lance MemWAL spec, "Garbage Collector"; what is garbage is decided in :mod:`weir.maintenance.garbage.policy`.
+A collection looks at the marks first and then at the roots; takes generations that nobody needs off the
+lists of the shard manifests; marks what is garbage, by compare-and-swap on ``_weir/garbage/marks.json``;
+and deletes what was marked a horizon before and is garbage still. So nothing is deleted that was not
+found to be garbage twice, a horizon apart (invariant I9). The horizon is the time that whoever was reading
+an older state is given to finish. A consumer of the change feed that begins with the oldest changes there are
+may come for just that: see :mod:`weir.snapshots.swept`.
+
+Any number of collections may run at once, and die anywhere: each step may be repeated, and what a mark
+says stays true. Shards are looked at and swept in tasks; manifests and marks are changed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from weir.base.durability import make_durable
+from weir.base.table import BaseTable
+from weir.base.torn_versions import is_torn_size, set_history_aside
+from weir.base.versions import TableVersion, latest_at, list_versions, remove_versions, tagged_versions
+from weir.engine import failpoint
+from weir.engine.logs import get_logger
+from weir.engine.runner import Runner
+from weir.errors import OptionError, ShardingError
+from weir.format import layout
+from weir.format.garbage_marks import Marks
+from weir.format.shard_manifest import ShardFieldValue, ShardManifest
+from weir.format.version_hint import VersionHint
+from weir.maintenance.garbage.marks import update_marks
+from weir.maintenance.garbage.policy import (
+    ShardPlan,
+    Terms,
+    off_the_list,
+    plan_shard,
+    with_due,
+    without_deleted,
+    without_due,
+)
+from weir.maintenance.garbage.report import GarbageReport, report_of
+from weir.maintenance.garbage.roots import Alive, progress_of, shard_roots
+from weir.maintenance.garbage.state import ShardRoots, ShardState
+from weir.maintenance.garbage.survey import Survey, survey_shard
+from weir.maintenance.garbage.sweep import Sweep, sweep_shard
+from weir.snapshots.swept import read_marks, swept_part
+from weir.snapshots.tokens import expired_pins, live_roots
+from weir.storage.interface import ObjectStore
+from weir.storage.store_time import store_time
+from weir.write.manifest_store import list_shards, update_manifest
+
+__all__ = [
+    "DEFAULT_FENCE_HORIZON",
+    "DEFAULT_HORIZON",
+    "collect_garbage",
+]
+
+_log = get_logger(__name__)
+
+DEFAULT_HORIZON = timedelta(minutes=15)
+"""For how long something has to be marked before it is deleted: longer than any read should take."""
+
+DEFAULT_FENCE_HORIZON = timedelta(days=1)
+"""How old a fence entry has to be; see the fence argument in :mod:`weir.maintenance.garbage.policy`."""
+
+
+FieldsToRecord = Callable[[ShardManifest], tuple[ShardFieldValue, ...]]
+"""Returns the shard values that a manifest lacks and its generations tell; none if it lacks none."""
+
+
+def collect_garbage(
+    base: BaseTable,
+    runner: Runner,
+    *,
+    horizon: timedelta = DEFAULT_HORIZON,
+    fence_horizon: timedelta = DEFAULT_FENCE_HORIZON,
+    version_retention: timedelta | None = None,
+    dry_run: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+    clock: Callable[[], datetime] | None = None,
+    fields_to_record: FieldsToRecord | None = None,
+) -> GarbageReport:
+    """Delete what was garbage a horizon ago and still is, and mark what is garbage now.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table at any version.
+    runner : Runner
+        Executes one task per shard to look at it, and one to delete what is due.
+    horizon : timedelta
+        For how long something has to be marked before it is deleted. Readers, flushes and snapshots
+        that are under way for longer may fail.
+    fence_horizon : timedelta
+        How old fence entries have to be; at least an hour.
+    version_retention : timedelta, optional
+        For how long a version of the base table is retained after it was superseded, with all
+        generations above its merge progress; older versions are removed. None leaves the versions
+        alone, and lets each keep the generations that its own MemWAL index lists.
+    dry_run : bool
+        Whether to write nothing at all.
+    on_progress : callable, optional
+        Called with (steps done, steps in all); every shard is two steps.
+    clock : callable, optional
+        Returns the time, in UTC. Default: the clock of the store.
+    fields_to_record : callable, optional
+        Tells what a shard's manifest has to record before the rows are gone that tell it.
+
+    Raises
+    ------
+    OptionError
+        If a length of time is negative or too short.
+    ConflictError
+        If other collections or flushes got in the way of every attempt.
+    CorruptionError
+        If marks, a pin, a consumer, a shard manifest or a MemWAL index cannot be read. Nothing more is
+        deleted than what is certainly garbage.
+    """
+    _check_option("horizon", horizon, timedelta(0))
+    _check_option("fence_horizon", fence_horizon, _LEAST_FENCE_HORIZON)
+    if version_retention is not None:
+        _check_option("version_retention", version_retention, horizon)
+    if clock is None:
+        # A dry run writes nothing, and asking the store for its time takes a write.
+        store = base.store
+        clock = (lambda: datetime.now(UTC)) if dry_run else (lambda: store_time(store))
+    return _Collection(
+        base,
+        runner,
+        clock,
+        horizon,
+        fence_horizon,
+        version_retention,
+        dry_run,
+        fields_to_record or (lambda manifest: ()),
+        on_progress or (lambda done, total: None),
+    ).run()
+
+
+_LEAST_FENCE_HORIZON = timedelta(hours=1)
+# Longer than any table, and short enough to be taken from the time it is.
+_LONGEST = timedelta(days=36_525)
+
+
+def _check_option(name: str, value: timedelta, least: timedelta) -> None:
+    if not isinstance(value, timedelta) or not least <= value <= _LONGEST:
+        raise OptionError(
+            f"{name} must be a timedelta of at least {least} and at most 100 years, got {value!r}", where=name
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A shard, what is needed of it, and what goes off its list."""
+
+    state: ShardState
+    roots: ShardRoots
+    off_the_list: frozenset[str]
+    fields: tuple[ShardFieldValue, ...]
+
+    @property
+    def afterwards(self) -> ShardState:
+        """The shard once nothing is listed that nobody needs."""
+        return replace(self.state, latest=self.shortened(self.state.latest))
+
+    def shortened(self, manifest: ShardManifest) -> ShardManifest:
+        """Return a manifest without what nobody needs."""
+        left = tuple(one for one in manifest.flushed_generations if one.path not in self.off_the_list)
+        if len(left) == len(manifest.flushed_generations):
+            return manifest
+        fields = manifest.shard_fields or self.fields
+        return replace(manifest, flushed_generations=left, shard_fields=fields)
+
+
+class _NothingToDoError(Exception):
+    """Another collection has shortened the list already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Collection:
+    """One call of :func:`collect_garbage`."""
+
+    base: BaseTable
+    runner: Runner
+    clock: Callable[[], datetime]
+    horizon: timedelta
+    fence_horizon: timedelta
+    version_retention: timedelta | None
+    dry_run: bool
+    fields_to_record: FieldsToRecord
+    on_progress: Callable[[int, int], None]
+
+    def run(self) -> GarbageReport:
+        # The order matters. What is due is due by a time and by marks from before everything else is
+        # looked at. The base table is looked at before the shards: what it lacks they still list. And
+        # what is newly marked gets a time from after everything was looked at.
+        store = self.base.store
+        now = self.clock()
+        marks = read_marks(store)
+        alive, removable = self._alive(now)
+        shards = self._shards(alive, now)
+        if not self.dry_run:
+            self._shorten_lists(shards)
+        terms = Terms(now, now if self.dry_run else self.clock(), self.horizon, self.fence_horizon)
+        plans = {
+            shard_id: plan_shard(shard.afterwards, shard.roots, marks.of(shard_id), terms)
+            for shard_id, shard in shards.items()
+        }
+        pins = expired_pins(store, now - self.horizon)
+        removed_bytes = 0
+        if not self.dry_run:
+            marks = self._mark(shards, terms, plans, alive, removable)
+            if (removable or any(plan.is_due for plan in plans.values())) and self._is_needed(
+                alive, marks, now
+            ):
+                # The next collection sees who needs what, and deletes the rest.
+                plans = {shard_id: without_due(plan) for shard_id, plan in plans.items()}
+                removable = ()
+            removed_bytes = remove_versions(store, [one.version for one in removable])
+            if pins:
+                store.delete(pins)
+            self._sweep(shards, plans)
+        states = [(shards[shard_id].state, plan) for shard_id, plan in plans.items()]
+        report = report_of(self.dry_run, states, removable, removed_bytes, pins)
+        _log.info(
+            "table.garbage_collected",
+            dry_run=self.dry_run,
+            deleted=report.deleted_objects,
+            deleted_bytes=report.deleted_bytes,
+            waiting=report.waiting_objects,
+        )
+        return report
+
+    def _alive(self, now: datetime) -> tuple[Alive, tuple[TableVersion, ...]]:
+        """Return what is alive, and the versions of the base table to remove."""
+        store = self.base.store
+        # What is collected is in this version alone: it has to outlive a loss of power.
+        base = self.base.latest() if self.dry_run else self.base.latest_to_change()
+        versions = list_versions(store)
+        if not self.dry_run:
+            make_durable(store, base.version)
+            if store.is_local and any(is_torn_size(one.nbytes) for one in versions):
+                # Lance has to read the manifests of old versions to remove them, and pins may name them.
+                set_history_aside(store)
+                versions = list_versions(store)
+        roots = live_roots(store, now)
+        if self.version_retention is None or not versions:
+            return Alive(base, tuple(one.version for one in versions), None, roots), ()
+        # What was the newest version then is the oldest that anybody can have begun to read since.
+        retained = latest_at(versions, now - self.version_retention) or versions[0]
+        kept = tagged_versions(store) | {base.version} | {root.base_version for root in roots}
+        removable = tuple(
+            one for one in versions if one.version < retained.version and one.version not in kept
+        )
+        left = tuple(one.version for one in versions if one not in removable)
+        return Alive(base, left, retained.version, roots), removable
+
+    def _shards(self, alive: Alive, now: datetime) -> dict[UUID, _Shard]:
+        """Look at every shard, and decide what goes off its list."""
+        store, shard_ids = self.base.store, list_shards(self.base.store)
+        merged = progress_of(alive.base, shard_ids)
+        fences_since = now - self.fence_horizon
+        surveys = [
+            Survey(store, shard_id, merged[shard_id].merged, fences_since, alive.named_manifests(shard_id))
+            for shard_id in shard_ids
+        ]
+        states = {}
+        for done, state in enumerate(self.runner.run(survey_shard, surveys), start=1):
+            if state is not None:
+                states[state.shard_id] = state
+            self.on_progress(done, 2 * len(shard_ids))
+        roots = shard_roots(alive, merged, states)
+        return {shard_id: self._shard(states[shard_id], roots[shard_id]) for shard_id in sorted(states)}
+
+    def _shard(self, state: ShardState, roots: ShardRoots) -> _Shard:
+        off = frozenset(one.path for one in off_the_list(state.latest, roots))
+        if not off:
+            return _Shard(state, roots, off, ())
+        try:
+            return _Shard(state, roots, off, self.fields_to_record(state.latest))
+        except ShardingError as error:
+            # The rows are all that tells which keys the shard owns, and they contradict each other.
+            needed = dict.fromkeys(off, f"its rows have to tell what the shard holds: {error.message}")
+            return _Shard(state, replace(roots, generations={**roots.generations, **needed}), frozenset(), ())
+
+    def _shorten_lists(self, shards: Mapping[UUID, _Shard]) -> None:
+        for shard_id, shard in shards.items():
+            if not shard.off_the_list:
+                continue
+
+            def shorten(latest: ShardManifest, shard: _Shard = shard) -> ShardManifest:
+                shortened = shard.shortened(latest)
+                if shortened is latest:
+                    raise _NothingToDoError
+                return shortened
+
+            failpoint.reach("garbage.before_manifest")
+            with contextlib.suppress(_NothingToDoError):
+                update_manifest(self.base.store, shard_id, shorten)
+            failpoint.reach("garbage.after_manifest")
+
+    def _mark(
+        self,
+        shards: Mapping[UUID, _Shard],
+        terms: Terms,
+        plans: Mapping[UUID, ShardPlan],
+        alive: Alive,
+        removable: tuple[TableVersion, ...],
+    ) -> Marks:
+        """Mark what is garbage, and say what is about to be deleted."""
+        removed = {one.version for one in removable}
+
+        def marked(marks: Marks) -> Marks:
+            # Other collections may have marked something since; what they have marked stays marked.
+            found = {
+                shard_id: plan_shard(shard.afterwards, shard.roots, marks.of(shard_id), terms).marks
+                for shard_id, shard in shards.items()
+            }
+            found = {
+                shard_id: replace(one, swept=with_due(one.swept, plans[shard_id]))
+                for shard_id, one in found.items()
+            }
+            swept = removed.union(removed.union(alive.versions).intersection(marks.swept_versions))
+            return Marks(found, swept_versions=tuple(sorted(swept)))
+
+        failpoint.reach("garbage.before_mark")
+        now_marked = update_marks(self.base.store, marked)
+        failpoint.reach("garbage.after_mark")
+        return now_marked
+
+    def _is_needed(self, alive: Alive, marks: Marks, now: datetime) -> bool:
+        """Whether somebody has begun to need what is about to be deleted since the roots were looked at."""
+        begun = set(live_roots(self.base.store, now)).difference(alive.roots)
+        return any(swept_part(alive.base, root, marks) is not None for root in begun)
+
+    def _sweep(self, shards: Mapping[UUID, _Shard], plans: Mapping[UUID, ShardPlan]) -> None:
+        plans = {shard_id: self._without_published(plan, shard_id) for shard_id, plan in plans.items()}
+        sweeps = [_sweep_of(self.base.store, shard, plans[shard_id]) for shard_id, shard in shards.items()]
+        due = [sweep for sweep in sweeps if sweep]
+        total = 2 * len(sweeps)
+        self.on_progress(total - len(due), total)
+        for done, _ in enumerate(self.runner.run(sweep_shard, due), start=1):
+            self.on_progress(total - len(due) + done, total)
+        if due:
+            update_marks(
+                self.base.store,
+                lambda marks: replace(
+                    marks,
+                    shards={
+                        shard_id: without_deleted(one, plans[shard_id]) if shard_id in plans else one
+                        for shard_id, one in marks.shards.items()
+                    },
+                ),
+            )
+
+    def _without_published(self, plan: ShardPlan, shard_id: UUID) -> ShardPlan:
+        """Return a plan without staged directories that were published after all."""
+        staged = {name for name in plan.due_directories if layout.is_staged_name(name)}
+        if not staged:
+            return plan
+        published: set[str] = set()
+
+        def look(latest: ShardManifest) -> ShardManifest:
+            # Whoever looked at the shard before finds its version taken, and looks again.
+            published.update(staged & {one.path for one in latest.flushed_generations})
+            return latest
+
+        update_manifest(self.base.store, shard_id, look)
+        due = tuple(name for name in plan.due_directories if name not in published)
+        return replace(plan, due_directories=due)
+
+
+def _sweep_of(store: ObjectStore, shard: _Shard, plan: ShardPlan) -> Sweep:
+    state = shard.state
+    return Sweep(
+        store,
+        state.shard_id,
+        log=tuple(path for position in plan.due_log for path in state.log[position].paths),
+        directories={name: state.directories[name].paths for name in plan.due_directories},
+        manifests=plan.due_manifests,
+        hint=VersionHint(state.latest.version, state.latest.write_id),
+    )

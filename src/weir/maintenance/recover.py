@@ -1,0 +1,202 @@
+"""Recovery: flushing what writers that are gone have left in the write-ahead logs of shards.
+
+What was acknowledged is safe in the log, and read from there; but only a writer of the shard flushes it,
+and until then it is not merged. A shard that nobody writes any more would wait for ever. Recovery claims
+it, replays, flushes, and lets go. It takes the lease like every writer, and so leaves a shard alone whose
+writer lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from weir.base.generation_indexes import generation_indexes
+from weir.base.table import BaseTable
+from weir.config import WriterOptions
+from weir.engine.logs import get_logger
+from weir.engine.runner import Runner
+from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError
+from weir.snapshots.shard_view import ShardView
+from weir.storage.interface import ObjectStore
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.lease import read_lease
+from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.shard_writer import ShardWriter
+
+__all__ = ["RecoverReport", "RecoverTask", "ShardRecovery", "recover_shard", "recover_shards"]
+
+_log = get_logger(__name__)
+
+_UNLEASED = (
+    "it was written without a lease, so that nobody can tell whether its writer lives; "
+    "recovery claims it only if it is told to claim unleased shards too, which fences that writer"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverTask:
+    """Recover one shard. Picklable, stateless.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    shard_id : UUID
+        The shard.
+    unleased : bool
+        Whether to claim it although no writer has ever taken a lease on it.
+    holder_id : str
+        Who holds the lease meanwhile: 32 hex digits. Default: random. A task that is run again because
+        nobody knows what has become of it, perhaps on another machine, takes its own lease from itself;
+        should both be alive, the epoch keeps them apart as any two writers.
+    """
+
+    store: ObjectStore
+    shard_id: UUID
+    unleased: bool
+    holder_id: str = field(default_factory=lambda: uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecovery:
+    """What was done for one shard that had rows in its log.
+
+    Parameters
+    ----------
+    shard_id : UUID
+        The shard.
+    rows : int
+        Rows that were replayed and flushed; fewer if a task had to be run again, whose first run had
+        flushed them.
+    skipped : str
+        Why nothing was done; empty if it was.
+    """
+
+    shard_id: UUID
+    rows: int
+    skipped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverReport:
+    """What a recovery did.
+
+    Parameters
+    ----------
+    shards : tuple of ShardRecovery
+        The shards that had rows in their logs, by ascending id.
+    """
+
+    shards: tuple[ShardRecovery, ...]
+
+    @property
+    def recovered(self) -> int:
+        """Shards whose rows were flushed."""
+        return sum(not one.skipped for one in self.shards)
+
+    @property
+    def rows(self) -> int:
+        """Rows that were flushed."""
+        return sum(one.rows for one in self.shards)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values that JSON can hold."""
+        shards = [{**asdict(one), "shard_id": str(one.shard_id)} for one in self.shards]
+        return {"recovered": self.recovered, "rows": self.rows, "shards": shards}
+
+
+def recover_shard(task: RecoverTask) -> ShardRecovery | WeirError:
+    """Claim a shard, flush what is in its log, and let go; or leave it alone and say why.
+
+    Returns
+    -------
+    ShardRecovery or WeirError
+        An error is returned, so that it does not stop the recovery of other shards.
+    """
+    try:
+        return _recover(task)
+    except (LeaseHeldError, ShardSealedError) as error:
+        return ShardRecovery(task.shard_id, 0, error.message)
+    except FencedError as error:
+        return ShardRecovery(task.shard_id, 0, f"somebody else has claimed it meanwhile: {error.message}")
+    except WeirError as error:
+        return error
+
+
+def _recover(task: RecoverTask) -> ShardRecovery:
+    if not task.unleased and read_lease(task.store, task.shard_id) is None:
+        return ShardRecovery(task.shard_id, 0, _UNLEASED)
+    base = BaseTable.open(task.store)
+    options = WriterOptions()
+    holder = replace(new_holder(), holder_id=task.holder_id)
+    heartbeat = Heartbeat()
+    with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
+        try:
+            writer = ShardWriter(
+                task.store,
+                task.shard_id,
+                base.row_schema,
+                base.primary_key,
+                namespace=base.namespace,
+                options=options,
+                lease_terms=LeaseTerms(ttl=options.lease_ttl, holder=holder),
+                flusher=flusher,
+                heartbeat=heartbeat,
+                indexes=lambda: generation_indexes(base),
+                newest_schema=lambda: base.latest().row_schema,
+            )
+            try:
+                rows = writer.unflushed_rows
+                writer.flush()
+            finally:
+                writer.abandon()
+        finally:
+            heartbeat.stop()
+    _log.info("shard.recovered", shard=str(task.shard_id), epoch=writer.epoch, rows=rows)
+    return ShardRecovery(task.shard_id, rows)
+
+
+def recover_shards(
+    store: ObjectStore,
+    views: Sequence[ShardView],
+    runner: Runner,
+    *,
+    unleased: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> RecoverReport:
+    """Flush what is in the logs of shards that nobody writes any more.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    views : sequence of ShardView
+        Every shard as it is now.
+    runner : Runner
+        Executes one task per shard that has rows in its log.
+    unleased : bool
+        Whether to claim shards on which no writer has ever taken a lease.
+    on_progress : callable, optional
+        Called with (shards done, shards in all).
+
+    Raises
+    ------
+    WeirError
+        The first failure, after every other shard has been recovered.
+    """
+    tasks = [RecoverTask(store, view.shard_id, unleased) for view in views if view.tail_rows]
+    done: list[ShardRecovery | WeirError] = []
+    for outcome in runner.run(recover_shard, tasks):
+        done.append(outcome)
+        if on_progress is not None:
+            on_progress(len(done), len(tasks))
+    for outcome in done:
+        if isinstance(outcome, WeirError):
+            raise outcome
+    recovered = [outcome for outcome in done if isinstance(outcome, ShardRecovery)]
+    return RecoverReport(tuple(sorted(recovered, key=lambda one: one.shard_id)))

@@ -1,0 +1,59 @@
+"""Repairs of a table: what is found that can be put right without a row lost, and doing it.
+
+Each kind of repair is a type of its own, planned by looking alone, so that what would be done can be shown
+first. Repairs are made one after the other; one that others have made meanwhile is passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from weir.engine.logs import get_logger
+from weir.maintenance.shard_repairs import ShardRepair, TableShards, repair_shards
+from weir.maintenance.version_repairs import VersionRepair, repair_versions
+
+__all__ = ["RepairReport", "repair_table"]
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What was repaired, or would be.
+
+    Parameters
+    ----------
+    repairs : tuple of ShardRepair or VersionRepair
+        The repairs, in the order in which they are made.
+    dry_run : bool
+        Whether nothing was done.
+    version : int
+        The newest version of the base table.
+    """
+
+    repairs: tuple[ShardRepair | VersionRepair, ...]
+    dry_run: bool
+    version: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values that JSON can hold."""
+        return {
+            "dry_run": self.dry_run,
+            "version": self.version,
+            "repairs": [one.to_dict() for one in self.repairs],
+        }
+
+
+def repair_table(
+    shards: TableShards, *, dry_run: bool = False, prefer: UUID | None = None, as_clone: bool = False
+) -> RepairReport:
+    """Put right what can be put right without a row lost. See :meth:`weir.Table.repair`."""
+    # Shards are looked at beside a base table that is sound.
+    versions = repair_versions(shards.base.store, dry_run=dry_run)
+    repairs: list[ShardRepair | VersionRepair] = [*versions]
+    repairs += repair_shards(shards, dry_run=dry_run, prefer=prefer, as_clone=as_clone)
+    report = RepairReport(tuple(repairs), dry_run, shards.base.latest().version)
+    _log.info("table.repaired", dry_run=dry_run, repairs=len(repairs), version=report.version)
+    return report

@@ -1,0 +1,229 @@
+"""The state of a table in figures an operator looks at: shards, epochs, lag, merge and index progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from weir.errors import CorruptionError
+from weir.format import layout
+from weir.format.lease import Lease
+from weir.maintenance.index_status import IndexReport, index_reports
+from weir.merge.age import age_of_generation, age_of_object
+from weir.snapshots.shard_view import ShardView
+from weir.snapshots.snapshot import ReadSnapshot
+from weir.storage.interface import ObjectStore
+from weir.write.lease.lease import read_lease
+from weir.write.lease.lease_terms import lease_state
+
+__all__ = ["ShardReport", "TableStatus", "table_status"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """One shard.
+
+    Parameters
+    ----------
+    shard_id : UUID
+        The shard.
+    values : mapping of str to str
+        What its rows have in common, by shard field; empty for an unsharded table.
+    state : str
+        ``ACTIVE`` or ``SEALED``.
+    epoch : int
+        Writer epoch of the last claim.
+    wal_position : int
+        Last position in the WAL.
+    current_generation : int
+        Generation the next flush will have.
+    merged_generation : int
+        Newest generation in the base table; 0 if none.
+    unmerged_generations, unmerged_rows, unmerged_bytes : int
+        Flushed generations that wait for a merge, their rows and their bytes in memory.
+    unflushed_entries, unflushed_rows, unflushed_bytes : int
+        WAL entries that wait for a flush, their rows and bytes.
+    lag_seconds : float
+        Age of the oldest row that is not in the base table; 0 if all are.
+    writer : str
+        Who wrote the shard last, and does so if the lease is held: process and host. Empty if no writer of
+        Weir ever did.
+    lease : str
+        ``none``, ``held``, ``released``, ``expired``, ``abandoned`` (held by a process of this machine that
+        is gone), or ``damaged``. All but ``held`` and ``damaged`` let the next writer in.
+    lease_expires_at : datetime, optional
+        Until when it is held unless it is renewed, in UTC by the clock of its holder; when it ended.
+    """
+
+    shard_id: UUID
+    values: Mapping[str, str]
+    state: str
+    epoch: int
+    wal_position: int
+    current_generation: int
+    merged_generation: int
+    unmerged_generations: int
+    unmerged_rows: int
+    unmerged_bytes: int
+    unflushed_entries: int
+    unflushed_rows: int
+    unflushed_bytes: int
+    lag_seconds: float
+    writer: str
+    lease: str
+    lease_expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A table as a whole.
+
+    Parameters
+    ----------
+    uri : str
+        Where it is.
+    base_version : int
+        Version of the base table.
+    base_rows : int
+        Rows in the base table; a row replaced or deleted since its merge still counts.
+    primary_key : tuple of str
+        Primary-key columns.
+    sharded_by : str
+        The shard spec, for people.
+    library_writable : bool
+        Whether the released Lance library can write the table too.
+    library_note : str
+        Why not, if not.
+    shards : tuple of ShardReport
+        By ascending shard id.
+    indexes : tuple of IndexReport
+        The indexes of the base table, by name.
+    twins : tuple of tuple of UUID, default ()
+        Shards that hold rows of the same shard values, where there ought to be one: they are not written, and
+        what keys they have in common is not read or merged, until :meth:`weir.Table.repair` has joined them.
+    """
+
+    uri: str
+    base_version: int
+    base_rows: int
+    primary_key: tuple[str, ...]
+    sharded_by: str
+    library_writable: bool
+    library_note: str
+    shards: tuple[ShardReport, ...]
+    indexes: tuple[IndexReport, ...]
+    twins: tuple[tuple[UUID, ...], ...] = ()
+
+    @property
+    def unmerged_rows(self) -> int:
+        """Rows in flushed generations that wait for a merge."""
+        return sum(shard.unmerged_rows for shard in self.shards)
+
+    @property
+    def unflushed_rows(self) -> int:
+        """Rows in the WAL that wait for a flush."""
+        return sum(shard.unflushed_rows for shard in self.shards)
+
+    @property
+    def lag_seconds(self) -> float:
+        """Age of the oldest row that is not in the base table."""
+        return max((shard.lag_seconds for shard in self.shards), default=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the status as plain values that JSON can hold."""
+        plain = asdict(self)
+        for shard in plain["shards"]:
+            shard["shard_id"] = str(shard["shard_id"])
+            expires = shard["lease_expires_at"]
+            shard["lease_expires_at"] = None if expires is None else expires.isoformat()
+        plain["shards"] = list(plain["shards"])
+        plain["twins"] = [list(map(str, shards)) for shards in self.twins]
+        plain["indexes"] = [index.to_dict() for index in self.indexes]
+        plain["primary_key"] = list(self.primary_key)
+        return plain
+
+
+def table_status(
+    store: ObjectStore,
+    snapshot: ReadSnapshot,
+    *,
+    values_of: Mapping[UUID, Mapping[str, str]],
+    sharded_by: str,
+    library_note: str,
+    twins: tuple[tuple[UUID, ...], ...] = (),
+) -> TableStatus:
+    """Describe a snapshot.
+
+    Parameters
+    ----------
+    values_of : mapping of UUID to mapping
+        Shard values of every shard, for people.
+    sharded_by : str
+        The shard spec, for people.
+    library_note : str
+        Why the released library cannot write the table; empty if it can.
+    twins : tuple of tuple of UUID
+        Shards that hold rows of the same shard values.
+    """
+    return TableStatus(
+        uri=store.uri,
+        base_version=snapshot.base.version,
+        base_rows=snapshot.base.dataset.count_rows(),
+        primary_key=snapshot.base.primary_key,
+        sharded_by=sharded_by,
+        library_writable=not library_note,
+        library_note=library_note,
+        shards=tuple(
+            _shard_report(store, snapshot, view, values_of.get(view.shard_id, {})) for view in snapshot.shards
+        ),
+        indexes=index_reports(snapshot.base),
+        twins=twins,
+    )
+
+
+def _shard_report(
+    store: ObjectStore, snapshot: ReadSnapshot, view: ShardView, values: Mapping[str, str]
+) -> ShardReport:
+    unmerged = snapshot.unmerged(view)
+    lease, state = _lease(store, view.shard_id)
+    return ShardReport(
+        shard_id=view.shard_id,
+        values=values,
+        state=view.manifest.status.name,
+        epoch=view.manifest.writer_epoch,
+        wal_position=view.last_position,
+        current_generation=view.manifest.current_generation,
+        merged_generation=snapshot.base.details.merged_generation(view.shard_id),
+        unmerged_generations=len(unmerged),
+        unmerged_rows=sum(one.physical_rows for one in unmerged),
+        unmerged_bytes=sum(one.in_memory_bytes or 0 for one in unmerged),
+        unflushed_entries=sum(len(run.entries) for run in view.tail if run.rows.num_rows),
+        unflushed_rows=view.tail_rows,
+        unflushed_bytes=sum(run.nbytes for run in view.tail),
+        lag_seconds=_lag(store, snapshot, view),
+        writer="" if lease is None else f"process {lease.holder.process_id} on {lease.holder.host}",
+        lease=state,
+        lease_expires_at=None if lease is None else lease.expires_at,
+    )
+
+
+def _lease(store: ObjectStore, shard_id: UUID) -> tuple[Lease | None, str]:
+    try:
+        found = read_lease(store, shard_id)
+    except CorruptionError:
+        # It stops the next claim, not whoever wants to know why.
+        return None, "damaged"
+    return found, lease_state(found)
+
+
+def _lag(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> float:
+    unmerged = snapshot.unmerged(view)
+    if unmerged:
+        return age_of_generation(store, view.shard_id, unmerged[0]).total_seconds()
+    waiting = next((item for run in view.tail for item in run.entries if item.entry.num_rows), None)
+    if waiting is None:
+        return 0.0
+    return age_of_object(store, layout.wal_path(view.shard_id, waiting.position)).total_seconds()

@@ -1,0 +1,1 @@
+"""Merging generations into the base table: plan, tasks, one commit, policy."""

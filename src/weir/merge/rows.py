@@ -1,0 +1,238 @@
+"""The newest row of every key in runs of generations, of one shard or of several.
+
+Lance MemWAL spec, section "LSM Tree Merging Read": the higher generation wins, and within one
+generation the higher row address. Rows a generation has deleted itself (the library's flush drops
+superseded rows that way) are not there for anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.base.dataset_fields import generation_columns
+from weir.base.library_errors import (
+    LIBRARY_ERRORS,
+    LibraryFailure,
+    classify,
+    is_panic,
+    storage_failure,
+)
+from weir.base.table import library_options
+from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.format import generation_catalog, layout
+from weir.format.field_ids import without_field_ids
+from weir.format.generation_catalog import GenerationCatalog
+from weir.format.newest import newest_rows
+from weir.format.resolution import Resolution
+from weir.format.shard_manifest import FlushedGeneration
+from weir.format.wal_entry import TOMBSTONE
+from weir.merge.plan import MergeTask
+
+__all__ = ["Run", "RunRows", "read_runs"]
+
+Run = tuple[MergeTask, Sequence[FlushedGeneration]]
+"""A task of a shard, and those of its generations that are to be merged, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One generation and the rows of it that nothing in the run supersedes."""
+
+    task: MergeTask
+    flushed: FlushedGeneration
+    dataset: lance.LanceDataset
+    upserts: npt.NDArray[np.bool_]
+
+    @property
+    def generation(self) -> int:
+        return self.flushed.generation
+
+    def columns(self, schema: pa.Schema) -> Resolution:
+        """Return how the columns of a table are made of those of the generation."""
+        return _columns(self.task, self.flushed, self.dataset, schema)
+
+
+class RunRows:
+    """What runs of generations come to: for every key either one row or a delete.
+
+    Parameters
+    ----------
+    sources : sequence of _Source
+        The generations, those of a shard ascending.
+    deletes : Table
+        The key columns of the keys that are deleted.
+    """
+
+    def __init__(self, sources: Sequence[_Source], deletes: pa.Table) -> None:
+        self._sources = sources
+        self.deletes = deletes
+
+    @cached_property
+    def num_upserts(self) -> int:
+        """Keys that have a row."""
+        return sum(int(np.count_nonzero(source.upserts)) for source in self._sources)
+
+    def upserts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Read the rows.
+
+        Parameters
+        ----------
+        schema : pyarrow.Schema
+            The columns of the base table, with their field ids. Those that a generation never had are null.
+
+        Yields
+        ------
+        RecordBatch
+            Rows of the base table's schema, in no particular order, every key once.
+
+        Raises
+        ------
+        CorruptionError
+            A generation is not what it was when its keys were read.
+        """
+        plain = without_field_ids(schema)
+        for source in self._sources:
+            if not source.upserts.any():
+                continue
+            columns = source.columns(schema)
+            columns = Resolution(plain, columns.columns)
+            where = source.dataset.uri
+            at = 0
+            for batch in _scan(source.dataset, columns.source_names):
+                kept = source.upserts[at : at + batch.num_rows]
+                at += len(kept)
+                if not kept.all():
+                    batch = batch.filter(pa.array(kept))
+                if batch.num_rows:
+                    yield columns.apply(batch, where=where)
+            if at != len(source.upserts):
+                raise CorruptionError(
+                    f"generation {source.generation} had {len(source.upserts)} rows and has {at}",
+                    where=where,
+                    hint="Generations are immutable: something else writes there",
+                )
+
+
+def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
+    """Read the keys of runs and settle which row of each key counts. Reads no other columns.
+
+    All versions of a row are in one shard. Should a key be in several all the same, the last of them
+    counts, as if they were merged one after the other.
+
+    Parameters
+    ----------
+    runs : sequence of tuple of MergeTask and sequence of FlushedGeneration
+        Of each shard a task, which names store and shard, and the run, ascending, at least one.
+    key_schema : pyarrow.Schema
+        The primary-key columns of the base table, with their field ids.
+
+    Raises
+    ------
+    CorruptionError
+        A generation that the shard manifest lists is not there or cannot be read.
+    """
+    generations = [(task, flushed) for task, run in runs for flushed in run]
+    datasets = [_open(task, flushed) for task, flushed in generations]
+    keys: list[pa.RecordBatch] = []
+    tombstones: list[npt.NDArray[np.bool_]] = []
+    bounds: list[int] = []
+    rows = 0
+    for (task, flushed), dataset in zip(generations, datasets, strict=True):
+        columns = _columns(task, flushed, dataset, key_schema)
+        for batch in _scan_keys(dataset, columns):
+            keys.append(columns.apply(batch, where=dataset.uri))
+            tombstones.append(_flags(batch))
+            rows += batch.num_rows
+        bounds.append(rows)
+    together = pa.Table.from_batches(keys, schema=without_field_ids(key_schema))
+    newest = np.zeros(rows, dtype=bool)
+    if rows:
+        newest[newest_rows(together.columns)] = True
+    deleted = np.concatenate(tombstones) if rows else newest
+    upserts = np.split(newest & ~deleted, bounds[:-1])
+    sources = [
+        _Source(task, flushed, dataset, mask)
+        for (task, flushed), dataset, mask in zip(generations, datasets, upserts, strict=True)
+    ]
+    return RunRows(sources, together.filter(pa.array(newest & deleted)))
+
+
+def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:
+    store = task.store
+    where = f"{store.uri}/{layout.generation_path(task.shard_id, flushed.path)}"
+    try:
+        return lance.dataset(where, storage_options=library_options(store))
+    except LIBRARY_ERRORS as error:
+        if classify(error) is LibraryFailure.ABSENT:
+            raise CorruptionError(
+                f"generation {flushed.generation} is in the manifest of shard {task.shard_id} and "
+                "not on storage",
+                where=where,
+                hint="Its files were deleted before it was merged: restore them from a backup",
+            ) from error
+        if classify(error) is LibraryFailure.DAMAGED:
+            raise _unreadable(where, error) from error
+        raise storage_failure(error, f"opening generation {flushed.generation}", where=where) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise _unreadable(where, error) from error
+
+
+def _scan(dataset: lance.LanceDataset, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Read columns in row-address order, without the rows the generation has deleted."""
+    try:
+        yield from dataset.scanner(columns=columns, scan_in_order=True).to_batches()
+    except LIBRARY_ERRORS as error:
+        raise _unreadable(dataset.uri, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise _unreadable(dataset.uri, error) from error
+
+
+def _unreadable(where: str, error: BaseException) -> CorruptionError:
+    return CorruptionError(
+        f"the generation cannot be read: {error}",
+        where=where,
+        hint="Restore its files from a backup: until it is merged its rows are nowhere else",
+    )
+
+
+def _columns(
+    task: MergeTask, flushed: FlushedGeneration, dataset: lance.LanceDataset, schema: pa.Schema
+) -> Resolution:
+    """Return how the columns of a table are made of those of a generation."""
+
+    def catalog() -> GenerationCatalog | None:
+        path = f"{layout.generation_path(task.shard_id, flushed.path)}/{layout.CATALOG}"
+        try:
+            return generation_catalog.decode(task.store.get(path), where=f"{task.store.uri}/{path}")
+        except ObjectNotFoundError:
+            return None
+
+    return generation_columns(dataset, schema, catalog)
+
+
+def _scan_keys(dataset: lance.LanceDataset, keys: Resolution) -> Iterator[pa.RecordBatch]:
+    """Read the key columns and, where the generation has it, the tombstone column."""
+    missing = [name for name in keys.schema.names if keys.source_name(name) is None]
+    if missing:
+        raise CorruptionError(f"the generation has no key column {missing[0]!r}", where=dataset.uri)
+    own = [TOMBSTONE] if TOMBSTONE in dataset.schema.names else []
+    return _scan(dataset, [*keys.source_names, *own])
+
+
+def _flags(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Return which rows are deletes."""
+    if TOMBSTONE not in batch.schema.names:
+        return np.zeros(batch.num_rows, dtype=bool)
+    flags: npt.NDArray[np.bool_] = batch.column(TOMBSTONE).fill_null(False).to_numpy(zero_copy_only=False)
+    return flags

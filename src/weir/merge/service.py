@@ -1,0 +1,224 @@
+"""Merging flushed generations into the base table: plan on one machine, tasks for some shards each.
+
+Lance MemWAL spec, "MemTable Merger". Each task commits its own data and progress together
+(invariant I7), so there is nothing left to commit at the end. One runs after the other, since of two that
+insert rows at the same time one has to begin anew (:mod:`weir.merge.commit`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from weir.base.details_commit import note_unknown_fields, restore_unknown_fields
+from weir.base.key_index import extend_key_index
+from weir.base.published import is_left_behind, publish_shards
+from weir.base.table import BaseTable
+from weir.engine.logs import get_logger
+from weir.engine.runner import Runner
+from weir.engine.throttle import background
+from weir.format.shard_manifest import ShardManifest
+from weir.merge.commit import MergeResult, merge_runs
+from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
+from weir.merge.policy import ALWAYS, MergePolicy
+from weir.sharding.shard_values import field_types
+
+__all__ = ["MergeGroup", "MergeReport", "MergedGroup", "group_merges", "merge_generations", "run_merge_group"]
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeGroup:
+    """Merges that one runner's task does. Picklable, stateless.
+
+    Parameters
+    ----------
+    steps : tuple of tuple of MergeTask
+        What to merge in one commit, one after the other: once each of several shards, or one shard in
+        ascending order of generation.
+    """
+
+    steps: tuple[tuple[MergeTask, ...], ...]
+
+    @property
+    def shards(self) -> int:
+        """How many shards it merges."""
+        return len({task.shard_id for step in self.steps for task in step})
+
+
+@dataclass(frozen=True, slots=True)
+class MergedGroup:
+    """What came of a group.
+
+    Parameters
+    ----------
+    group : MergeGroup
+        The group.
+    applied : tuple of MergeResult
+        What was merged; others may have merged the rest.
+    """
+
+    group: MergeGroup
+    applied: tuple[MergeResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """What a merge did.
+
+    What others have merged meanwhile is not counted, nor what a task had merged that was lost before it
+    could tell, and was run again (:class:`weir.spark.SparkRunner`).
+
+    Parameters
+    ----------
+    shards, generations : int
+        Shards and generations that were merged by this call.
+    rows_upserted, rows_deleted : int
+        Rows written to the base table and keys deleted from it.
+    version : int
+        Version of the base table afterwards.
+    rows_left : int, default 0
+        Stored rows of generations that the policy has wait for more.
+    in_conflict : tuple of UUID, default ()
+        Shards that were left alone, since several of them hold versions of one key.
+    """
+
+    shards: int
+    generations: int
+    rows_upserted: int
+    rows_deleted: int
+    version: int
+    rows_left: int = 0
+    in_conflict: tuple[UUID, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values that JSON can hold."""
+        return {**asdict(self), "in_conflict": list(map(str, self.in_conflict))}
+
+
+def group_merges(
+    tasks: Sequence[MergeTask], *, max_bytes: int = DEFAULT_MAX_TASK_BYTES
+) -> tuple[MergeGroup, ...]:
+    """Put the tasks of several shards together, up to a size; those of a shard with many stay alone.
+
+    Every merge looks at all keys of the base table, so few merges of many shards cost far less than one of
+    each; what is too large for that is better divided.
+
+    Parameters
+    ----------
+    tasks : sequence of MergeTask
+        By shard and ascending generation.
+    max_bytes : int, default 256 MiB
+        Arrow bytes that are merged in one commit, unless a single task has more.
+    """
+    groups: list[MergeGroup] = []
+    together: list[MergeTask] = []
+    for _, of_shard in groupby(tasks, key=lambda task: task.shard_id):
+        own = tuple(of_shard)
+        if len(own) > 1:
+            groups.append(MergeGroup(tuple((task,) for task in own)))
+            continue
+        if together and sum(task.nbytes for task in (*together, *own)) > max_bytes:
+            groups.append(MergeGroup((tuple(together),)))
+            together = []
+        together += own
+    if together:
+        groups.append(MergeGroup((tuple(together),)))
+    return tuple(groups)
+
+
+def run_merge_group(group: MergeGroup) -> MergedGroup:
+    """Run the merges of a group in order, with rests in between while reads and writes go on here."""
+    results: list[MergeResult] = []
+    worked = 0.0
+    for step in group.steps:
+        background.rest(worked)
+        began = time.monotonic()
+        results.append(merge_runs(step))
+        worked = time.monotonic() - began
+    return MergedGroup(group, tuple(result for result in results if not result.was_already_merged))
+
+
+def merge_generations(
+    base: BaseTable,
+    manifests: Sequence[ShardManifest],
+    runner: Runner,
+    *,
+    policy: MergePolicy = ALWAYS,
+    in_conflict: Collection[UUID] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> MergeReport:
+    """Merge every flushed generation that the base table does not contain yet.
+
+    Afterwards the key index covers the merged rows and the MemWAL index publishes the shards' state.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    manifests : sequence of ShardManifest
+        The newest manifest of every shard.
+    runner : Runner
+        Executes one task at a time, for as many shards as are merged in one commit.
+    policy : MergePolicy
+        Says whether to merge them now. Default: always.
+    in_conflict : collection of UUID
+        Shards that hold versions of the same keys, of which nobody knows the newest: they are left alone.
+    on_progress : callable, optional
+        Called with (shards done, shards in all).
+
+    Raises
+    ------
+    ConflictError
+        If concurrent commits did not settle.
+    CorruptionError
+        If a generation is missing or unreadable.
+    """
+    clear = [manifest for manifest in manifests if manifest.shard_id not in in_conflict]
+    if in_conflict:
+        _log.warning("table.shards_in_conflict", where=base.uri, shards=sorted(map(str, in_conflict)))
+    tasks = plan_merge(base.store, base.details, clear)
+    is_due = policy.is_due(tasks, base_rows=base.dataset.count_rows())
+    groups = group_merges(tasks) if is_due else ()
+    total = sum(group.shards for group in groups)
+    # Also where a merge has died between its commit and the end.
+    base = note_unknown_fields(base)
+    applied: list[MergeResult] = []
+    done = shards = 0
+    for merged in (one for group in groups for one in runner.run(run_merge_group, (group,))):
+        applied += merged.applied
+        shards += max((result.shards for result in merged.applied), default=0)
+        for _ in range(merged.group.shards):
+            done += 1
+            if on_progress is not None:
+                on_progress(done, total)
+    after = base.latest()
+    # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again.
+    changed = bool(groups) or is_left_behind(after)
+    if changed:
+        after = extend_key_index(after)
+    after = restore_unknown_fields(after, base.details)
+    if changed:
+        after = publish_shards(after, manifests, field_types(after.details.shard_specs))
+    report = MergeReport(
+        shards=shards,
+        generations=sum(len(result.generations) for result in applied),
+        rows_upserted=sum(result.rows_upserted for result in applied),
+        rows_deleted=sum(result.rows_deleted for result in applied),
+        version=after.version,
+        rows_left=0 if is_due else sum(task.rows for task in tasks),
+        in_conflict=tuple(sorted(in_conflict)),
+    )
+    _log.info(
+        "table.merged",
+        generations=report.generations,
+        rows_upserted=report.rows_upserted,
+        rows_deleted=report.rows_deleted,
+        version=report.version,
+    )
+    return report

@@ -1,0 +1,1 @@
+"""Types, schemas and SQL as text."""

@@ -1,0 +1,1 @@
+"""Search by text, scored over all levels by one set of statistics."""

@@ -1,0 +1,168 @@
+"""Searching the rows of the base table that its full-text index covers.
+
+Lance's index yields candidates by scores of its own, which are scored again; and since it can be told by how
+much the one score may exceed the other, it can be told when no other row can be among the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.lsm.damage import reading
+from weir.lsm.deletion_mask import BlockedRows
+from weir.search.chosen_rows import take_row_ids
+from weir.search.text.index import text_index
+from weir.search.text.lance_query import for_lance
+from weir.search.text.match import score, words_of
+from weir.search.text.query import TextQuery
+from weir.search.text.task import SCORE, Question, Scores, TextCandidates, least_of_best
+from weir.search.text.tokenizer import AskedTexts
+from weir.search.vector.query import is_vector
+
+__all__ = ["IndexTextTask"]
+
+_ROW_ID = "_rowid"
+_SPARE_ROWS = 10
+_MORE = 4
+_MOST_CANDIDATES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTextTask:
+    """Search the rows of the base table that its full-text index covers.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    fragments : frozenset of int
+        Its fragments that are covered.
+    question : Question
+        What is asked for.
+    query : TextQuery
+        The query as it was passed, with its columns.
+    blocked : BlockedRows
+        Rows that do not count.
+    rows : int
+        Rows of the base table.
+    excess, shortfall : float
+        By what Lance's score of a row may have to be multiplied, at most and at least, to be the row's
+        score. The least is 0 where it cannot be told.
+    """
+
+    base: BaseTable = field(repr=False)
+    fragments: frozenset[int] = field(repr=False)
+    question: Question = field(repr=False)
+    query: TextQuery
+    blocked: BlockedRows = field(repr=False)
+    rows: int
+    excess: float
+    shortfall: float
+
+    @property
+    def _first_limit(self) -> int:
+        """How many rows to ask Lance for first."""
+        share = 0.0 if self._passes_over else len(self.blocked) / max(self.rows, 1)
+        return int((self.question.k + _SPARE_ROWS) / (1 - share)) + 1
+
+    @property
+    def _passes_over(self) -> bool:
+        # Lance takes longer to pass over many rows than to find a few more, which are then dropped.
+        return 2 * len(self.blocked) > self.rows
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether the columns of the result are read with the texts."""
+        schema = self.base.schema
+        return not any(is_vector(schema.field(name).type) for name in self.question.columns)
+
+    def _ask(self, limit: int) -> pa.Table:
+        """Return the ids of the rows that are best by Lance's scores, and these."""
+        base, question = self.base, self.question
+        with reading(f"base table version {base.version}", base.uri, question.filter):
+            return base.dataset.scanner(
+                columns=[SCORE],
+                full_text_query=for_lance(self.query, question.tokenizers),
+                filter=question.filter,
+                prefilter=question.filter is not None,
+                limit=limit,
+                fast_search=True,
+                with_row_id=True,
+                row_addr_blocklist=self.blocked.serialized if self._passes_over else None,
+                disable_scoring_autoprojection=True,
+            ).to_table()
+
+    def best(self, others: Scores) -> TextCandidates:
+        """Return the best rows that count."""
+        k, limit = self.question.k, self._first_limit
+        while True:
+            asked = self._ask(limit)
+            row_ids = self._possible(asked, others)
+            table = self._read(row_ids)
+            scores, rows = self._scored(table)
+            if asked.num_rows < limit or limit > max(_MOST_CANDIDATES, k):
+                break
+            least = least_of_best(np.concatenate([scores, others]), k)
+            if self.excess * asked.column(SCORE).to_numpy().min() <= least:
+                break
+            limit *= _MORE
+        best = np.lexsort((row_ids[rows], -scores))[:k]
+        chosen = pa.array(rows[best])
+        columns = table.select(list(self.question.columns)).take(chosen) if self._at_once else None
+        return TextCandidates(scores[best], row_ids[rows[best]], columns)
+
+    def _possible(self, asked: pa.Table, others: Scores) -> npt.NDArray[np.int64]:
+        """Return the rows that count and may be among the best: reading texts takes most of the time."""
+        row_ids = asked.column(_ROW_ID).to_numpy()
+        keep = ~self.blocked.contains(row_ids)
+        if len(self.question.tokenizers) > 1:
+            # Lance finds more where one column's index covers what another's does not.
+            known = (text_index(self.base, column, self.fragments) for column in self.question.tokenizers)
+            keep &= np.logical_or.reduce([index.knows(row_ids) for index in known])
+        scores = asked.column(SCORE).to_numpy()[keep]
+        least = least_of_best(np.concatenate([self.shortfall * scores, others]), self.question.k)
+        possible: npt.NDArray[np.int64] = row_ids[keep][self.excess * scores >= least].astype(np.int64)
+        # In the order in which they are read.
+        possible.sort()
+        return possible
+
+    def _read(self, row_ids: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the texts of some rows, and the columns of the result if they can be read along."""
+        columns = dict.fromkeys(
+            [*self.question.tokenizers, *(self.question.columns if self._at_once else ())]
+        )
+        with reading(f"base table version {self.base.version}", self.base.uri):
+            return take_row_ids(self.base.dataset, row_ids, list(columns))
+
+    def _scored(self, table: pa.Table) -> tuple[Scores, npt.NDArray[np.int64]]:
+        question = self.question
+        texts = {
+            column: AskedTexts(
+                table.column(column).combine_chunks(), question.tokenizers[column], sorted(words)
+            )
+            for column, words in words_of(question.node).items()
+        }
+        scores, found = score(question.node, texts, question.statistics)
+        rows = np.flatnonzero(found)
+        return scores[rows].astype(np.float32), rows
+
+    def fetch(self, found: TextCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the columns of the result of some candidates."""
+        if found.table is not None:
+            return found.table.take(pa.array(chosen))
+        with reading(f"base table version {self.base.version}", self.base.uri):
+            return take_row_ids(self.base.dataset, found.rows[chosen], self.question.columns)
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        where = f" where {self.question.filter}" if self.question.filter else ""
+        return (
+            f"base table version {self.base.version}: full-text index of "
+            f"{', '.join(self.question.tokenizers)}{where}, candidates by scores that may be "
+            f"{self.excess:.4f} times as high, {len(self.blocked)} rows superseded or deleted"
+        )

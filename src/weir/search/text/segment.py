@@ -1,0 +1,217 @@
+"""A segment of a full-text index, read from its files: its rows, its words, and which rows have which word.
+
+Its files never change, so what is read of them is kept in the process cache. Files that are not as expected
+are left to the library, which says what is wrong with them, or can read what Weir cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.file import LanceFileReader
+
+from weir.base.library_errors import LIBRARY_ERRORS, is_panic
+from weir.base.table import library_options
+from weir.engine.cache import process_cache
+from weir.errors import CorruptionError
+from weir.format.fst import Fst
+from weir.format.posting_list import BLOCK_ROWS, TAIL_CODEC, PostingLists, decode
+from weir.lsm.damage import reading
+from weir.storage.interface import ObjectStore
+
+__all__ = ["TextPartition", "TextSegment", "text_segment"]
+
+RowIds = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int32]
+
+_METADATA = "metadata.lance"
+_ROWS = "_docs.lance"
+_STORED_WORDS = "_token_fst_bytes"
+_LISTS = ["_posting", "_length"]
+
+
+class _Lists:
+    """A file of posting lists, to be read by many threads: the library's reader refuses two at once."""
+
+    def __init__(self, reader: LanceFileReader) -> None:
+        self._reader = reader
+        self._turn = Lock()
+
+    def of(self, number: int) -> pa.Table:
+        """Return the list of one word."""
+        with self._turn:
+            found = self._reader.take_rows([number])
+        return found.to_table()
+
+    def all(self) -> pa.Table:
+        """Return the lists of all words."""
+        with self._turn:
+            found = self._reader.read_all(batch_size=1 << 20)
+        return found.to_table()
+
+
+@dataclass(frozen=True, slots=True)
+class TextPartition:
+    """A part of a segment, with rows and words of its own.
+
+    Parameters
+    ----------
+    place : str
+        Where it is.
+    row_ids : ndarray of uint64
+        By the number of a row: its id.
+    lengths : ndarray of int32
+        By the number of a row: its words.
+    words : Fst
+        The numbers of the words.
+    """
+
+    place: str
+    row_ids: RowIds = field(repr=False)
+    lengths: Counts = field(repr=False)
+    words: Fst = field(repr=False)
+    _lists: _Lists = field(repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in memory."""
+        return self.words.nbytes + self.row_ids.nbytes + self.lengths.nbytes
+
+    def postings(self, word: str) -> PostingLists | None:
+        """Return the list of a word; None if no row has it."""
+        number = self.words.get(word.encode())
+        if number is None:
+            return None
+        with reading("a posting list of a full-text index", self.place):
+            return self._decoded(self._lists.of(number))
+
+    def all_postings(self) -> PostingLists:
+        """Return the lists of all words, by their numbers."""
+        with reading("the posting lists of a full-text index", self.place):
+            return self._decoded(self._lists.all())
+
+    def _decoded(self, lists: pa.Table) -> PostingLists:
+        blocks = lists.column("_posting").combine_chunks()
+        found = decode(blocks, lists.column("_length").to_numpy(), where=self.place)
+        if len(found.documents) and not 0 <= found.documents.min() <= found.documents.max() < len(
+            self.row_ids
+        ):
+            raise CorruptionError(
+                f"a posting list names rows beyond the {len(self.row_ids)} of the full-text index",
+                where=self.place,
+                hint="Create the index anew",
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A segment of a full-text index. Made by :func:`text_segment`.
+
+    Parameters
+    ----------
+    key : tuple
+        What it is cached by.
+    partitions : tuple of TextPartition
+        Its parts.
+    """
+
+    key: Hashable
+    partitions: tuple[TextPartition, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in memory."""
+        return sum(part.nbytes for part in self.partitions)
+
+    def occurrences(self, word: str) -> tuple[RowIds, Counts, Counts]:
+        """Return the ids of the rows that have a word, how often they do, and how many words they have."""
+        return process_cache().get_or_load(
+            (self.key, word),
+            lambda: self._occurrences(word),
+            lambda loaded: sum(array.nbytes for array in loaded),
+        )
+
+    def _occurrences(self, word: str) -> tuple[RowIds, Counts, Counts]:
+        row_ids, counts, lengths = [_NO_ROWS], [_NO_COUNTS], [_NO_COUNTS]
+        for part in self.partitions:
+            lists = part.postings(word)
+            if lists is not None:
+                row_ids.append(part.row_ids[lists.documents])
+                counts.append(lists.counts)
+                lengths.append(part.lengths[lists.documents])
+        return np.concatenate(row_ids), np.concatenate(counts), np.concatenate(lengths)
+
+
+_NO_ROWS: RowIds = np.zeros(0, dtype=np.uint64)
+_NO_COUNTS: Counts = np.zeros(0, dtype=np.int32)
+
+
+def text_segment(store: ObjectStore, namespace: str, path: str) -> TextSegment | None:
+    """Return a segment, or None if its files are not as expected.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    namespace : str
+        Identity of the table, for caches.
+    path : str
+        Its directory in the store.
+    """
+    key = ("text segment", namespace, path)
+    # Wrapped, because the cache takes None for a miss.
+    return process_cache().get_or_load(
+        key, lambda: (_load(store, path, key),), lambda loaded: loaded[0].nbytes if loaded[0] else 0
+    )[0]
+
+
+def _load(store: ObjectStore, path: str, key: Hashable) -> TextSegment | None:
+    options = library_options(store)
+
+    def opened(place: str, columns: list[str] | None = None) -> LanceFileReader:
+        return LanceFileReader(f"{store.uri}/{place}", storage_options=options, columns=columns)
+
+    partitions = []
+    try:
+        if not _is_known(opened(f"{path}/{_METADATA}")):
+            return None
+        for meta in store.list(path):
+            if not meta.path.endswith(_ROWS):
+                continue
+            rows = opened(meta.path).read_all(batch_size=1 << 20).to_table()
+            words = opened(meta.path.replace(_ROWS, "_tokens.lance")).read_all().to_table()
+            lists = opened(meta.path.replace(_ROWS, "_invert.lance"), _LISTS)
+            # Whether it can be read at all is found out now, while the library can still be asked instead.
+            if not lists.metadata().num_rows or _STORED_WORDS not in words.column_names:
+                return None
+            place = f"{store.uri}/{meta.path}"
+            partitions.append(
+                TextPartition(
+                    place,
+                    rows.column("_rowid").to_numpy(),
+                    rows.column("_num_tokens").to_numpy().astype(np.int32),
+                    Fst(words.column(_STORED_WORDS)[0].as_py(), where=place),
+                    _Lists(lists),
+                )
+            )
+    except BaseException as error:
+        if not isinstance(error, LIBRARY_ERRORS) and not isinstance(error, KeyError) and not is_panic(error):
+            raise
+        return None
+    return TextSegment(key, tuple(partitions))
+
+
+def _is_known(metadata: LanceFileReader) -> bool:
+    """Whether the lists of a segment are written in the way that is known."""
+    said = metadata.metadata().schema.metadata or {}
+    return (
+        said.get(b"posting_tail_codec") == TAIL_CODEC.encode()
+        and said.get(b"posting_block_size") == str(BLOCK_ROWS).encode()
+        and said.get(b"token_set_format") == b"fst"
+    )

@@ -1,0 +1,165 @@
+"""Searching a Lance dataset by vector, through its index if it has one.
+
+It is asked for somewhat more rows than are wanted, because rows that have been replaced or deleted are then
+dropped; should too few be left, Lance is asked again and given the rows to pass over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.lsm.damage import reading
+from weir.lsm.dataset_handle import KeptDataset
+from weir.lsm.deletion_mask import NOTHING_BLOCKED, BlockedRows
+from weir.search.chosen_rows import take_row_ids
+from weir.search.vector.query import VectorQuery, is_vector
+from weir.search.vector.task import DISTANCE, VectorCandidates
+
+__all__ = ["DatasetVectorTask"]
+
+_LIBRARY_QUERY_INDEX = "query_index"
+_ROW_ID = "_rowid"
+_SPARE_ROWS = 4
+_MOST_AT_ONCE = 2
+"""Of how many times the rows asked for all columns are read, though most will be dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetVectorTask:
+    """Search a Lance dataset: the base table, or a generation too large to be held in memory.
+
+    Parameters
+    ----------
+    label : str
+        Name for people.
+    source : KeptDataset
+        The dataset.
+    query : VectorQuery
+        What is asked for; the metric is set.
+    columns : tuple of str
+        Columns of the result.
+    filter : str or None
+        Only rows that match.
+    blocked : BlockedRows
+        Rows that do not count.
+    rows : int
+        Rows of the dataset.
+    use_index : bool
+        Whether there is an index for the metric.
+    refine : int or None
+        How many times as many candidates to rank by their exact distance.
+    """
+
+    label: str
+    source: KeptDataset
+    query: VectorQuery = field(repr=False)
+    columns: tuple[str, ...]
+    filter: str | None
+    blocked: BlockedRows = field(repr=False)
+    rows: int
+    use_index: bool
+    refine: int | None
+
+    def candidates(self) -> VectorCandidates:
+        """Return the nearest rows that count."""
+        k = self.query.k
+        share = len(self.blocked) / max(self.rows, 1)
+        # Twice as many spare rows as will be dropped on average.
+        spare = int(2 * k * share / max(1 - share, 0.01)) + _SPARE_ROWS if len(self.blocked) else 0
+        with reading(self.label, self.source.uri, self.filter):
+            if spare > 4 * k:
+                return self._asked(k, self.blocked)
+            found = self._asked(k + spare, NOTHING_BLOCKED)
+            if not len(self.blocked):
+                return found
+            keep = ~self.blocked.contains(found.rows.astype(np.uint64))
+            counts = np.bincount(found.query, minlength=len(self.query.vectors))
+            left = np.bincount(found.query[keep], minlength=len(self.query.vectors))
+            if np.any((left < k) & (counts == k + spare)):
+                return self._asked(k, self.blocked)
+        return found.filter(keep)
+
+    def _asked(self, k: int, blocked: BlockedRows) -> VectorCandidates:
+        vectors = self.query.vectors
+        if len(vectors) == 1:
+            return self._answer(vectors[0], k, blocked, 0)
+        if _LIBRARY_QUERY_INDEX not in self.source.opened().schema.names:
+            return self._answer(vectors, k, blocked, None)
+        parts = [self._answer(vector, k, blocked, at) for at, vector in enumerate(vectors)]
+        return VectorCandidates(
+            np.concatenate([part.query for part in parts]),
+            np.concatenate([part.distance for part in parts]),
+            np.concatenate([part.rows for part in parts]),
+            pa.concat_tables([part.table for part in parts]) if self._at_once(k) else None,
+        )
+
+    def _at_once(self, k: int) -> bool:
+        """Whether to read the columns of ``k`` rows with the distances.
+
+        A few rows too many take less than going back for the best, unless there are vectors to read.
+        """
+        if k > _MOST_AT_ONCE * self.query.k:
+            return False
+        schema = self.source.opened().schema
+        return not any(is_vector(schema.field(name).type) for name in self.columns)
+
+    def _answer(
+        self, asked: npt.NDArray[Any], k: int, blocked: BlockedRows, number: int | None
+    ) -> VectorCandidates:
+        dataset = self.source.opened()
+        element = dataset.schema.field(self.query.column).type.value_type
+        narrow = np.float16 if pa.types.is_float16(element) else asked.dtype
+        nearest: dict[str, Any] = {
+            "column": self.query.column,
+            "q": asked.astype(narrow, copy=False),
+            "k": k,
+            "metric": self.query.metric,
+            "use_index": self.use_index,
+        }
+        if self.use_index and self.query.nprobes is not None:
+            nearest["nprobes"] = self.query.nprobes
+        if self.use_index and self.refine is not None:
+            # Spare rows need no more candidates.
+            nearest["refine_factor"] = max(-(-self.refine * self.query.k // k), 1)
+        at_once = self._at_once(k)
+        table = dataset.scanner(
+            columns=[*self.columns, DISTANCE] if at_once else [DISTANCE],
+            nearest=nearest,
+            filter=self.filter,
+            prefilter=self.filter is not None,
+            with_row_id=True,
+            row_addr_blocklist=blocked.serialized,
+            disable_scoring_autoprojection=True,
+        ).to_table()
+        distance = table.column(DISTANCE).to_numpy()
+        rows = table.column(_ROW_ID).to_numpy().astype(np.int64)
+        if number is None:
+            query = table.column(_LIBRARY_QUERY_INDEX).to_numpy().astype(np.int32)
+        else:
+            query = np.full(len(rows), number, dtype=np.int32)
+        read = table.select(list(self.columns)) if at_once else None
+        return VectorCandidates(query, distance, rows, read)
+
+    def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the columns of the result of some candidates."""
+        if found.table is not None:
+            return found.table.take(pa.array(chosen))
+        with reading(self.label, self.source.uri):
+            return take_row_ids(self.source.opened(), found.rows[chosen], self.columns)
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        how = "index" if self.use_index else "flat"
+        text = f"{self.label}: {how} search of {self.query.column} by {self.query.metric}"
+        if self.use_index and self.query.nprobes is not None:
+            text += f", {self.query.nprobes} partitions"
+        if self.use_index and self.refine is not None:
+            text += f", exact distances of {self.refine} x {self.query.k}"
+        if self.filter:
+            text += f" where {self.filter}"
+        return f"{text}, {len(self.blocked)} rows superseded or deleted"

@@ -1,0 +1,145 @@
+"""Comparing the vectors of newer sources in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.lsm.generation import Generation
+from weir.search.chosen_rows import take_numbered
+from weir.search.levels import FreshLayer
+from weir.search.vector.ivf_partitions import Centroids, Division, divided
+from weir.search.vector.query import VectorQuery
+from weir.search.vector.rows import VectorRows, vector_rows
+from weir.search.vector.task import VectorCandidates
+
+__all__ = ["LayersVectorTask"]
+
+_DEFAULT_PROBES = 20
+_ROWS_TOGETHER = 250_000
+
+
+@dataclass(frozen=True, slots=True)
+class LayersVectorTask:
+    """Compare the vectors of generations, and of rows that are only in the log, in memory.
+
+    Parameters
+    ----------
+    layers : tuple of FreshLayer
+        The sources, and which of their rows count.
+    query : VectorQuery
+        What is asked for; the metric is set.
+    columns : tuple of str
+        Columns of the result.
+    filter : str or None
+        Only rows that match.
+    centroids : Centroids or None
+        By which the vectors may be divided.
+    """
+
+    layers: tuple[FreshLayer, ...]
+    query: VectorQuery = field(repr=False)
+    columns: tuple[str, ...]
+    filter: str | None
+    centroids: Centroids | None = field(repr=False)
+
+    def candidates(self) -> VectorCandidates:
+        """Return the nearest rows that count."""
+        query, metric = self.query, self.query.metric
+        assert metric is not None
+        parts = []
+        for start, group in self._groups():
+            probes: list[npt.NDArray[np.intp]] = []
+            keeps = [layer.matching(self.filter) for layer in group]
+            division = self._division(group)
+            if division is not None and self.centroids is not None:
+                count = query.nprobes or _DEFAULT_PROBES
+                probes = [self.centroids.probes(vector, count) for vector in query.vectors]
+                keep = np.concatenate(keeps)
+            for number, vector in enumerate(query.vectors):
+                found = (
+                    division.nearest(vector, query.k, metric, keep, probes[number])
+                    if division is not None
+                    else None
+                )
+                # Where the filter leaves too few in those partitions, all are looked at.
+                for rows, distance in (
+                    _nearest_of_each(group, self._held(group), keeps, vector, query.k, metric)
+                    if found is None
+                    else [found]
+                ):
+                    parts.append((np.full(len(rows), number, dtype=np.int32), distance, rows + start))
+        return VectorCandidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _groups(self) -> Iterator[tuple[int, tuple[FreshLayer, ...]]]:
+        """Yield the layers that are searched together, and the number of the first row of each group.
+
+        Generations are; the log would make the groups other ones with every write.
+        """
+        start = 0
+        together: list[FreshLayer] = []
+        for layer in self.layers:
+            log = not isinstance(layer.source, Generation)
+            rows = sum(len(one.live) for one in together)
+            if together and (log or rows + len(layer.live) > _ROWS_TOGETHER):
+                yield start, tuple(together)
+                start += rows
+                together = []
+            together.append(layer)
+            if log:
+                yield start, (layer,)
+                start += len(layer.live)
+                together = []
+        if together:
+            yield start, tuple(together)
+
+    def _held(self, group: Sequence[FreshLayer]) -> list[VectorRows]:
+        return [vector_rows(layer.namespace, layer.source, self.query.column) for layer in group]
+
+    def _division(self, group: Sequence[FreshLayer]) -> Division | None:
+        if self.centroids is None:
+            return None
+        key = (
+            (group[0].namespace, self.query.column),
+            *(layer.source.identity for layer in group),
+        )
+        # Vectors that have been divided are not needed as they were, and may leave the cache.
+        sizes = [len(layer.live) for layer in group]
+        return divided(key, lambda: self._held(group), sizes, self.centroids)
+
+    def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the columns of the result of some candidates."""
+        return take_numbered(self.layers, _starts(self.layers), found.rows[chosen], self.columns)
+
+    def describe(self) -> str:
+        """Return one line per layer for people."""
+        where = f" where {self.filter}" if self.filter else ""
+        return "\n  ".join(
+            f"{layer.label}: compare {self.query.column} by {self.query.metric} in memory{where}, "
+            f"{np.count_nonzero(~layer.live)} of {len(layer.live)} rows superseded or deleted"
+            for layer in self.layers
+        )
+
+
+def _nearest_of_each(
+    group: Sequence[FreshLayer],
+    held: Sequence[VectorRows],
+    keeps: Sequence[npt.NDArray[np.bool_]],
+    vector: npt.NDArray[Any],
+    k: int,
+    metric: str,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    for start, rows, keep in zip(_starts(group), held, keeps, strict=True):
+        found, distance = rows.nearest(vector, k, metric, keep)
+        yield found + start, distance
+
+
+def _starts(layers: Sequence[FreshLayer]) -> list[int]:
+    """Return the number that the first row of each layer has when all are numbered one after the other."""
+    starts: list[int] = np.cumsum([0, *(len(layer.live) for layer in layers[:-1])]).tolist()
+    return starts

@@ -1,1 +1,0 @@
-"""One shard's life as its writer sees it: claim, WAL, MemTable, flush."""

@@ -1,0 +1,270 @@
+"""Finding an earlier state of a table from what is still stored.
+
+Everything is searched by halves: the log position up to which generations cover a shard, and the generation
+up to which the base table contains it, never go back from one version to the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Set
+from datetime import datetime
+from uuid import UUID
+
+import numpy as np
+
+from weir.base.table import BaseTable
+from weir.base.versions import details_at, list_versions
+from weir.errors import CorruptionError
+from weir.format import layout
+from weir.format.garbage_marks import Marks
+from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
+from weir.snapshots.capture import Cut, cut_at
+from weir.snapshots.expiry import expired
+from weir.snapshots.time_travel import before_the_first
+from weir.storage.interface import ObjectStore
+from weir.write.log.log import Wal
+from weir.write.manifest_store import read_manifest_version
+
+__all__ = ["earliest_change", "earliest_position", "place_token", "state_token"]
+
+_NOTHING_MARKED = Marks()
+_BEGINNING = "the version of the base table that the change feed begins with"
+
+
+def earliest_position(store: ObjectStore, shard_id: UUID, last: int) -> int:
+    """Return the position before the oldest log entry from which on every entry up to ``last`` is stored.
+
+    Fence entries that are kept below it do not count. One listing of the shard's log.
+
+    Parameters
+    ----------
+    last : int
+        The last position there is.
+    """
+    names = (meta.path.rsplit("/", 1)[-1] for meta in store.list(layout.wal_directory(shard_id)))
+    found = []
+    for name in names:
+        try:
+            found.append(layout.parse_wal_name(name))
+        except ValueError:
+            continue
+    positions = np.unique(np.array(found, dtype=np.uint64)).astype(np.int64)
+    positions = positions[positions <= last][::-1]
+    # Without a gap the n-th from the end is n below the last.
+    gaps = np.flatnonzero(positions != last - np.arange(len(positions)))
+    unbroken = int(gaps[0]) if gaps.size else len(positions)
+    return max(last - unbroken, 0)
+
+
+def earliest_change(store: ObjectStore, cut: Cut, shard_id: UUID) -> int:
+    """Return the position before the oldest change from which on every change is stored.
+
+    That is more than the log from there on: an entry may name generations that were published beside it, and
+    outlive them. It does so for long if they are the last that were merged: their entry follows what the
+    merged generations cover of the log.
+    """
+    earliest = earliest_position(store, shard_id, cut.positions[shard_id])
+    newest = cut.manifests[shard_id]
+    merged = cut.base.details.merged_generation(shard_id)
+    if merged <= 0 < earliest:
+        raise _lost(store, shard_id, earliest, 0)
+    if not 0 < merged < newest.current_generation:
+        return earliest
+    _, published = _around(store, newest, lambda manifest: manifest.current_generation > merged)
+    if earliest > published.replay_after_wal_entry_position:
+        raise _lost(store, shard_id, earliest, published.replay_after_wal_entry_position)
+    place = published.replay_after_wal_entry_position + 1
+    if not earliest < place <= cut.positions[shard_id]:
+        return earliest
+    entry = Wal(store, shard_id, namespace=cut.base.namespace).read(place, remember=False)
+    listed = {one.path for one in newest.flushed_generations}
+    if entry is None or listed.issuperset(entry.header.published):
+        return earliest
+    # What is on no list may go at any moment.
+    return place
+
+
+def _lost(store: ObjectStore, shard_id: UUID, position: int, covered: int) -> CorruptionError:
+    """Return the error that says that an entry is gone which nobody may have collected."""
+    return CorruptionError(
+        f"WAL entry {position} of shard {shard_id} is gone, and collection cannot have removed it: what is "
+        f"merged covers entries up to {covered}",
+        where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
+        hint="Restore it from a backup; the table still has its rows if a generation covers it",
+    )
+
+
+def place_token(cut: Cut, positions: Mapping[UUID, int]) -> SnapshotToken:
+    """Return the token of a place in the change feed, which names no state."""
+    cuts = (
+        cut_at(before_the_first(manifest), positions[shard_id])
+        for shard_id, manifest in sorted(cut.manifests.items())
+    )
+    return SnapshotToken(cut.base.identity, 0, tuple(cuts))
+
+
+def state_token(
+    store: ObjectStore, cut: Cut, positions: Mapping[UUID, int], marks: Marks = _NOTHING_MARKED
+) -> SnapshotToken:
+    """Return the token of the state at some positions, found among the versions that are still stored.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    cut : Cut
+        A later state.
+    positions : mapping of UUID to int
+        For each shard of ``cut``, the last log position that counts.
+    marks : Marks, optional
+        Of garbage: versions of the base table that are about to be removed do not count.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If a part of that state is gone.
+    """
+    manifests = {
+        shard_id: _manifest_at(store, cut.base.namespace, manifest, positions[shard_id])
+        for shard_id, manifest in sorted(cut.manifests.items())
+    }
+    version = _base_version(cut.base, cut, manifests, marks.swept_versions)
+    cuts = (cut_at(manifest, positions[shard_id]) for shard_id, manifest in manifests.items())
+    stamp = cut.base.version_identity[:STAMP_BYTES] if version == cut.base.version else b""
+    return SnapshotToken(cut.base.identity, version, tuple(cuts), base_stamp=stamp)
+
+
+def _manifest_at(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> ShardManifest:
+    """Return the newest manifest that has nothing of what comes after a position."""
+    shard_id = newest.shard_id
+    if position == 0:
+        return before_the_first(newest)
+    following = _generation_after(store, namespace, newest, position)
+
+    def has_more(manifest: ShardManifest) -> bool:
+        if manifest.replay_after_wal_entry_position > position:
+            return True
+        return following is not None and manifest.current_generation > following
+
+    if not has_more(newest):
+        return newest
+    found, _ = _around(store, newest, has_more)
+    if found is None:
+        path = layout.manifest_directory(shard_id)
+        raise expired(f"the manifest of shard {shard_id} at WAL position {position}", f"{store.uri}/{path}")
+    return found
+
+
+def _around(
+    store: ObjectStore, newest: ShardManifest, holds: Callable[[ShardManifest], bool]
+) -> tuple[ShardManifest | None, ShardManifest]:
+    """Return the first stored manifest of which something holds, after the one before it if that is stored.
+
+    It holds of the newest, and of all that follow one of which it holds.
+    """
+    known = {newest.version: newest}
+
+    def holds_at(version: int) -> bool:
+        manifest = known.get(version) or read_manifest_version(store, newest.shard_id, version)
+        if manifest is None:
+            return False  # collected: so are all before it
+        known[version] = manifest
+        return holds(manifest)
+
+    first = bisect_left(range(newest.version + 1), True, lo=1, key=holds_at)
+    return known.get(first - 1), known[first]
+
+
+def _generation_after(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> int | None:
+    """Return the generation that the first rows after a position are in, or will be, if it is recorded.
+
+    A manifest that has it may cover no more of the log than one from before: where it was published beside
+    the log, and where the library has flushed it (:mod:`weir.write.replay`).
+    """
+    if newest.current_generation == 1:
+        return None
+    wal = Wal(store, newest.shard_id, namespace=namespace)
+    for item in wal.read_from(position + 1, remember=False):
+        header = item.entry.header
+        if header.published:
+            # Those written by early versions do not tell.
+            return header.published_from or None
+        if item.entry.num_rows:
+            return header.generation
+    return None
+
+
+def _base_version(
+    base: BaseTable, newest: Cut, manifests: Mapping[UUID, ShardManifest], swept: Collection[int]
+) -> int:
+    """Return a version of the base table that goes with some manifests.
+
+    It lacks no generation that they do not list, and shows nothing that was flushed after them. For the
+    second it is not enough that nothing newer is marked as merged: a merge deletes before it inserts, and
+    of its two commits only the last marks anything.
+    """
+    versions = [
+        one for one in list_versions(base.store) if one.version <= base.version and one.version not in swept
+    ]
+    first = bisect_left(versions, True, key=lambda one: not _lacking(base, one.version, manifests))
+    if first == len(versions):
+        raise expired(_lacking(base, versions[-1].version, manifests), base.uri)
+    # Nothing could delete for a generation before it was listed.
+    listed_at = [
+        _listed_at(base.store, manifest)
+        for shard_id, manifest in manifests.items()
+        if manifest.version != newest.manifests[shard_id].version
+    ]
+    for one in reversed(versions[first:]):
+        earlier = all(time is not None and one.committed_at < time for time in listed_at)
+        if earlier and not _contains_more(base, one.version, manifests):
+            return one.version
+    version, stored = versions[first].version, {one.version for one in versions}
+    if not _contains_more(base, version, manifests) and all(
+        manifest.version == newest.manifests[shard_id].version or _is_first(base, stored, version, manifest)
+        for shard_id, manifest in manifests.items()
+    ):
+        return version
+    raise expired(_BEGINNING, base.uri)
+
+
+def _listed_at(store: ObjectStore, manifest: ShardManifest) -> datetime | None:
+    """Return when the generation was listed that comes after a manifest, by the clock of the store."""
+    following = store.head(layout.manifest_path(manifest.shard_id, manifest.version + 1))
+    return None if following is None else following.last_modified
+
+
+def _contains_more(base: BaseTable, version: int, manifests: Mapping[UUID, ShardManifest]) -> bool:
+    """Whether a version contains a generation that was flushed after the manifests."""
+    details = details_at(base, version)
+    return details is not None and any(
+        details.merged_generation(shard_id) >= manifest.current_generation
+        for shard_id, manifest in manifests.items()
+    )
+
+
+def _is_first(base: BaseTable, versions: Set[int], version: int, manifest: ShardManifest) -> bool:
+    """Whether a version is certainly the first of all that a manifest can be read with.
+
+    Generations are taken off the list of a shard when some version has all of them, and those that were
+    flushed since then cannot have been known to whoever committed the first such version.
+    """
+    if version == 1:
+        return True
+    return version - 1 in versions and bool(_lacking(base, version - 1, {manifest.shard_id: manifest}))
+
+
+def _lacking(base: BaseTable, version: int, manifests: Mapping[UUID, ShardManifest]) -> str:
+    """Return what neither a version contains nor the manifests list; the empty text if nothing."""
+    details = details_at(base, version)
+    if details is None:
+        # From before the table was made a Weir table, and so older than all that have details.
+        return _BEGINNING
+    for shard_id, manifest in manifests.items():
+        listed = {one.generation for one in manifest.flushed_generations}
+        for generation in range(details.merged_generation(shard_id) + 1, manifest.current_generation):
+            if generation not in listed:
+                return f"generation {generation} of shard {shard_id}"
+    return ""

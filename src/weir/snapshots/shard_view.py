@@ -1,0 +1,250 @@
+"""What a reader knows of one shard: its newest manifest and the WAL tail no generation covers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.engine.cache import process_cache
+from weir.format.shard_manifest import ShardManifest
+from weir.lsm.log_tail import TailRun, with_run
+from weir.lsm.visible_generations import announced
+from weir.storage.interface import ObjectStore
+from weir.write.lease.recorded_position import entry_lost, recorded_position
+from weir.write.log.log import PositionedEntry, Wal, first_unflushed_position
+from weir.write.manifest_store import read_latest_manifest
+from weir.write.replay import covered_position, unflushed
+
+__all__ = ["AnotherHistoryError", "ShardReader", "ShardView", "is_another_history"]
+
+_MANIFEST_TRUST_SECONDS = 60.0
+# A tail this large has probably been flushed, and would only be held on to.
+_LARGE_TAIL_BYTES = 64 * 1024 * 1024
+_LARGE_TAIL_TRUST_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """A consistent cut of one shard.
+
+    Parameters
+    ----------
+    manifest : ShardManifest
+        The shard's manifest.
+    tail : tuple of TailRun
+        The WAL entries after the manifest's flushed generations, oldest first.
+    last_position : int
+        The last WAL position the view includes.
+    """
+
+    manifest: ShardManifest
+    tail: tuple[TailRun, ...]
+    last_position: int
+
+    @property
+    def shard_id(self) -> UUID:
+        """The shard."""
+        return self.manifest.shard_id
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for two views exactly if they show the same rows in the same sources."""
+        return (self.shard_id, self.manifest.version, self.last_position)
+
+    @property
+    def tail_rows(self) -> int:
+        """Rows in the WAL tail."""
+        return sum(run.rows.num_rows for run in self.tail)
+
+
+class AnotherHistoryError(Exception):
+    """What is stored does not follow from what was: a backup has been put in the place of the table."""
+
+
+def is_another_history(before: ShardManifest, manifest: ShardManifest) -> bool:
+    """Whether the newest manifest of a shard cannot come after one that was the newest before."""
+    if manifest.version == before.version:
+        return manifest.write_id != before.write_id or manifest.writer_epoch != before.writer_epoch
+    return manifest.version < before.version
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The newest that this process has seen of a shard, with whatever handle."""
+
+    manifest: ShardManifest
+    last: PositionedEntry | None
+
+
+class ShardReader:
+    """Follows one shard. Keeps what it has read, so that following costs only what is new.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    shard_id : UUID
+        The shard.
+    schema : Schema
+        Schema of the rows: the table's columns and ``_tombstone``.
+    key_columns : tuple of str
+        Primary-key columns.
+    namespace : str
+        Identity of the table.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        shard_id: UUID,
+        schema: pa.Schema,
+        key_columns: tuple[str, ...],
+        *,
+        namespace: str,
+    ) -> None:
+        self._store = store
+        self._shard_id = shard_id
+        self._schema = schema
+        self._key_columns = key_columns
+        self._namespace = namespace
+        self._wal = Wal(store, shard_id, namespace=namespace)
+        self._view: ShardView | None = None
+        self._shown: ShardView | None = None
+        self._trusted_seconds = _MANIFEST_TRUST_SECONDS
+        self._manifest_read_at = 0.0
+
+    def refresh(self, *, reload_manifest: bool = False) -> ShardView | None:
+        """Return the shard as it is now, or None if it has no manifest.
+
+        One round trip when nothing has been written since the last call: the probe for the next WAL
+        entry. If there is none, nothing the shard shows can have changed: a flush moves rows into a
+        generation without changing them. The manifest is still read again now and then, because
+        garbage collection may remove entries that a generation has long covered, and always when
+        ``reload_manifest`` asks for it.
+        """
+        now = time.monotonic()
+        view = self._view
+        stale = now - self._manifest_read_at > self._trusted_seconds
+        if view is None or stale or reload_manifest:
+            manifest = read_latest_manifest(
+                self._store, self._shard_id, known=None if view is None else view.manifest
+            )
+            if manifest is None:
+                return None
+            self._manifest_read_at = now
+            if view is None or stale:
+                self._check_history(manifest)
+            begins = view is None
+            remembered = begins and self._wal.remembers(max(first_unflushed_position(manifest), 1))
+            view = self._rebased(view, manifest)
+            if remembered and process_cache().get(self._seen_key) is None:
+                # A writer of this process has left them there, and may have written another history.
+                self._check_end(view)
+        entries = list(self._wal.read_from(view.last_position + 1))
+        followed = self._followed(view, entries)
+        if any(item.entry.header.fence for item in entries):
+            # Someone claimed the shard, and may have published generations without a WAL entry.
+            manifest = read_latest_manifest(self._store, self._shard_id, known=view.manifest)
+            assert manifest is not None
+            self._manifest_read_at = now
+            followed = self._rebased(followed, manifest)
+        if followed is not self._view:
+            self._remember(followed)
+        return self._shown
+
+    def _check_history(self, manifest: ShardManifest) -> None:
+        """Refuse to go on if what is stored does not follow from what this process has seen.
+
+        Now and then, and when a shard is first looked at: it takes a round trip if there is an entry in the
+        log that was seen and is in no generation.
+
+        Raises
+        ------
+        AnotherHistoryError
+            It does not.
+        """
+        seen = process_cache().get(self._seen_key)
+        if not isinstance(seen, _Seen):
+            return
+        if is_another_history(seen.manifest, manifest):
+            raise AnotherHistoryError
+        last = seen.last
+        if (
+            last is not None
+            and last.position >= first_unflushed_position(manifest)
+            and not self._wal.stands(last.position, last.entry)
+            # It may be collected by now.
+            and last.position >= first_unflushed_position(self._newest(manifest))
+        ):
+            raise AnotherHistoryError
+
+    def _check_end(self, view: ShardView) -> None:
+        last = _last_entry(view)
+        if last is not None and not self._wal.stands(last.position, last.entry):
+            if last.position < first_unflushed_position(self._newest(view.manifest)):
+                return
+            raise AnotherHistoryError
+
+    def _newest(self, manifest: ShardManifest) -> ShardManifest:
+        return read_latest_manifest(self._store, self._shard_id, known=manifest) or manifest
+
+    @property
+    def _seen_key(self) -> Hashable:
+        return ("seen", self._namespace, self._shard_id.int)
+
+    def _remember(self, view: ShardView) -> None:
+        """Keep a view, and what follows from it."""
+        process_cache().put(self._seen_key, _Seen(view.manifest, _last_entry(view)), 512)
+        manifest = announced(view.manifest, view.last_position)
+        shown = view if manifest is view.manifest else replace(view, manifest=manifest)
+        large = sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
+        self._trusted_seconds = _LARGE_TAIL_TRUST_SECONDS if large else _MANIFEST_TRUST_SECONDS
+        self._view, self._shown = view, shown
+
+    def _rebased(self, view: ShardView | None, manifest: ShardManifest) -> ShardView:
+        """Put ``view`` on a newer manifest: what its generations cover leaves the tail."""
+        start = first_unflushed_position(manifest)
+        if view is None or view.last_position < start - 1:
+            return self._begun(manifest)
+        covered = covered_position(manifest, (item for run in view.tail for item in run.entries))
+        kept = (run.split_after(covered) for run in view.tail)
+        return replace(view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
+
+    def _begun(self, manifest: ShardManifest) -> ShardView:
+        """Read everything after a manifest's generations."""
+        # Asked before the log, so that what it says has been there.
+        recorded = recorded_position(self._store, self._shard_id)
+        entries = list(self._wal.read_tail(manifest))
+        last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
+        if last < recorded:
+            newer = read_latest_manifest(self._store, self._shard_id, known=manifest)
+            if newer is None or newer.replay_after_wal_entry_position <= last:
+                raise entry_lost(self._store, self._shard_id, last + 1, recorded, "its lease")
+            # They were flushed, merged and collected since the manifest was read.
+            return self._begun(newer)
+        view = ShardView(manifest, self._runs(unflushed(manifest, entries), ()), last)
+        if all(one.entry.header.published_from < manifest.current_generation for one in entries):
+            return view
+        # The log names generations that were published after the manifest was looked at.
+        newest = read_latest_manifest(self._store, self._shard_id, known=manifest)
+        assert newest is not None
+        return self._rebased(view, newest)
+
+    def _followed(self, view: ShardView, entries: Sequence[PositionedEntry]) -> ShardView:
+        """Add the entries written after ``view``."""
+        if not entries:
+            return view
+        return replace(view, tail=self._runs(entries, view.tail), last_position=entries[-1].position)
+
+    def _runs(self, entries: Sequence[PositionedEntry], tail: tuple[TailRun, ...]) -> tuple[TailRun, ...]:
+        if not entries:
+            return tail
+        return with_run(tail, TailRun(self._shard_id, entries, self._schema, self._key_columns))
+
+
+def _last_entry(view: ShardView) -> PositionedEntry | None:
+    return view.tail[-1].entries[-1] if view.tail and view.tail[-1].entries else None

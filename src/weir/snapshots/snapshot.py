@@ -1,0 +1,420 @@
+"""What one read sees: a base table version and a view of every shard, as one consistent cut.
+
+Lance MemWAL spec, "Reader Consistency".
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import UUID
+
+from weir.base.merge_guard import deletes_id, half_merged
+from weir.base.newest import saw
+from weir.base.published import published_shards
+from weir.base.table import BaseTable
+from weir.engine.concurrent_map import side_by_side
+from weir.engine.logs import get_logger
+from weir.errors import (
+    ConflictError,
+    CorruptionError,
+    OptionError,
+    ShardConflictError,
+    SnapshotExpiredError,
+)
+from weir.format.shard_manifest import FlushedGeneration
+from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
+from weir.storage.interface import ObjectStore
+from weir.write.manifest_store import list_shards, read_latest_manifest
+
+__all__ = [
+    "MAX_SNAPSHOTS",
+    "STRONG",
+    "Consistency",
+    "ReadSnapshot",
+    "SnapshotReader",
+    "base_is_ahead",
+    "bounded",
+    "is_complete",
+    "refuse_foreign_progress",
+]
+
+_log = get_logger(__name__)
+
+Result = TypeVar("Result")
+
+MAX_SNAPSHOTS = 4
+"""How many snapshots a read tries when garbage collection passes one after the other."""
+
+_MAX_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """How fresh a read has to be.
+
+    Parameters
+    ----------
+    kind : str
+        ``"strong"``: every write acknowledged before the read began is seen (invariant I12).
+        ``"bounded"``: what was true at most ``max_staleness_ms`` milliseconds ago.
+        ``"snapshot"``: the base table and the shard snapshots published in the MemWAL index.
+    max_staleness_ms : int
+        For ``"bounded"``, milliseconds.
+    """
+
+    kind: str
+    max_staleness_ms: int = 0
+
+    @classmethod
+    def parse(cls, text: str | Consistency) -> Consistency:
+        """Read ``"strong"``, ``"snapshot"`` or ``"bounded(MILLISECONDS)"``.
+
+        Raises
+        ------
+        OptionError
+            If the text is none of them.
+
+        Examples
+        --------
+        >>> Consistency.parse("bounded(250)").max_staleness_ms
+        250
+        """
+        if isinstance(text, Consistency):
+            return text
+        if text in ("strong", "snapshot"):
+            return cls(text)
+        found = re.fullmatch(r"bounded\(\s*(\d+)\s*(?:ms)?\s*\)", text) if isinstance(text, str) else None
+        if found is None:
+            raise OptionError(
+                f"unknown consistency {text!r}",
+                where="consistency",
+                hint="Use 'strong', 'snapshot' or 'bounded(500)' with milliseconds",
+            )
+        return bounded(int(found.group(1)))
+
+    def __str__(self) -> str:
+        """Return the text that :meth:`parse` reads."""
+        return f"bounded({self.max_staleness_ms})" if self.kind == "bounded" else self.kind
+
+
+STRONG = Consistency("strong")
+
+
+def bounded(milliseconds: int) -> Consistency:
+    """Return the consistency of reads that may be up to ``milliseconds`` behind.
+
+    Examples
+    --------
+    >>> str(bounded(500))
+    'bounded(500)'
+    """
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int) or milliseconds < 0:
+        raise OptionError(
+            f"bounded() takes a whole number of milliseconds of at least 0, got {milliseconds!r}",
+            where="consistency",
+        )
+    return Consistency("bounded", milliseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshot:
+    """A consistent cut of a table.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table, pinned at a version.
+    shards : tuple of ShardView
+        Every shard, by ascending id.
+    derived : dict
+        What readers have worked out of it, per shard and as a whole; it follows from the rest.
+    """
+
+    base: BaseTable
+    shards: tuple[ShardView, ...]
+    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def shows(self, base: BaseTable, shards: tuple[ShardView, ...]) -> bool:
+        """Whether it was made of these very objects, which is so while nothing has been written."""
+        return (
+            base is self.base
+            and len(shards) == len(self.shards)
+            and all(one is other for one, other in zip(shards, self.shards, strict=True))
+        )
+
+    def unmerged(self, view: ShardView) -> tuple[FlushedGeneration, ...]:
+        """Return the flushed generations of a shard that the base table does not contain, ascending.
+
+        A generation that is listed though it has been merged must be left out: it would outrank
+        newer rows of the base table.
+        """
+        merged = self.base.details.merged_generation(view.shard_id)
+        listed = (one for one in view.manifest.flushed_generations if one.generation > merged)
+        return tuple(sorted(listed, key=lambda one: one.generation))
+
+
+class SnapshotReader:
+    """Takes snapshots of one table, remembering what it has seen of every shard.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    base : BaseTable
+        The base table at any version.
+    """
+
+    def __init__(self, store: ObjectStore, base: BaseTable) -> None:
+        self._store = store
+        self._base = base
+        self._columns = base.row_schema
+        self._shards: dict[UUID, ShardReader] = {}
+        self._lock = threading.Lock()
+        self._latest: tuple[float, ReadSnapshot] | None = None
+
+    @property
+    def base(self) -> BaseTable:
+        """The base table at the newest version that has been seen."""
+        return self._base
+
+    def follow(self, base: BaseTable | None = None) -> BaseTable:
+        """Look for a newer version of the base table, or take one that is known to be, and return it."""
+        with self._lock:
+            newest = self._base.latest() if base is None else base
+            if newest.version > self._base.version:
+                self._base = newest
+            return self._base
+
+    def take(self, consistency: Consistency) -> ReadSnapshot:
+        """Return a snapshot at least as fresh as ``consistency`` asks."""
+        if consistency.kind == "snapshot":
+            return self._published()
+        if consistency.kind == "bounded":
+            latest = self._latest
+            if latest is not None and (time.monotonic() - latest[0]) * 1000 <= consistency.max_staleness_ms:
+                return latest[1]
+        began = time.monotonic()
+        with self._lock:
+            snapshot = self._of_one_history()
+            self._latest = (began, snapshot)
+        return snapshot
+
+    def read(self, consistency: Consistency, use: Callable[[ReadSnapshot], Result]) -> Result:
+        """Return what ``use`` makes of a snapshot.
+
+        If something it needs has been collected, because the snapshot is older than the horizon of
+        garbage collection, it gets another, newer one.
+
+        Raises
+        ------
+        CorruptionError
+            If something is missing or damaged that the newest version of the table needs.
+        SnapshotExpiredError
+            If garbage collection passed every snapshot while it was used.
+        """
+        for _ in range(MAX_SNAPSHOTS - 1):
+            with suppress(SnapshotExpiredError):
+                return self._use(self.take(consistency), use)
+        return self._use(self.take(consistency), use)
+
+    def _use(self, snapshot: ReadSnapshot, use: Callable[[ReadSnapshot], Result]) -> Result:
+        with self.reading(snapshot):
+            return use(snapshot)
+
+    @contextmanager
+    def reading(self, snapshot: ReadSnapshot) -> Iterator[None]:
+        """Say so if a read fails because garbage collection has passed its snapshot.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            In place of a :class:`~weir.errors.CorruptionError`, if the table has moved on since.
+        """
+        try:
+            yield
+        except CorruptionError as error:
+            if snapshot.base.latest().version == snapshot.base.version:
+                raise
+            # Others need not try it as well.
+            self._latest = None
+            raise SnapshotExpiredError(
+                f"garbage collection has removed what version {snapshot.base.version} of the table was "
+                "being read from, or something is damaged",
+                where=error.where,
+                hint="Read again; if reads take that long, collect with a longer horizon or pin a snapshot",
+            ) from error
+
+    def take_newest(self) -> ReadSnapshot:
+        """Return a strong snapshot with the newest manifest of every shard.
+
+        A strong read may see a flushed generation's rows in the WAL tail still. Services that work on
+        generations need the manifests themselves.
+        """
+        with self._lock:
+            return self._of_one_history(reload_manifests=True)
+
+    def _of_one_history(self, *, reload_manifests: bool = False) -> ReadSnapshot:
+        """Return the newest snapshot; what was remembered is dropped if a backup was put in the place."""
+        for _ in range(_MAX_ATTEMPTS):
+            with suppress(AnotherHistoryError):
+                return self._current(reload_manifests=reload_manifests)
+            before, self._base = self._base.version, self._base.begin_anew()
+            self._columns = self._base.row_schema
+            self._shards.clear()
+            self._latest = None
+            _log.warning(
+                "table.restored", where=self._store.uri, former_version=before, version=self._base.version
+            )
+        raise self._keeps_changing()
+
+    def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
+        base = self._base
+        listed_after = base.version
+        views = self._all_views(reload_manifests)
+        for _ in range(_MAX_ATTEMPTS):
+            # The base table last. What a shard did not show because it had been collected is merged: the
+            # log of a shard is collected no further than merged generations reach, and what has gone off
+            # its list was merged before. So if the base table is not ahead of what a shard showed,
+            # nothing is missing.
+            before, base = base, base.latest()
+            if base.version < before.version:
+                raise AnotherHistoryError
+            self._base = base
+            if base.row_schema is not self._columns:
+                # Rows of the log have been given the columns of another version.
+                self._columns = base.row_schema
+                # Writers of this process go by names, which may stand for other columns now.
+                saw(base)
+                self._shards.clear()
+                listed_after = base.version
+                views = self._all_views(reload_manifests)
+                continue
+            if base.version != listed_after:
+                # A shard may have begun since the shards were listed, and have merged: the base table alone
+                # may show half of what it did.
+                listed_after = base.version
+                begun = self._views(set(list_shards(self._store)) - views.keys(), ShardReader.refresh)
+                if begun:
+                    views.update((view.shard_id, view) for view in begun)
+                    continue
+            if self._latest is not None and self._latest[1].shows(base, tuple(views.values())):
+                return self._latest[1]
+            ahead = [view.shard_id for view in views.values() if base_is_ahead(base, view)]
+            if not ahead:
+                return ReadSnapshot(base, tuple(views.values()))
+            again = self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
+            refuse_foreign_progress(base, again)
+            views.update((view.shard_id, view) for view in again)
+        raise self._keeps_changing()
+
+    def _all_views(self, reload_manifests: bool) -> dict[UUID, ShardView]:
+        views = self._views(
+            list_shards(self._store), lambda reader: reader.refresh(reload_manifest=reload_manifests)
+        )
+        return {view.shard_id: view for view in views}
+
+    def _views(
+        self, shard_ids: Collection[UUID], refresh: Callable[[ShardReader], ShardView | None]
+    ) -> tuple[ShardView, ...]:
+        readers = [self._reader(shard_id) for shard_id in shard_ids]
+        views = side_by_side(refresh, readers, is_local=self._store.is_local)
+        return tuple(view for view in views if view is not None)
+
+    def _reader(self, shard_id: UUID) -> ShardReader:
+        reader = self._shards.get(shard_id)
+        if reader is None:
+            reader = self._shards[shard_id] = ShardReader(
+                self._store,
+                shard_id,
+                self._columns,
+                self._base.primary_key,
+                namespace=self._base.namespace,
+            )
+        return reader
+
+    def _published(self) -> ReadSnapshot:
+        for _ in range(_MAX_ATTEMPTS):
+            with self._lock:
+                self._base = base = self._base.latest()
+            # A published snapshot may list what has been merged or lack what has been flushed since:
+            # it costs freshness, never correctness.
+            views = {one.shard_id: ShardView(one, (), 0) for one in published_shards(base)}
+            if views and not base.is_at_its_place:
+                # What a clone publishes is of the shards of the table that it came from.
+                views = {one: views[one] for one in list_shards(self._store) if one in views}
+            behind = self._behind_deletes(base, views)
+            if not behind:
+                return ReadSnapshot(base, tuple(views.values()))
+            # The base table shows half of generations that are not published yet.
+            newest = side_by_side(
+                lambda shard_id: read_latest_manifest(self._store, shard_id),
+                behind,
+                is_local=self._store.is_local,
+            )
+            views.update((one.shard_id, ShardView(one, (), 0)) for one in newest if one is not None)
+            snapshot = ReadSnapshot(base, tuple(views[shard_id] for shard_id in sorted(views)))
+            # They are not listed any more if they have been merged and collected meanwhile.
+            if all(is_complete(snapshot, views[shard_id]) for shard_id in behind if shard_id in views):
+                return snapshot
+        raise self._keeps_changing()
+
+    def _behind_deletes(self, base: BaseTable, views: Mapping[UUID, ShardView]) -> list[UUID]:
+        """Return the shards whose views lack generations of which the base table has only the deletes."""
+        half = half_merged(base.details.merged_generations)
+        for view in views.values() if half else ():
+            if half.get(deletes_id(view.shard_id), 0) < view.manifest.current_generation:
+                half.pop(deletes_id(view.shard_id), None)
+        # There may be shards among them that have never been published.
+        return [one for one in list_shards(self._store) if deletes_id(one) in half] if half else []
+
+    def _keeps_changing(self) -> ConflictError:
+        return ConflictError(
+            f"the table kept changing while a consistent view of it was read, {_MAX_ATTEMPTS} times over",
+            where=self._store.uri,
+            hint="Read again, or merge less often",
+        )
+
+
+def base_is_ahead(base: BaseTable, view: ShardView) -> bool:
+    """Whether the base table contains a generation that the view still shows as its tail."""
+    return base.details.merged_generation(view.shard_id) >= view.manifest.current_generation
+
+
+def refuse_foreign_progress(base: BaseTable, views: Iterable[ShardView]) -> None:
+    """Refuse merge progress that is beyond what a shard has flushed.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The base table.
+    views : iterable of ShardView
+        Shards with manifests that were read after it.
+
+    Raises
+    ------
+    ShardConflictError
+        What is merged was flushed before, so the progress is that of another table.
+    """
+    for view in views:
+        if base_is_ahead(base, view):
+            raise ShardConflictError(
+                f"generation {base.details.merged_generation(view.shard_id)} of shard {view.shard_id} is "
+                f"recorded as merged, and the shard has flushed {view.manifest.current_generation - 1}: the "
+                "merge progress is that of another table, which this one was cloned or copied from, or parts "
+                "of two states were put together",
+                where=base.uri,
+                hint="weir repair tells what can be done; weir.clone makes clones that can be written",
+            )
+
+
+def is_complete(snapshot: ReadSnapshot, view: ShardView) -> bool:
+    """Whether every generation flushed so far is either merged or listed."""
+    merged = snapshot.base.details.merged_generation(view.shard_id)
+    unmerged = snapshot.unmerged(view)
+    return len(unmerged) == max(view.manifest.current_generation - 1 - merged, 0)

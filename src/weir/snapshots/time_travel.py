@@ -1,0 +1,164 @@
+"""Reading a table as it was at a snapshot token.
+
+The sources are those of the token: the base table at its version, the generations that the shard
+manifests it names list, and the log entries between those and its positions, with the rows of what was
+published beside the log in between. What is remembered of sources (which of their rows count, what they
+supersede) is kept by what they are made of, a run of log entries by its first and last position and by
+which of them have such rows. So a read at a token and a read of the newest state never take each other's
+for their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+
+from weir.base.table import BaseTable
+from weir.engine.cache import process_cache
+from weir.engine.concurrent_map import side_by_side
+from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, WeirError
+from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.lsm.log_tail import TailRun
+from weir.lsm.staged_rows import with_published_rows
+from weir.lsm.visible_generations import announced
+from weir.snapshots.capture import is_cut_of
+from weir.snapshots.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
+from weir.snapshots.shard_view import ShardView
+from weir.snapshots.snapshot import ReadSnapshot
+from weir.storage.interface import ObjectStore
+from weir.write.log.log import Wal
+from weir.write.manifest_store import read_latest_manifest, read_manifest_version
+from weir.write.replay import unflushed
+
+__all__ = ["TokenReader", "before_the_first", "view_at"]
+
+
+class TokenReader:
+    """Takes the snapshots of one table that tokens name, and remembers some of them.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    base : BaseTable
+        The base table at any version.
+    """
+
+    def __init__(self, store: ObjectStore, base: BaseTable) -> None:
+        self._store = store
+        self._base = base
+
+    def take(self, token: SnapshotToken) -> ReadSnapshot:
+        """Return the snapshot that a token names.
+
+        Raises
+        ------
+        InputError
+            If the token only marks a place in the change feed.
+        SnapshotExpiredError
+            If garbage collection has passed it, naming what is gone.
+        """
+        token = token.unpinned()
+        # What is remembered belongs to this reader: it holds on to its store and credentials.
+        key: Hashable = ("as of", self, token)
+        return process_cache().get_or_load(key, lambda: self._load(token), _nbytes)
+
+    def base_at(self, token: SnapshotToken) -> BaseTable:
+        """Return the base table at the version of a token.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If it is gone, or another version has its number.
+        """
+        version = token.base_version
+        try:
+            found = self._base.at_version(version)
+        except SnapshotExpiredError as error:
+            raise expired(f"version {version} of the base table", self._store.uri) from error
+        return found.at_version(version, token.base_stamp)
+
+    @contextmanager
+    def reading(self, token: SnapshotToken) -> Iterator[None]:
+        """Name what is gone if a read at a token fails for that reason."""
+        try:
+            yield
+        except (CorruptionError, StorageError) as error:
+            named: WeirError = error
+            with suppress(WeirError):
+                named = explained(error, self._store, self.take(token))
+            if named is error:
+                raise
+            raise named from error
+
+    def _load(self, token: SnapshotToken) -> ReadSnapshot:
+        check_state(token, self._store)
+        base = self.base_at(token)
+        at_cut = partial(view_at, self._store, base)
+        views = side_by_side(at_cut, token.shards, is_local=self._store.is_local)
+        return ReadSnapshot(base, tuple(views))
+
+
+def _nbytes(snapshot: ReadSnapshot) -> int:
+    return 64 * 1024 + sum(run.nbytes for view in snapshot.shards for run in view.tail)
+
+
+def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
+    """Return a shard as it was at a cut.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If its manifest, one of its log entries, or what such an entry names is gone.
+    """
+    manifest = _manifest_at(store, cut)
+    wal = Wal(store, cut.shard_id, namespace=base.namespace)
+    if cut.first_position == 0:
+        # Some writers count from 0; there need not be an entry.
+        entries = [*wal.read_from(0, 0), *wal.read_from(1, cut.position)]
+    else:
+        entries = list(wal.read_from(cut.first_position, cut.position))
+    read_to = entries[-1].position if entries else max(cut.first_position, 1) - 1
+    if read_to < cut.position:
+        raise wal_entry_gone(store, cut.shard_id, read_to + 1)
+    schema = base.row_schema
+    entries = list(unflushed(manifest, entries))
+    # A feed's place may be past what was published after the manifest that it is read from.
+    entries = [
+        item
+        if item.entry.header.published_from < manifest.current_generation
+        else with_published_rows(store, cut.shard_id, schema, item, wal_entry_gone)
+        for item in entries
+    ]
+    tail: tuple[TailRun, ...] = ()
+    if entries:
+        tail = (TailRun(cut.shard_id, entries, schema, base.primary_key),)
+    return ShardView(announced(manifest, cut.position), tail, cut.position)
+
+
+def _manifest_at(store: ObjectStore, cut: ShardCut) -> ShardManifest:
+    if cut.manifest_version == 0:
+        newest = read_latest_manifest(store, cut.shard_id)
+        if newest is None:
+            raise manifest_gone(store, cut)
+        return before_the_first(newest)
+    manifest = read_manifest_version(store, cut.shard_id, cut.manifest_version)
+    if manifest is None or not is_cut_of(cut, manifest):
+        raise manifest_gone(store, cut)
+    return manifest
+
+
+def before_the_first(manifest: ShardManifest) -> ShardManifest:
+    """Return the manifest of a shard in which nothing has been flushed, and which nobody has claimed."""
+    return replace(
+        manifest,
+        version=0,
+        writer_epoch=0,
+        replay_after_wal_entry_position=0,
+        wal_entry_position_last_seen=0,
+        current_generation=1,
+        flushed_generations=(),
+    )

@@ -1,0 +1,168 @@
+"""Snapshot tokens: pinning them, letting go of them, and what all that is pinned keeps alive.
+
+A pin is written before the call that asks for it returns, and what it is to keep is looked at once more
+after it stands. Garbage collection looks at the pins again before it sweeps what it marked a horizon ago:
+so either it sees the pin, or what it sweeps was garbage long before the token was taken, and the token
+does not need it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from weir.engine.concurrent_map import side_by_side
+from weir.engine.logs import get_logger
+from weir.errors import InputError, ObjectExistsError, ObjectNotFoundError, OptionError
+from weir.format import snapshot_pin
+from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_pin import SNAPSHOTS, SnapshotPin, pin_path
+from weir.format.snapshot_token import SnapshotToken
+from weir.snapshots.capture import CutTaker
+from weir.snapshots.consumers import consumer_names, overdue, read_consumer
+from weir.snapshots.expiry import check_readable
+from weir.snapshots.roots import Root, ShardRoot, consumer_root, snapshot_root
+from weir.storage.interface import ObjectStore
+from weir.write.manifest_store import list_shards, read_latest_manifest
+
+__all__ = ["Root", "ShardRoot", "as_token", "expired_pins", "live_roots", "release_token", "take_token"]
+
+_log = get_logger(__name__)
+
+
+def take_token(store: ObjectStore, cuts: CutTaker, retain: timedelta | None) -> SnapshotToken:
+    """Take a snapshot and return its token.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    cuts : CutTaker
+        Takes the cut.
+    retain : timedelta, optional
+        How long to keep what the token needs. None or 0: not at all.
+
+    Raises
+    ------
+    OptionError
+        If ``retain`` is not a length of time.
+    ConflictError
+        If the table kept changing.
+    """
+    if retain is not None and (not isinstance(retain, timedelta) or retain < timedelta(0)):
+        raise OptionError(
+            f"retain is how long to keep a snapshot, got {retain!r}",
+            where="retain",
+            hint="Pass a timedelta, or None for a token that keeps nothing",
+        )
+    if not retain:
+        return cuts.take().token()
+    token = cuts.take().token(pin=secrets.token_hex(16))
+    now = datetime.now(UTC)
+    try:
+        expires_at = now + retain
+    except OverflowError:
+        expires_at = datetime.max.replace(tzinfo=UTC)
+    assert token.pin is not None
+    pin = snapshot_pin.encode(SnapshotPin(token, now, expires_at))
+    # The id is random: a pin that is there already is our own, and the first answer was lost (invariant I4).
+    with suppress(ObjectExistsError):
+        store.put_if_absent(pin_path(token.pin), pin)
+    check_readable(store, token)
+    _log.info("table.snapshot_pinned", pin=token.pin, version=token.base_version, expires_at=str(expires_at))
+    return token
+
+
+def as_token(value: SnapshotToken | str, table: str, *, where: str) -> SnapshotToken:
+    """Return a token, or the token whose text it is, of this very table.
+
+    Parameters
+    ----------
+    value : SnapshotToken or str
+        What was passed.
+    table : str
+        Identity of the table.
+    where : str
+        What it was passed as, for errors.
+
+    Raises
+    ------
+    InputError
+        If it is not a token, or of another table.
+    """
+    if isinstance(value, str):
+        value = SnapshotToken.parse(value)
+    if not isinstance(value, SnapshotToken):
+        raise InputError(
+            f"a snapshot token or its text is expected, got {value!r:.60}",
+            where=where,
+            hint="table.snapshot() makes one",
+        )
+    if value.table != table:
+        raise InputError(
+            f"the token is of the table {value.table!r}, and this table is {table!r}",
+            where=where,
+            hint="Open the table that the token was taken of",
+        )
+    return value
+
+
+def release_token(store: ObjectStore, token: SnapshotToken) -> None:
+    """Keep nothing for a token any more. One that is not pinned, or not any more, is no error."""
+    if token.pin is not None:
+        store.delete([pin_path(token.pin)])
+        _log.info("table.snapshot_released", pin=token.pin)
+
+
+def live_roots(store: ObjectStore, now: datetime) -> tuple[Root, ...]:
+    """Return every pinned snapshot and every consumer that holds something back, for collection.
+
+    Expired pins and consumers beyond their limits are left out.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    now : datetime
+        The time, in UTC.
+
+    Raises
+    ------
+    CorruptionError
+        If a pin or a consumer is not what was written: what it needs cannot be told.
+    """
+    roots = [snapshot_root(pin) for _, pin in _pins(store) if pin.expires_at > now]
+    stored = [read_consumer(store, name) for name in consumer_names(store)]
+    consumers = [one.consumer for one in stored if one is not None]
+    if consumers:
+        newest = _newest_manifests(store)
+        for one in consumers:
+            if (reason := overdue(one, newest, now)) is None:
+                roots.append(consumer_root(one))
+            else:
+                _log.warning("feed.consumer_overdue", consumer=one.name, reason=reason)
+    return tuple(roots)
+
+
+def expired_pins(store: ObjectStore, now: datetime) -> tuple[str, ...]:
+    """Return the paths of the pins that have expired: collection may delete them."""
+    return tuple(path for path, pin in _pins(store) if pin.expires_at <= now)
+
+
+def _pins(store: ObjectStore) -> Iterator[tuple[str, SnapshotPin]]:
+    paths = {meta.path for meta in store.list(SNAPSHOTS) if meta.path.endswith(".json")}
+    for path in sorted(paths):
+        try:
+            data = store.get(path)
+        except ObjectNotFoundError:
+            continue  # released since it was listed
+        yield path, snapshot_pin.decode(data, where=f"{store.uri}/{path}")
+
+
+def _newest_manifests(store: ObjectStore) -> list[ShardManifest]:
+    read = partial(read_latest_manifest, store)
+    found = side_by_side(read, list_shards(store), is_local=store.is_local)
+    return [manifest for manifest in found if manifest is not None]

@@ -1,0 +1,133 @@
+"""Making, adopting and opening a table: its place, its base table, and what follows from its shard spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from weir.base.create import adopt_base_table, create_base_table, refuse_table
+from weir.base.schema import all_field_ids, field_ids, table_schema
+from weir.base.stored_types import unreadable_by_library
+from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.engine.logs import get_logger
+from weir.errors import UriError
+from weir.format.index_details import ShardSpec
+from weir.maintenance.leftovers import refuse_leftovers, set_leftovers_aside
+from weir.sharding.router import Router
+from weir.sharding.shard_by import ShardBy, unsharded
+from weir.sharding.shard_ids import RULE, VALUES
+from weir.sharding.spec import build_spec, describe_spec, library_note
+from weir.storage.interface import ObjectStore
+from weir.storage.open import open_store
+from weir.write.shard_catalog import ShardCatalog
+
+__all__ = ["TableSharding", "adopt_table", "create_table", "table_store"]
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSharding:
+    """What follows from a table's shard spec. Made by :meth:`of`.
+
+    Parameters
+    ----------
+    spec : ShardSpec
+        The spec that new shards are made with: the newest.
+    router : Router
+        Splits rows by shard.
+    catalog : ShardCatalog
+        Finds the shard of some shard values.
+    """
+
+    spec: ShardSpec
+    router: Router
+    catalog: ShardCatalog
+
+    @classmethod
+    def of(cls, store: ObjectStore, base: BaseTable) -> TableSharding:
+        """Return the sharding of a table."""
+        spec = _newest_spec(base)
+        router = Router(spec, base.schema, base.field_ids)
+        return cls(spec, router, ShardCatalog(store, base, router, spec))
+
+
+def table_store(uri: str | Path, storage_options: Mapping[str, str] | None, fsync: bool) -> ObjectStore:
+    """Return the store of a table.
+
+    Raises
+    ------
+    UriError
+        If a table cannot be there.
+    """
+    if str(uri).startswith("memory:"):
+        raise UriError(
+            "a table cannot live in memory: Weir and Lance would each have a memory of their own",
+            where=str(uri),
+            hint="Use a temporary directory",
+        )
+    return open_store(uri, storage_options, fsync=fsync)
+
+
+def create_table(
+    store: ObjectStore,
+    schema: pa.Schema,
+    primary_key: str | Sequence[str],
+    shard_by: ShardBy | Sequence[ShardBy] | None,
+) -> BaseTable:
+    """Create a table and return its base table. See :func:`weir.create`."""
+    key = _as_names(primary_key or ())
+    spec = build_spec(_fields(shard_by), schema, key, field_ids(table_schema(schema, key)))
+    return _told(create_base_table(store, schema, key, shard_specs=(spec,), writer_defaults={RULE: VALUES}))
+
+
+def adopt_table(
+    store: ObjectStore,
+    primary_key: str | Sequence[str] | None,
+    shard_by: ShardBy | Sequence[ShardBy] | None,
+    *,
+    set_aside: bool = False,
+) -> BaseTable:
+    """Turn a Lance dataset into a table and return its base table. See :func:`weir.adopt`."""
+    key = None if primary_key is None else _as_names(primary_key)
+    dataset = open_dataset(store)
+    if not set_aside:
+        refuse_table(store, dataset)
+        refuse_leftovers(store)
+    named = key or primary_key_of(dataset)
+    spec = build_spec(_fields(shard_by), dataset.schema, named, all_field_ids(dataset.lance_schema))
+    recorded = {RULE: VALUES}
+    if set_aside:
+        refuse_table(store, dataset)
+        set_leftovers_aside(store, dataset.schema)
+        # A writer of the library takes no lease, and may still be writing shards of the former table: none of
+        # this one is to have the id of one of those.
+        recorded = {}
+    return _told(adopt_base_table(store, key, shard_specs=(spec,), writer_defaults=recorded))
+
+
+def _as_names(primary_key: str | Sequence[str]) -> tuple[str, ...]:
+    return (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+
+
+def _fields(shard_by: ShardBy | Sequence[ShardBy] | None) -> tuple[ShardBy, ...]:
+    if shard_by is None:
+        return (unsharded(),)
+    return (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
+
+
+def _newest_spec(base: BaseTable) -> ShardSpec:
+    return max(base.details.shard_specs, key=lambda one: one.spec_id, default=ShardSpec(0, ()))
+
+
+def _told(base: BaseTable) -> BaseTable:
+    """Say of a new table if the released library cannot write it too; afterwards its status does."""
+    spec = _newest_spec(base)
+    note = library_note(spec) or unreadable_by_library(base.schema)
+    if note:
+        sharded_by = describe_spec(spec, base.field_ids)
+        _log.warning("table.library_cannot_route", where=base.uri, sharded_by=sharded_by, reason=note)
+    return base

@@ -1,0 +1,301 @@
+"""The reads of one table: each is checked, given a snapshot or the state of a token, and planned on it.
+
+:class:`~weir.Table` says what each of them means to whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.changes.feed import FeedSource
+from weir.changes.range import ChangeSource
+from weir.engine.throttle import background
+from weir.errors import CorruptionError, InputError
+from weir.format.newest import newest_rows
+from weir.format.snapshot_token import SnapshotToken
+from weir.lsm.keys import KeySet
+from weir.read.checks import check_asked, checked_limit
+from weir.read.lookup import get_rows
+from weir.read.plan import ScanPlan
+from weir.read.planner import ScanPlanner
+from weir.read.scan import Scan
+from weir.read.shard_choice import ShardChoice
+from weir.read.sql import SqlQuery
+from weir.read.sql_query import Needed
+from weir.rows import RowInput, as_key_table
+from weir.search.requests import SearchRequest
+from weir.search.search import Search, SearchPlan
+from weir.search.top_rows import top_rows
+from weir.snapshots.asked_state import AskedState
+from weir.snapshots.capture import CutTaker
+from weir.snapshots.snapshot import MAX_SNAPSHOTS, Consistency, ReadSnapshot, SnapshotReader
+from weir.snapshots.time_travel import TokenReader
+from weir.snapshots.tokens import as_token, release_token, take_token
+from weir.storage.interface import ObjectStore
+
+__all__ = ["TableReader"]
+
+Query = TypeVar("Query")
+
+
+class TableReader:
+    """Answers the reads of one table, remembering what it has seen of it. Safe to use from many threads.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where the table is.
+    base : BaseTable
+        Its base table at any version.
+    shards : ShardChoice
+        Says which shards a read has to look at.
+    """
+
+    def __init__(self, store: ObjectStore, base: BaseTable, shards: ShardChoice) -> None:
+        self._store = store
+        self._shards = shards
+        self._cuts = CutTaker(store, base)
+        self._states = TokenReader(store, base)
+        self._planner = ScanPlanner(store, shards.for_filter)
+        self.snapshots = SnapshotReader(store, base)
+
+    @property
+    def base(self) -> BaseTable:
+        """The base table at the newest version that has been seen."""
+        return self.snapshots.base
+
+    def follow(self, base: BaseTable) -> None:
+        """Go on from a version of the base table that somebody else has seen, if it is newer."""
+        self.snapshots.follow(base)
+
+    def _fitting(self, check: Callable[[pa.Schema], object]) -> pa.Schema:
+        """Return the columns that something asked for fits; ``check`` raises where it does not.
+
+        What does not fit the columns that were seen last may fit those that the table has got since.
+        """
+        seen = self.base.schema
+        try:
+            check(seen)
+        except InputError:
+            newest = self.snapshots.follow().schema
+            if newest is seen:
+                raise
+            check(newest)
+            return newest
+        return seen
+
+    def take_newest(self) -> ReadSnapshot:
+        """Return a strong snapshot with the newest manifest of every shard, for services."""
+        return self.snapshots.take_newest()
+
+    def take_token(self, retain: timedelta | None) -> SnapshotToken:
+        """Return a token of the table as it is now, and pin what it needs for some time."""
+        return take_token(self._store, self._cuts, retain)
+
+    def at(self, token: SnapshotToken | str) -> ReadSnapshot:
+        """Return the snapshot that a token names, of which no two shards have a key in common."""
+        snapshot = self._states.take(as_token(token, self.base.identity, where="at"))
+        self._shards.refuse_shared_keys(snapshot)
+        return snapshot
+
+    def release(self, token: SnapshotToken | str) -> None:
+        """Keep nothing for a token any more."""
+        release_token(self._store, as_token(token, self.base.identity, where="token"))
+
+    @property
+    def feed_source(self) -> FeedSource:
+        """What a change feed of the table reads from."""
+        base = self.base
+        table = ChangeSource(self._store, base.identity, base.row_schema, base.primary_key)
+        return FeedSource(table, self._cuts, self._states)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        *,
+        consistency: str | Consistency,
+        at: SnapshotToken | str | None,
+    ) -> Scan:
+        """Return a scan that has not run. See :meth:`weir.Table.scan`."""
+        state = self._asked(consistency, at)
+        columns = _as_list(columns)
+        checked: pa.Schema | None = None
+        if state.token is None:
+            checked = self._fitting(lambda schema: check_asked(schema, columns, filter))
+        limit = checked_limit(limit)
+
+        def planned(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
+            self._shards.refuse_shared_keys(snapshot)
+            return self._planner.plan(
+                snapshot,
+                columns=() if count_only else columns,
+                filter=filter,
+                limit=limit,
+                consistency=str(state),
+            )
+
+        def planned_as_it_is(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
+            # It may have other columns than when it was asked.
+            if snapshot.base.schema is not checked:
+                check_asked(snapshot.base.schema, columns, filter)
+            return planned(snapshot, count_only)
+
+        if state.token is None:
+            return self._scan_newest(state.fresh, planned_as_it_is)
+        return self._scan_at(state.token, planned_as_it_is)
+
+    def _scan_newest(self, fresh: Consistency, planned: Callable[[ReadSnapshot, bool], ScanPlan]) -> Scan:
+        read: ReadSnapshot | None = None
+
+        def plan(count_only: bool) -> ScanPlan:
+            def use(snapshot: ReadSnapshot) -> ScanPlan:
+                nonlocal read
+                read = snapshot
+                return planned(snapshot, count_only)
+
+            return self.snapshots.read(fresh, use)
+
+        @contextmanager
+        def reading() -> Iterator[None]:
+            try:
+                with background.reading():
+                    yield
+            except CorruptionError:
+                if read is None:
+                    raise
+                with self.snapshots.reading(read):
+                    raise
+
+        return Scan(plan, reading, attempts=MAX_SNAPSHOTS)
+
+    def _scan_at(self, token: SnapshotToken, planned: Callable[[ReadSnapshot, bool], ScanPlan]) -> Scan:
+        @contextmanager
+        def reading() -> Iterator[None]:
+            with background.reading(), self._states.reading(token):
+                yield
+
+        return Scan(lambda count_only: planned(self._states.take(token), count_only), reading)
+
+    def get(
+        self,
+        keys: RowInput,
+        columns: Sequence[str] | None,
+        *,
+        consistency: str | Consistency,
+        at: SnapshotToken | str | None,
+    ) -> pa.Table:
+        """Return the rows with some keys. See :meth:`weir.Table.get`."""
+        state = self._asked(consistency, at)
+        columns = _as_list(columns)
+        checked: pa.Schema | None = None
+        if state.token is None:
+            checked = self._fitting(lambda schema: check_asked(schema, columns, None))
+        table = as_key_table(keys, self.base.schema, self.base.primary_key)
+        wanted = KeySet(_distinct(table).columns)
+
+        def found(snapshot: ReadSnapshot) -> pa.Table:
+            if snapshot.base.schema is not checked:
+                check_asked(snapshot.base.schema, columns, None)
+            names = snapshot.base.schema.names if columns is None else list(columns)
+            return get_rows(self._store, snapshot, wanted, names, self._shards.for_keys)
+
+        return self._read(state, found)
+
+    def search(
+        self,
+        request: SearchRequest[Query],
+        *,
+        consistency: str | Consistency,
+        at: SnapshotToken | str | None,
+    ) -> Search:
+        """Return a search that has not run: it is checked now, or when the columns at a token are known."""
+        state = self._asked(consistency, at)
+        token = state.token
+        if token is not None:
+            return Search(
+                partial(self._search_plan_at, token, request, str(state)),
+                lambda _: self._states.reading(token),
+            )
+        checked = self._fitting(request.checked)
+        query = request.checked(checked)
+
+        def asked_of(seen: ReadSnapshot) -> Query:
+            same = seen.base.schema is checked or seen.base.schema.equals(checked)
+            return query if same else request.checked(seen.base.schema)
+
+        def plan() -> tuple[ReadSnapshot, SearchPlan]:
+            background.foreground()
+            return self.snapshots.read(state.fresh, planned)
+
+        def planned(seen: ReadSnapshot) -> tuple[ReadSnapshot, SearchPlan]:
+            self._shards.refuse_shared_keys(seen)
+            return seen, request.plan(self._planner, seen, asked_of(seen), str(state))
+
+        return Search(plan, self.snapshots.reading, attempts=MAX_SNAPSHOTS)
+
+    def _search_plan_at(
+        self, token: SnapshotToken, request: SearchRequest[Query], state: str
+    ) -> tuple[ReadSnapshot, SearchPlan]:
+        background.foreground()
+        with self._states.reading(token):
+            seen = self._states.take(token)
+            self._shards.refuse_shared_keys(seen)
+            return seen, request.plan(self._planner, seen, request.checked(seen.base.schema), state)
+
+    def sql(
+        self,
+        query: str,
+        name: str,
+        *,
+        consistency: str | Consistency,
+        at: SnapshotToken | str | None,
+    ) -> SqlQuery:
+        """Return a SQL query that has not run. See :meth:`weir.Table.sql`."""
+
+        def scan(needed: Needed) -> Scan:
+            columns = needed.columns or None
+            return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=at)
+
+        def top(needed: Needed) -> pa.Table:
+            def read(snapshot: ReadSnapshot) -> pa.Table:
+                check_asked(snapshot.base.schema, needed.columns, None)
+                return top_rows(self._planner, self._shards.for_keys, snapshot, needed)
+
+            return self._read(self._asked(consistency, at), read)
+
+        # What ``*`` stands for is settled when the query is planned.
+        return SqlQuery(query, self.snapshots.follow().schema, name, scan, top)
+
+    def _asked(self, consistency: str | Consistency, at: SnapshotToken | str | None) -> AskedState:
+        return AskedState.of(consistency, at, table=self.base.identity)
+
+    def _read(self, state: AskedState, use: Callable[[ReadSnapshot], pa.Table]) -> pa.Table:
+        """Return what is made of a snapshot that is fresh enough, or of that of a token."""
+        with background.reading():
+            if state.token is None:
+                return self.snapshots.read(state.fresh, use)
+            with self._states.reading(state.token):
+                return use(self._states.take(state.token))
+
+
+def _as_list(columns: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the columns as they are now: a scan runs later. A text, which is no list, stays one."""
+    return columns if columns is None or isinstance(columns, str) else list(columns)
+
+
+def _distinct(keys: pa.Table) -> pa.Table:
+    """Return the first occurrence of every key, in order."""
+    if keys.num_rows < 2:
+        return keys
+    last = newest_rows([column.combine_chunks()[::-1] for column in keys.columns])
+    return keys.take(pa.array(np.sort(keys.num_rows - 1 - last)))

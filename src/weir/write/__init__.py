@@ -1,0 +1,1 @@
+"""The way of a write: table writer, shard pool, shard writer, claim."""

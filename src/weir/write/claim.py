@@ -1,0 +1,313 @@
+"""Claiming a shard: the lease, the epoch, the tail a former writer left, and the fence entry.
+
+Lance MemWAL spec, "Writer Fencing". The epoch alone stops a former writer only at its next manifest
+update. The fence entry stops it at its next append: the entry takes the position the former writer
+would append to, and once it stands every entry before it is known and will be replayed.
+
+The lease comes before all that: a claim that has to respect somebody else's leaves the shard as it was.
+Its fencing token is the epoch that the claim will have. If the epoch is taken by the time the manifest
+is to be published, somebody else has claimed the shard, and the claim starts over with the lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.engine import failpoint
+from weir.engine.logs import get_logger
+from weir.errors import ConflictError, CorruptionError, FencedError, ShardSealedError
+from weir.format import wal_entry
+from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
+from weir.format.source import SourceMarks
+from weir.format.wal_entry import WalEntry
+from weir.format.wal_header import WalEntryHeader
+from weir.storage.interface import ObjectStore
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.lease import ShardLease, release_quietly
+from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.lease.recorded_position import entry_lost
+from weir.write.log.log import PositionedEntry, Wal
+from weir.write.log.recorded_sources import recorded_sources
+from weir.write.manifest_store import commit_manifest, read_latest_manifest
+from weir.write.replay import covered_position
+
+__all__ = ["Claim", "claim_shard", "sealed_error"]
+
+_log = get_logger(__name__)
+_MAX_CLAIM_ATTEMPTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A shard that is ours to write until someone claims it with a higher epoch.
+
+    Parameters
+    ----------
+    manifest : ShardManifest
+        The manifest our claim published.
+    tail : tuple of PositionedEntry
+        Entries that no generation has yet, in order, ours to replay.
+    next_position : int
+        Where our first entry goes: the position after our fence entry.
+    lease : ShardLease, optional
+        The lease, if one was to be taken.
+    sources : SourceMarks, default no marks
+        How far each source had got before the tail.
+    """
+
+    manifest: ShardManifest
+    tail: tuple[PositionedEntry, ...]
+    next_position: int
+    lease: ShardLease | None = None
+    sources: SourceMarks = field(default_factory=SourceMarks)
+
+    @property
+    def epoch(self) -> int:
+        """The writer epoch of the claim: its fencing token."""
+        return self.manifest.writer_epoch
+
+
+def claim_shard(
+    store: ObjectStore,
+    wal: Wal,
+    shard_id: UUID,
+    schema: pa.Schema,
+    *,
+    shard_spec_id: int = 0,
+    shard_fields: tuple[ShardFieldValue, ...] = (),
+    lease_terms: LeaseTerms | None = None,
+    heartbeat: Heartbeat | None = None,
+) -> Claim:
+    """Claim a shard, creating it if it does not exist.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    wal : Wal
+        The shard's write-ahead log.
+    shard_id : UUID
+        The shard.
+    schema : Schema
+        Schema of WAL entries, for the fence entry.
+    shard_spec_id, shard_fields
+        What the shard's manifest records about which rows it holds, if it does not yet.
+    lease_terms : LeaseTerms, optional
+        How to take the lease. Without it the claim neither takes nor respects a lease, like those of
+        the released library.
+    heartbeat : Heartbeat, optional
+        Renews the lease, from the moment it is taken: replaying a long tail may take longer than it
+        lasts.
+
+    Raises
+    ------
+    LeaseHeldError
+        If another writer holds the lease and the terms are not to take it over. Nothing was changed.
+    ShardSealedError
+        If the shard accepts no writes.
+    FencedError
+        If another writer claimed the shard while this claim was under way.
+    CorruptionError
+        If the manifest or an entry of the tail is broken.
+    """
+    epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat)
+    try:
+        manifest = epoch.publish(shard_spec_id, shard_fields)
+        entries, next_position = _append_fence(wal, manifest, schema, epoch.refuse_lost_entries)
+        if epoch.lease is not None:
+            epoch.lease.reached(next_position - 1)
+        _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
+    except BaseException:
+        # Also when interrupted: a lease that nobody knows of would be renewed for as long as we live.
+        epoch.let_go_of_lease()
+        raise
+    covered = covered_position(manifest, entries)
+    sources = manifest.sources or SourceMarks()
+    for item in entries:
+        if item.position <= covered:
+            sources = sources.with_mark(item.entry.header.source)
+    tail = tuple(item for item in entries if item.position > covered)
+    _log.info(
+        "shard.claimed",
+        shard=str(shard_id),
+        epoch=manifest.writer_epoch,
+        position=next_position - 1,
+        entries_to_replay=len(tail),
+    )
+    return Claim(manifest, tail, next_position, epoch.lease, sources)
+
+
+def sealed_error(shard_id: UUID, store: ObjectStore) -> ShardSealedError:
+    """Return the error that says that a shard is sealed."""
+    return ShardSealedError(
+        f"shard {shard_id} is sealed and accepts no writes",
+        where=store.uri,
+        hint="Write to the shard that replaces it, or unseal it",
+    )
+
+
+def _append_fence(
+    wal: Wal, manifest: ShardManifest, schema: pa.Schema, check_end: Callable[[int], None]
+) -> tuple[tuple[PositionedEntry, ...], int]:
+    """Append our fence entry; return the entries before it, and the position after it.
+
+    Some of them may be in a generation that does not say so (:mod:`weir.write.replay`).
+    """
+    failpoint.reach("claim.between_epoch_and_fence")
+    write_id = wal_entry.new_write_id()
+    tail = list(wal.read_tail(manifest))
+    position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
+    check_end(position - 1)
+    while True:
+        _refuse_if_fenced(tail, manifest, wal)
+        unannounced = _unannounced(manifest, position)
+        fence = WalEntryHeader(
+            writer_epoch=manifest.writer_epoch,
+            fence=True,
+            write_id=write_id,
+            published=tuple(one.path for one in unannounced),
+            published_rows=sum(one.physical_rows for one in unannounced),
+            published_from=min((one.generation for one in unannounced), default=0),
+            place=wal.place(position),
+        )
+        holder = wal.append_or_read(position, wal_entry.encode(fence, schema))
+        if holder is None or holder.header.write_id == write_id:
+            # Whoever claims the shard next in this process need not load it.
+            wal.remember(position, WalEntry(fence, schema, ()))
+            break
+        # A former writer got in before our fence: what it wrote is acknowledged and ours to replay.
+        tail.append(PositionedEntry(position, holder))
+        position += 1
+    return tuple(tail), position + 1
+
+
+def _unannounced(manifest: ShardManifest, position: int) -> tuple[FlushedGeneration, ...]:
+    """Return what a former writer has published without living to append the entry that says so."""
+    return tuple(one for one in manifest.flushed_generations if one.published_after == position - 1)
+
+
+class _EpochClaim:
+    """Raises the epoch of a shard, as the holder of its lease if there are to be leases."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        wal: Wal,
+        shard_id: UUID,
+        lease_terms: LeaseTerms | None,
+        heartbeat: Heartbeat | None,
+    ) -> None:
+        self._store = store
+        self._wal = wal
+        self._shard_id = shard_id
+        self._lease_terms = lease_terms
+        self._heartbeat = heartbeat
+        self.lease: ShardLease | None = None
+
+    def publish(self, shard_spec_id: int, shard_fields: tuple[ShardFieldValue, ...]) -> ShardManifest:
+        """Publish a manifest with our epoch, and return it."""
+        latest: ShardManifest | None = None
+        for _ in range(_MAX_CLAIM_ATTEMPTS):
+            latest = read_latest_manifest(self._store, self._shard_id, known=latest)
+            if latest is not None and latest.status is ShardStatus.SEALED:
+                raise sealed_error(self._shard_id, self._store)
+            epoch = self._epoch_above(0 if latest is None else latest.writer_epoch)
+            if latest is None:
+                claimed = ShardManifest(
+                    shard_id=self._shard_id,
+                    version=1,
+                    writer_epoch=epoch,
+                    shard_spec_id=shard_spec_id,
+                    shard_fields=shard_fields,
+                    sources=SourceMarks(),
+                )
+            else:
+                sources = self._sources(latest)
+                claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch, sources=sources)
+                if not latest.shard_fields and latest.shard_spec_id == shard_spec_id:
+                    # The library records no values. Whoever claims the shard has found out which it has.
+                    claimed = replace(claimed, shard_fields=shard_fields)
+            failpoint.reach("claim.between_lease_and_epoch")
+            published = commit_manifest(self._store, claimed, after=latest)
+            if published is not None:
+                return published
+        raise ConflictError(
+            f"shard {self._shard_id} was claimed by others during {_MAX_CLAIM_ATTEMPTS} attempts",
+            where=self._store.uri,
+            hint="Look for several writers that fence each other in turns",
+        )
+
+    def _sources(self, latest: ShardManifest) -> SourceMarks | None:
+        """Return what the next manifest is to record; None if it will not be the next."""
+        try:
+            return recorded_sources(self._store, self._wal, latest)
+        except CorruptionError:
+            newest = read_latest_manifest(self._store, self._shard_id, known=latest)
+            if newest is None or newest.version == latest.version:
+                raise
+            # Somebody has recorded it meanwhile, and what told it before was collected.
+            return None
+
+    def _epoch_above(self, taken: int) -> int:
+        if self._lease_terms is None:
+            return taken + 1
+        if self.lease is None or self.lease.epoch <= taken:
+            # The first time; or somebody took the epoch that our lease is for, and may hold the
+            # lease as well by now.
+            self._forget()
+            self.lease = ShardLease.acquire(
+                self._store, self._shard_id, self._lease_terms, least_epoch=taken + 1
+            )
+            if self._heartbeat is not None:
+                self._heartbeat.watch(self.lease)
+        return self.lease.epoch
+
+    def refuse_lost_entries(self, last: int) -> None:
+        """Refuse a log that ends before a position that our lease says it has reached."""
+        if self.lease is None or self._lease_terms is None or last >= self.lease.last_position:
+            return
+        error = entry_lost(self._store, self._shard_id, last + 1, self.lease.last_position, "its lease")
+        if not self._lease_terms.takeover:
+            raise error
+        _log.warning("shard.entries_lost", shard=str(self._shard_id), position=last + 1, error=str(error))
+
+    def let_go_of_lease(self) -> None:
+        """Release the lease, if there is one."""
+        self._forget()
+        if self.lease is not None:
+            release_quietly(self.lease)
+
+    def _forget(self) -> None:
+        if self._heartbeat is not None and self.lease is not None:
+            self._heartbeat.forget(self.lease)
+
+
+def _refuse_if_fenced(tail: list[PositionedEntry], manifest: ShardManifest, wal: Wal) -> None:
+    if tail and tail[-1].entry.header.writer_epoch > manifest.writer_epoch:
+        last = tail[-1]
+        raise FencedError(
+            f"shard {manifest.shard_id} was claimed with epoch {last.entry.header.writer_epoch} "
+            f"while we were claiming it with epoch {manifest.writer_epoch}",
+            where=wal.where(last.position),
+            hint="Nothing was written; open a new writer if this process should own the shard",
+        )
+
+
+def _refuse_if_overtaken(store: ObjectStore, manifest: ShardManifest, where: str) -> None:
+    """Refuse a claim that slept until a higher one had come and gone, and its fence stands nowhere.
+
+    If the place of our fence had been collected, somebody with a higher epoch has covered it before:
+    with ours nobody else can, and with a lower one nobody could any more.
+    """
+    latest = read_latest_manifest(store, manifest.shard_id, known=manifest)
+    if latest is not None and latest.writer_epoch != manifest.writer_epoch:
+        raise FencedError(
+            f"shard {manifest.shard_id} was claimed with epoch {latest.writer_epoch} "
+            f"while we were claiming it with epoch {manifest.writer_epoch}",
+            where=where,
+            hint="Nothing was written; open a new writer if this process should own the shard",
+        )

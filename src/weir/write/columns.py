@@ -1,0 +1,183 @@
+"""The columns that a writer goes by, which may change while it is open.
+
+A writer that has begun takes other columns over between two groups of writes, without a new claim. It
+learns of them from whoever has altered or read the table in this process; from a look at the table beside its
+writes, at most once a second, that no write waits for; and when rows do not fit the columns that it knows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+
+from weir.base.newest import newest_seen
+from weir.base.table import BaseTable
+from weir.engine.logs import get_logger
+from weir.errors import InputError, SchemaError, TableError, UnknownFeatureError, WeirError
+from weir.format.field_ids import field_id, has_field_ids
+from weir.format.resolution import resolve
+from weir.format.wal_entry import wal_schema
+from weir.sharding.router import Router
+
+__all__ = ["FollowedColumns", "TableColumns", "resolved"]
+
+_LOOK_SECONDS = 1.0
+
+_log = get_logger(__name__)
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The columns of a table at a version. Made by :meth:`of`.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table at that version.
+    router : Router
+        Splits rows with these columns by shard.
+    wal_schema : Schema
+        What rows are brought into: the columns, and ``_tombstone``.
+    """
+
+    base: BaseTable
+    router: Router
+    wal_schema: pa.Schema = field(repr=False)
+
+    @classmethod
+    def of(cls, base: BaseTable, router: Router) -> TableColumns:
+        """Return the columns of a version."""
+        return cls(base, router, wal_schema(base.schema))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self.base.schema
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        """The columns and ``_tombstone`` with their field ids: the schema of log entries."""
+        return self.base.row_schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The primary-key columns, in key order."""
+        return self.base.primary_key
+
+
+class FollowedColumns:
+    """The columns that a writer goes by now. Safe to use from many threads.
+
+    Parameters
+    ----------
+    columns : TableColumns
+        Those it begins with.
+    router_of : callable
+        Returns what splits the rows of a version of the table by shard.
+    """
+
+    def __init__(self, columns: TableColumns, router_of: Callable[[BaseTable], Router]) -> None:
+        self._columns = columns
+        self._router_of = router_of
+        self._lock = threading.Lock()
+        self._looked_at = time.monotonic()
+        self._refused: TableError | None = None
+
+    def current(self) -> TableColumns:
+        """Return the columns to go by: those that are known, without asking the store.
+
+        Raises
+        ------
+        UnknownFeatureError
+            The table uses a feature by now that this version of Weir does not know.
+        """
+        if self._refused is not None:
+            raise self._refused
+        columns = self._columns
+        if newest_seen(columns.base) > columns.base.version:
+            return self.newest()
+        return columns
+
+    def newest(self) -> TableColumns:
+        """Look at the table, and return the columns that it has now."""
+        with self._lock:
+            self._looked_at = time.monotonic()
+            known = self._columns
+            base = known.base.latest()
+            if base is not known.base:
+                if base.row_schema is known.row_schema:
+                    self._columns = TableColumns(base, known.router, known.wal_schema)
+                else:
+                    self._columns = TableColumns.of(base, self._router_of(base))
+                    _log.info(
+                        "writer.columns_taken_over",
+                        where=base.uri,
+                        version=base.version,
+                        columns=",".join(base.schema.names),
+                    )
+            return self._columns
+
+    def look_if_due(self, start: Callable[[Callable[[], None]], object]) -> None:
+        """Have somebody else look at the table if nobody has done so for a second."""
+        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            start(self._look)
+
+    def _look(self) -> None:
+        # If the store fails, the next look finds out, or a row that does not fit.
+        with suppress(WeirError):
+            try:
+                self.newest()
+            except UnknownFeatureError as error:
+                self._refused = error
+
+    def fitting(self, make: Callable[[TableColumns], Made]) -> tuple[TableColumns, Made]:
+        """Return what is made of some input, and the columns it has been made for.
+
+        Input that does not fit the columns that are known may fit those that the table has got since.
+
+        Raises
+        ------
+        InputError
+            It fits neither.
+        """
+        columns = self.current()
+        try:
+            return columns, make(columns)
+        except InputError:
+            newest = self.newest()
+            if newest.row_schema is columns.row_schema:
+                raise
+            return newest, make(newest)
+
+
+def resolved(rows: pa.Table, columns: TableColumns) -> pa.Table:
+    """Return rows of log entries that were made for the columns of some version with those of another.
+
+    Raises
+    ------
+    SchemaError
+        If they have values of a column that there is not.
+    """
+    if not has_field_ids(rows.schema):
+        return rows
+    known = {field_id(one) for one in columns.row_schema}
+    for one, values in zip(rows.schema, rows.columns, strict=True):
+        number = field_id(one)
+        if number is not None and number not in known and values.null_count < len(values):
+            raise SchemaError(
+                f"the table has no column {one.name!r} any more",
+                where=one.name,
+                hint="Write the rows again without it",
+            )
+    plan = resolve(rows.schema, columns.row_schema)
+    batches = [plan.apply(batch, where="rows that were routed") for batch in rows.to_batches()]
+    return pa.Table.from_batches(batches, columns.row_schema)

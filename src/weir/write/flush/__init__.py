@@ -1,0 +1,1 @@
+"""From a MemTable to a flushed generation."""

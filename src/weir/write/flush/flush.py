@@ -1,0 +1,145 @@
+"""Flushing a MemTable: write the generation, then let the shard manifest list it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from weir.engine import failpoint
+from weir.engine.logs import get_logger
+from weir.errors import FencedError
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.indexing.generation import GenerationIndex
+from weir.storage.interface import ObjectStore
+from weir.write.claim import Claim
+from weir.write.flush.generation_writer import write_generation
+from weir.write.manifest_store import read_latest_manifest, update_manifest
+from weir.write.memtable.memtable import MemTable
+
+__all__ = ["flush_memtable"]
+
+_log = get_logger(__name__)
+
+
+def flush_memtable(
+    store: ObjectStore,
+    claim: Claim,
+    memtable: MemTable,
+    key_columns: tuple[str, ...],
+    *,
+    known: ShardManifest | None = None,
+    indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
+    urgency: Callable[[], float] = lambda: 1.0,
+) -> ShardManifest:
+    """Turn a frozen MemTable into a flushed generation of the shard.
+
+    Replay starts after the MemTable's last position from then on. A MemTable without rows (fence
+    entries alone) moves that position and lists no generation.
+
+    Parameters
+    ----------
+    known : ShardManifest, optional
+        The newest manifest of the shard that the caller knows, of this claim: only later ones are looked
+        for. Default: the one that the claim published.
+    indexes : callable
+        Returns the indexes that generations are to have now. Default: none.
+    urgency : callable
+        How urgent it is (:class:`weir.engine.throttle.Throttle`). Default: so that it does not rest.
+
+    Raises
+    ------
+    FencedError
+        If the shard has been claimed with a higher epoch. The generation's directory is left behind
+        as an orphan; the rows are in the WAL and the new owner replays them.
+    """
+    shard_id = claim.manifest.shard_id
+    try:
+        latest = _refuse_needless_work(store, claim, memtable, known or claim.manifest)
+        return _flush(store, claim, memtable, key_columns, latest, indexes, urgency)
+    except _AlreadyFlushedError as done:
+        _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
+        return done.manifest
+
+
+class _AlreadyFlushedError(Exception):
+    """An earlier attempt, of which we only know that it failed, has published the MemTable."""
+
+    def __init__(self, manifest: ShardManifest) -> None:
+        super().__init__("the MemTable has been flushed")
+        self.manifest = manifest
+
+
+def _flush(
+    store: ObjectStore,
+    claim: Claim,
+    memtable: MemTable,
+    key_columns: tuple[str, ...],
+    latest: ShardManifest | None,
+    indexes: Callable[[], Sequence[GenerationIndex]],
+    urgency: Callable[[], float],
+) -> ShardManifest:
+    shard_id = claim.manifest.shard_id
+    flushed: FlushedGeneration | None = None
+    if memtable.num_rows:
+        flushed = write_generation(
+            store,
+            shard_id,
+            memtable.generation,
+            memtable.rows(key_columns),
+            key_columns,
+            in_memory_bytes=memtable.nbytes,
+            indexes=indexes(),
+            urgency=urgency,
+        )
+
+    def publish(latest: ShardManifest) -> ShardManifest:
+        _check(store, claim, memtable, latest)
+        moved = replace(
+            latest,
+            replay_after_wal_entry_position=memtable.last_position,
+            wal_entry_position_last_seen=max(latest.wal_entry_position_last_seen, memtable.last_position),
+            sources=memtable.sources,
+        )
+        if flushed is None:
+            return moved
+        return replace(
+            moved,
+            current_generation=memtable.generation + 1,
+            flushed_generations=(*latest.flushed_generations, flushed),
+        )
+
+    failpoint.reach("flush.before_manifest")
+    published = update_manifest(store, shard_id, publish, known=latest)
+    failpoint.reach("flush.after_manifest")
+    _log.info(
+        "shard.flushed",
+        shard=str(shard_id),
+        generation=memtable.generation,
+        position=memtable.last_position,
+        rows=flushed.physical_rows if flushed else 0,
+    )
+    return published
+
+
+def _refuse_needless_work(
+    store: ObjectStore, claim: Claim, memtable: MemTable, known: ShardManifest
+) -> ShardManifest | None:
+    """Look at the manifest before the expensive part, so that no orphan is left for nothing; return it."""
+    latest = read_latest_manifest(store, claim.manifest.shard_id, known=known)
+    if latest is not None:
+        _check(store, claim, memtable, latest)
+    return latest
+
+
+def _check(store: ObjectStore, claim: Claim, memtable: MemTable, latest: ShardManifest) -> None:
+    if latest.writer_epoch != claim.epoch:
+        raise FencedError(
+            f"shard {latest.shard_id} is claimed with epoch {latest.writer_epoch}; "
+            f"this writer has epoch {claim.epoch}",
+            where=store.uri,
+            hint="Every acknowledged row is safe in the WAL; open a new writer to go on",
+        )
+    # Within our epoch nobody else flushes: the answer to an earlier attempt was lost, or its manifest
+    # reached the store after we had given it up (invariant I4).
+    if latest.replay_after_wal_entry_position >= memtable.last_position:
+        raise _AlreadyFlushedError(latest)

@@ -1,0 +1,1 @@
+"""Leases on shards, and how they are renewed."""

@@ -1,0 +1,439 @@
+"""Taking, renewing and releasing the lease of a shard.
+
+A lease keeps well-behaved writers apart: a claim respects the one that somebody holds, and so does not
+fence a writer that is at work. What keeps any two writers apart, also with clocks that are wrong and
+processes that stood still, is the epoch and its fence entry (:mod:`weir.write.claim`). Both stay: a
+writer looks at its lease before each write, which costs no round trip, and the append finds the fence.
+
+Every change is a compare-and-swap of one object. Our own deadline counts on the uptime of the system
+from before a renewal was sent, so it is over no later than what others read, give or take how far the
+wall clocks are apart; they add an allowance for that.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+from weir.engine.logs import get_logger
+from weir.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    LeaseHeldError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    PreconditionError,
+    WeirError,
+)
+from weir.format import layout, lease
+from weir.format.lease import Lease, LeaseHolder
+from weir.storage.interface import ObjectStore
+from weir.write.lease.lease_terms import LeaseTerms, is_free
+from weir.write.lease.released_leases import given_up_leases
+
+__all__ = ["ShardLease", "read_lease", "release_quietly"]
+
+_log = get_logger(__name__)
+
+_MAX_ATTEMPTS = 64
+
+
+def read_lease(store: ObjectStore, shard_id: UUID) -> Lease | None:
+    """Return what the lease of a shard says, or None if nobody has ever taken it.
+
+    Raises
+    ------
+    CorruptionError
+        If it is not what was written.
+    """
+    path = layout.lease_path(shard_id)
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError:
+        return None
+    where = f"{store.uri}/{path}"
+    found = lease.decode(data, where=where)
+    if found.shard_id != shard_id:
+        raise CorruptionError(
+            f"the lease says it is of shard {found.shard_id}",
+            where=where,
+            hint="The file was moved or overwritten",
+        )
+    return found
+
+
+class ShardLease:
+    """The lease of one shard, in the hands of one writer. Safe to use from many threads.
+
+    Made by :meth:`acquire`.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    terms : LeaseTerms
+        How it is taken and renewed.
+    held : Lease
+        What is stored.
+    version : str, optional
+        Version of the stored object; None if that is not known.
+    deadline : float
+        Uptime at which it runs out.
+    """
+
+    def __init__(
+        self, store: ObjectStore, terms: LeaseTerms, held: Lease, version: str | None, deadline: float
+    ) -> None:
+        self._store = store
+        self._terms = terms
+        self._held = held
+        self._version = version
+        self._deadline = deadline
+        self._last_position = held.last_position
+        self._ended: FencedError | None = None
+        self._is_paused = False
+        self._swapping = threading.Lock()
+        # What may be stored though nobody has told us so: of swaps whose answers were lost.
+        self._in_doubt: set[str] = set()
+
+    @classmethod
+    def acquire(
+        cls, store: ObjectStore, shard_id: UUID, terms: LeaseTerms, *, least_epoch: int
+    ) -> ShardLease:
+        """Take the lease of a shard.
+
+        Its epoch is at least ``least_epoch`` and above that of every holder before. Without
+        contention it takes three round trips, of the first holder ever two. If the store fails, it is
+        given up again, in case it was taken all the same.
+
+        Raises
+        ------
+        LeaseHeldError
+            If somebody else holds it and the terms are not to take it over.
+        CorruptionError
+            If it is not what was written; a take-over replaces it.
+        ConflictError
+            If others kept taking it.
+        """
+        for _ in range(_MAX_ATTEMPTS):
+            meta = store.head(layout.lease_path(shard_id))
+            found = None if meta is None else _read_to_replace(store, shard_id, terms)
+            if found is not None and not is_free(store, found, terms):
+                raise _held_error(store, found, terms)
+            epoch = max(least_epoch, 1 if found is None else found.epoch + 1)
+            taken, deadline = _written(shard_id, epoch, terms, 0 if found is None else found.last_position)
+            ours = cls(store, terms, taken, None, deadline)
+            try:
+                if ours._place(None if meta is None else meta.version):
+                    return ours
+            except (Exception, KeyboardInterrupt):
+                # Nobody can tell whether it was written, and nobody will write with it.
+                release_quietly(ours)
+                raise
+        raise ConflictError(
+            f"the lease of shard {shard_id} was taken by others during {_MAX_ATTEMPTS} attempts",
+            where=_where(store, shard_id),
+            hint="Look for several writers that take it over from each other",
+        )
+
+    def _place(self, expected: str | None) -> bool:
+        """Store the lease in place of one version, or of none; return whether it is what is stored."""
+        path, data = layout.lease_path(self.shard_id), lease.encode(self._held)
+        try:
+            if expected is None:
+                self._store.put_if_absent(path, data)
+            else:
+                self._version = self._store.compare_and_swap(path, data, expected)
+        except (ObjectExistsError, PreconditionError):
+            # Somebody was there first, or it was ourselves and the answer was lost.
+            stored = _read_to_replace(self._store, self.shard_id, self._terms)
+            return stored is not None and stored.write_id == self._held.write_id
+        return True
+
+    @property
+    def shard_id(self) -> UUID:
+        """The shard."""
+        return self._held.shard_id
+
+    @property
+    def epoch(self) -> int:
+        """Fencing token: the epoch to write with."""
+        return self._held.epoch
+
+    @property
+    def ttl(self) -> float:
+        """Seconds from a renewal to the end."""
+        return self._terms.ttl
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is lost, released or has been found expired. Never becomes False again."""
+        return self._ended is not None
+
+    @property
+    def last_position(self) -> int:
+        """A position that the log has reached, by what the lease said and what its holder has added."""
+        return self._last_position
+
+    def reached(self, position: int) -> None:
+        """Remember how far the log has come; the next change of what is stored says so. No round trip."""
+        self._last_position = position
+
+    def check(self) -> None:
+        """Return if the lease is ours still. Asks nothing of the store, unless it was paused.
+
+        Raises
+        ------
+        FencedError
+            If it was lost to somebody else, has expired or was released: from then on, every time.
+        StorageError
+            If it was paused, and the store failed; it is paused still.
+        """
+        if self._is_paused:
+            self._resume()
+        if self._ended is None and self._terms.clock.uptime() < self._deadline:
+            return
+        self._end(self._error("has expired and was not renewed"))
+        assert self._ended is not None
+        raise self._ended
+
+    def check_stored(self) -> None:
+        """As :meth:`check`, and on a local disk that the lease is there still: one look, no round trip.
+
+        Libraries that write below a table make its directory again if somebody has removed it.
+
+        Raises
+        ------
+        FencedError
+            As for :meth:`check`, or if what is stored is gone.
+        """
+        self.check()
+        if self._store.is_local and self._store.head(layout.lease_path(self.shard_id)) is None:
+            raise self._end(
+                FencedError(
+                    f"the lease of shard {self.shard_id}, held with epoch {self.epoch}, is gone: "
+                    "somebody has removed or moved the table",
+                    where=_where(self._store, self.shard_id),
+                    hint="Restore the table, or create it anew, and open it again",
+                )
+            )
+
+    def renew(self) -> None:
+        """Put the end off by the TTL. One round trip, if nothing came in between; none while it is paused.
+
+        Raises
+        ------
+        FencedError
+            If somebody else has taken the lease.
+        StorageError
+            If the store failed; the lease is as it was, and can be renewed again until it expires.
+        """
+        with self._swapping:
+            if self._ended is not None:
+                raise self._ended
+            if self._is_paused:
+                return
+            renewed, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
+            renewed = replace(renewed, acquired_at=self._held.acquired_at)
+            self._swap(renewed)
+            self._deadline = deadline
+
+    def release(self) -> None:
+        """Let go: mark the lease as released, unless somebody else has it. Idempotent.
+
+        Raises
+        ------
+        WeirError
+            If the store failed; for other processes the lease then runs its time.
+        """
+        with self._swapping:
+            if self._ended is not None:
+                return
+            # First of all for ourselves, so that no write relies on what others see as free.
+            self._end(self._error("was released"))
+            self._give_up()
+
+    def pause(self) -> None:
+        """Let go for now: others find the lease released, and the next :meth:`check` takes it back.
+
+        Taking it back is one round trip, and works if nobody has held the lease in between: then
+        nothing that is known of the shard has changed.
+
+        If the store fails, the lease is paused all the same, and for other processes it runs its time.
+        """
+        with self._swapping:
+            if self._ended is not None or self._is_paused:
+                return
+            self._is_paused = True
+            try:
+                self._give_up()
+            except WeirError as error:
+                _not_released(self.shard_id, error)
+
+    def _give_up(self) -> None:
+        """Mark the lease as released, unless it is so marked already, or somebody else has it."""
+        given_up_leases.add(self._held)
+        if self._held.released and self._version is not None:
+            return
+        released = replace(
+            self._held,
+            expires_at=self._terms.clock.now(),
+            expires_at_uptime=self._terms.clock.uptime(),
+            released=True,
+            write_id=secrets.token_hex(16),
+            last_position=self._last_position,
+        )
+        try:
+            self._swap(released)
+        except FencedError as error:
+            _log.info("shard.lease_was_taken", shard=str(self.shard_id), by=str(error))
+
+    def _resume(self) -> None:
+        """Take the lease back after a pause, unless somebody else has held it since."""
+        with self._swapping:
+            if self._ended is not None or not self._is_paused:
+                return
+            taken, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
+            # From here on nobody in this process is to take it for given up, whether or not the
+            # answer to the swap arrives.
+            given_up_leases.remove(self._held)
+            try:
+                self._swap(taken)
+            except BaseException:
+                # It may have gone through: what is stored has to be looked at before it is replaced.
+                self._version = None
+                given_up_leases.add(self._held)
+                raise
+            self._deadline = deadline
+            self._is_paused = False
+
+    def _swap(self, successor: Lease) -> None:
+        """Replace what is stored, which has to be ours, by ``successor``."""
+        path = layout.lease_path(self.shard_id)
+        for _ in range(_MAX_ATTEMPTS):
+            if self._version is None:
+                self._version, self._held = self._find_ours()
+                if self._held.write_id == successor.write_id:
+                    # It went through before, and the answer was lost (invariant I4).
+                    return
+            self._in_doubt.add(successor.write_id)
+            try:
+                self._version = self._store.compare_and_swap(path, lease.encode(successor), self._version)
+            except PreconditionError:
+                self._version = None
+                continue
+            self._held = successor
+            self._in_doubt.clear()
+            return
+        raise ConflictError(
+            f"the lease of shard {self.shard_id} changed during {_MAX_ATTEMPTS} attempts",
+            where=_where(self._store, self.shard_id),
+        )
+
+    def _find_ours(self) -> tuple[str, Lease]:
+        # The version is asked for before the content: if both do not belong together, it is the
+        # version that is old, and the swap is refused.
+        meta = self._store.head(layout.lease_path(self.shard_id))
+        stored = None if meta is None else read_lease(self._store, self.shard_id)
+        if meta is None or stored is None:
+            raise self._end(self._error("is gone"))
+        ours = (self._held.holder.holder_id, self.epoch)
+        if (stored.holder.holder_id, stored.epoch) != ours:
+            raise self._end(
+                self._error(
+                    f"was taken over by {_describe(stored.holder, self._terms.holder)} "
+                    f"with epoch {stored.epoch}"
+                )
+            )
+        if stored.write_id not in {self._held.write_id, *self._in_doubt}:
+            # Nobody but us writes it while it is ours, and this is an older state of it.
+            raise self._end(
+                self._error("is not what was stored last: a backup was put in the place of the table")
+            )
+        return meta.version, stored
+
+    def _end(self, error: FencedError) -> FencedError:
+        if self._ended is None:
+            self._ended = error
+        return self._ended
+
+    def _error(self, what: str) -> FencedError:
+        return FencedError(
+            f"the lease of shard {self.shard_id}, held with epoch {self.epoch}, {what}",
+            where=_where(self._store, self.shard_id),
+            hint="What was acknowledged is safe; open a new writer to go on",
+        )
+
+
+def _written(shard_id: UUID, epoch: int, terms: LeaseTerms, last_position: int) -> tuple[Lease, float]:
+    """Return a lease that begins now, and the uptime at which it runs out."""
+    now, uptime = terms.clock.now(), terms.clock.uptime()
+    deadline = uptime + terms.ttl
+    return (
+        Lease(
+            shard_id=shard_id,
+            epoch=epoch,
+            holder=terms.holder,
+            acquired_at=now,
+            renewed_at=now,
+            expires_at=now + timedelta(seconds=terms.ttl),
+            expires_at_uptime=deadline,
+            ttl=terms.ttl,
+            released=False,
+            write_id=secrets.token_hex(16),
+            last_position=last_position,
+        ),
+        deadline,
+    )
+
+
+def _read_to_replace(store: ObjectStore, shard_id: UUID, terms: LeaseTerms) -> Lease | None:
+    try:
+        return read_lease(store, shard_id)
+    except CorruptionError as error:
+        if terms.takeover:
+            _log.warning("shard.lease_was_damaged", shard=str(shard_id), error=str(error))
+            return None
+        raise CorruptionError(
+            error.message,
+            where=error.where,
+            hint="Nobody can tell who writes the shard; table.writer(takeover=True) claims it all the same",
+        ) from error
+
+
+def _held_error(store: ObjectStore, found: Lease, terms: LeaseTerms) -> LeaseHeldError:
+    return LeaseHeldError(
+        f"{_describe(found.holder, terms.holder)} writes shard {found.shard_id} with epoch {found.epoch}: "
+        f"its lease is held since {found.acquired_at:%Y-%m-%d %H:%M:%S} UTC "
+        f"and lasts until {found.expires_at:%Y-%m-%d %H:%M:%S} UTC, unless it is renewed",
+        where=_where(store, found.shard_id),
+        hint="Close that writer, or wait until the lease has run out, or fence the writer with "
+        "table.writer(takeover=True)",
+    )
+
+
+def _describe(holder: LeaseHolder, own: LeaseHolder) -> str:
+    same = (holder.system, holder.process_id, holder.process_started, holder.host)
+    if same == (own.system, own.process_id, own.process_started, own.host):
+        return f"another writer of this process ({holder.process_id} on {holder.host})"
+    return f"process {holder.process_id} on {holder.host}"
+
+
+def _where(store: ObjectStore, shard_id: UUID) -> str:
+    return f"{store.uri}/{layout.lease_path(shard_id)}"
+
+
+def release_quietly(held: ShardLease) -> None:
+    """Release a lease; if the store fails, leave it to run its time, for all but this process."""
+    try:
+        held.release()
+    except WeirError as error:
+        _not_released(held.shard_id, error)
+
+
+def _not_released(shard_id: UUID, error: WeirError) -> None:
+    _log.warning("shard.lease_not_released", shard=str(shard_id), error=str(error))

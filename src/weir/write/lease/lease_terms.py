@@ -1,0 +1,105 @@
+"""On what terms a lease is taken, and when the one that is stored is in nobody's way any more.
+
+A lease that somebody holds is respected until it has run out. Of a process of the same system that is
+exact, by uptime, and a process that is gone needs no waiting. Of others the wall clocks say when, with an
+allowance for how far they are apart; and where they are wrong by more, that it was not renewed for so long.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from weir.format.lease import Lease, LeaseHolder
+from weir.storage.interface import ObjectStore
+from weir.write.lease.clock import SYSTEM_CLOCK, Clock
+from weir.write.lease.lease_owner import is_certainly_dead, new_holder
+from weir.write.lease.released_leases import given_up_leases
+
+__all__ = ["LeaseTerms", "is_free", "lease_state"]
+
+_MAX_SKEW_SECONDS = 10.0
+_SKEW_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """How a writer takes its leases.
+
+    Parameters
+    ----------
+    ttl : float
+        Seconds a lease lasts from its last renewal. Default 300.
+    takeover : bool
+        Whether to take a lease that somebody else holds. Default False.
+    holder : LeaseHolder
+        Who takes them. Default: a new holder of this process.
+    clock : Clock
+        Tells the time. Default: the clocks of this machine.
+    """
+
+    ttl: float = 300.0
+    takeover: bool = False
+    holder: LeaseHolder = field(default_factory=new_holder)
+    clock: Clock = SYSTEM_CLOCK
+
+
+def lease_state(found: Lease | None, clock: Clock = SYSTEM_CLOCK) -> str:
+    """Return what a lease amounts to, for people.
+
+    Returns
+    -------
+    str
+        ``"none"`` if there has never been one, ``"held"``, ``"released"``, ``"expired"`` by the clock of
+        this machine, or ``"abandoned"`` if its holder was a process of this machine that is gone.
+    """
+    if found is None:
+        return "none"
+    if found.released:
+        return "released"
+    if is_certainly_dead(found.holder):
+        return "abandoned"
+    return "held" if clock.now() < found.expires_at else "expired"
+
+
+def is_free(store: ObjectStore, found: Lease, terms: LeaseTerms) -> bool:
+    """Whether a lease may be taken, on these terms, though it stands in the name of somebody."""
+    if terms.takeover or found.released or found.holder.holder_id == terms.holder.holder_id:
+        return True
+    if given_up_leases.has(found):
+        return True
+    own = terms.holder.system
+    if own is not None and found.holder.system == own:
+        # One system, one uptime: whatever has happened to the wall clock, this is exact.
+        return terms.clock.uptime() >= found.expires_at_uptime or is_certainly_dead(found.holder)
+    patience = found.ttl + min(found.ttl * _SKEW_SHARE, _MAX_SKEW_SECONDS)
+    if terms.clock.now() >= found.renewed_at + timedelta(seconds=patience):
+        return True
+    return _sightings.unchanged_for(store, found, terms.clock) >= patience
+
+
+class _Sightings:
+    """Since when this process has seen the leases of others unchanged, by its own clock.
+
+    Where wall clocks are wrong by more than is allowed for, a lease whose holder is gone would stay in
+    the way for as long. Whoever tries again sees that it is not renewed, and needs no wall clock for it.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, UUID], tuple[str, float]] = {}
+        self._lock = threading.Lock()
+
+    def unchanged_for(self, store: ObjectStore, found: Lease, clock: Clock) -> float:
+        """Return for how many seconds, at least, ``found`` has been what is stored."""
+        key, now = (store.uri, found.shard_id), clock.uptime()
+        with self._lock:
+            write_id, since = self._first.get(key, ("", now))
+            if write_id != found.write_id:
+                since = now
+                self._first[key] = (found.write_id, now)
+        return now - since
+
+
+_sightings = _Sightings()

@@ -1,0 +1,55 @@
+"""How far a log has been, by what is recorded of it elsewhere.
+
+A position without an entry is the end of a log for everybody. So an entry that is deleted outright would
+take rows that were acknowledged out of sight, and nobody would know. What remembers is the lease: its holder
+writes down how far it has come whenever it renews or releases it.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from weir.engine.logs import get_logger
+from weir.errors import CorruptionError, WeirError
+from weir.format import layout
+from weir.storage.interface import ObjectStore
+from weir.write.lease.lease import read_lease
+
+__all__ = ["entry_lost", "recorded_position"]
+
+_log = get_logger(__name__)
+
+
+def recorded_position(store: ObjectStore, shard_id: UUID) -> int:
+    """Return a position that the log of a shard has reached for certain; 0 if nothing is recorded.
+
+    One round trip. To be asked before the log is looked at. A lease that cannot be read says nothing here:
+    reads do not depend on it, and whoever claims the shard is told.
+    """
+    try:
+        found = read_lease(store, shard_id)
+    except WeirError as error:
+        _log.warning("shard.lease_not_read", shard=str(shard_id), error=str(error))
+        return 0
+    return 0 if found is None else found.last_position
+
+
+def entry_lost(store: ObjectStore, shard_id: UUID, position: int, recorded: int, by: str) -> CorruptionError:
+    """Return the error that says that a log ends before a position that it has reached.
+
+    Parameters
+    ----------
+    position : int
+        The first position that has no entry.
+    recorded : int
+        The position that is recorded.
+    by : str
+        What records it: "its lease".
+    """
+    return CorruptionError(
+        f"the log of shard {shard_id} has no entry at position {position}, and {by} says that it has reached "
+        f"{recorded}",
+        where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
+        hint="Rows that were acknowledged are gone: restore the entry from a backup. To go on without them, "
+        "open a writer with takeover=True",
+    )

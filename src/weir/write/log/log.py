@@ -1,0 +1,305 @@
+"""Reading and appending WAL entries (Lance MemWAL spec, "WAL Entry" and "WAL Replay")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from weir.engine import failpoint
+from weir.engine.cache import ByteBudgetCache, process_cache
+from weir.errors import ObjectExistsError, ObjectNotFoundError
+from weir.format import layout, wal_entry
+from weir.format.ipc_framing import StreamSize, measure
+from weir.format.log_place import LogPlace
+from weir.format.shard_manifest import ShardManifest
+from weir.format.wal_entry import WalEntry
+from weir.storage.interface import Bytes, ObjectStore
+from weir.write.memtable.batch_memory import batch_overhead
+
+__all__ = ["PositionedEntry", "Wal", "first_unflushed_position"]
+
+T = TypeVar("T")
+
+_MAX_READ_AHEAD = 32
+_DATA = "data"
+"""Where a Lance dataset has its rows; beside are indexes and versions."""
+
+_SIZE_BYTES = 128
+"""What the size of an entry counts for in the cache, its key included."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionedEntry:
+    """A WAL entry and where it stands.
+
+    Parameters
+    ----------
+    position : int
+        The entry's position in its shard's WAL.
+    entry : WalEntry
+        What it holds.
+    """
+
+    position: int
+    entry: WalEntry
+
+
+def first_unflushed_position(manifest: ShardManifest) -> int:
+    """Return where replay starts: the position after the last one that a generation covers.
+
+    The spec counts entries from 0 yet starts replay at ``replay_after_wal_entry_position + 1`` with
+    a default of 0, so on a shard that has never flushed an entry 0 may still be waiting.
+    """
+    never_flushed = manifest.current_generation <= 1 and not manifest.flushed_generations
+    if manifest.replay_after_wal_entry_position == 0 and never_flushed:
+        return 0
+    return manifest.replay_after_wal_entry_position + 1
+
+
+class Wal:
+    """The write-ahead log of one shard.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    shard_id : UUID
+        The shard.
+    namespace : str
+        Identity of the table, under which decoded entries are cached for this process.
+    """
+
+    def __init__(self, store: ObjectStore, shard_id: UUID, *, namespace: str) -> None:
+        self._store = store
+        self._shard_id = shard_id
+        self._namespace = namespace
+        self._cache: ByteBudgetCache = process_cache()
+        # None until an entry has been seen; and whether the one before an absent one was looked for.
+        self._spec_suffix: bool | None = None
+        self._looked_back = False
+
+    def _key(self, position: int) -> tuple[str, str, int, int]:
+        # The number, because Python takes longer to hash an id.
+        return ("wal", self._namespace, self._shard_id.int, position)
+
+    def where(self, position: int) -> str:
+        """Return the location of an entry, for messages."""
+        return f"{self._store.uri}/{layout.wal_path(self._shard_id, position)} (position {position})"
+
+    def place(self, position: int) -> LogPlace:
+        """Return the place of an entry, as it is to name it."""
+        return LogPlace(self._shard_id, position)
+
+    def append(self, position: int, data: Sequence[Bytes]) -> None:
+        """Publish an encoded entry at ``position``: one round trip, durable on return.
+
+        Raises
+        ------
+        ObjectExistsError
+            If the position is taken.
+        """
+        failpoint.reach("wal.before_append")
+        self._store.put_if_absent(layout.wal_path(self._shard_id, position), data)
+        failpoint.reach("wal.after_append")
+
+    def remember(self, position: int, entry: WalEntry, held_bytes: int | None = None) -> None:
+        """Cache an entry known to stand at ``position``, so that readers here need not load it."""
+        if held_bytes is None:
+            # What surrounds the rows counts too: of small entries it is most of what they take.
+            held_bytes = entry.nbytes + batch_overhead(entry.schema) * max(len(entry.batches), 1)
+        self._cache.put(self._key(position), entry, held_bytes)
+
+    def forget(self, positions: Iterable[int]) -> None:
+        """Drop entries from the cache whose rows are in a generation by now, where readers look."""
+        self._cache.discard(map(self._key, positions))
+
+    def read(self, position: int, *, remember: bool = True) -> WalEntry | None:
+        """Return the entry at ``position``, or None if there is none.
+
+        Parameters
+        ----------
+        position : int
+            The position.
+        remember : bool, default True
+            Whether to cache it, for whoever reads it next. What is read once and in passing should not
+            push out what is read again.
+
+        Raises
+        ------
+        CorruptionError
+            If its checksum or stream is broken, or it was appended at another place; the message names
+            path and position.
+        """
+        cached = self._cache.get(self._key(position))
+        if isinstance(cached, WalEntry):
+            return cached
+        entry = self._load(position, ".arrow")
+        if entry is not None:
+            self._spec_suffix = False
+        elif not self._is_never_spec_suffix(position):
+            # The spec's text names entries `.lance`, its example `.arrow`. No writer mixes them
+            # within a run, so the first entry found settles what a missing one is called.
+            entry = self._load(position, ".lance")
+            if entry is not None:
+                self._spec_suffix = True
+        if entry is not None and remember:
+            self.remember(position, entry)
+        return entry
+
+    def remembers(self, position: int) -> bool:
+        """Whether an entry is in the cache of this process."""
+        return self._cache.get(self._key(position)) is not None
+
+    def stands(self, position: int, entry: WalEntry) -> bool:
+        """Whether an entry that was read before is what stands at its position: asks the store."""
+        stored = self._load(position, ".lance" if self._spec_suffix else ".arrow")
+        if stored is None:
+            return False
+        if entry.header.write_id is not None:
+            return stored.header.write_id == entry.header.write_id
+        return stored.header == entry.header and stored.num_rows == entry.num_rows
+
+    def _is_never_spec_suffix(self, position: int) -> bool:
+        """Whether the entry at a position, absent under one name, need not be looked for under the other.
+
+        A log without a tail shows no entry by which to tell. The one before may still be there: a look
+        at it, once, saves one at every read from then on.
+        """
+        if self._spec_suffix is None and not self._looked_back and position > 0:
+            self._looked_back = True
+            if self._store.head(layout.wal_path(self._shard_id, position - 1)) is not None:
+                self._spec_suffix = False
+        return self._spec_suffix is False
+
+    def exists(self, position: int) -> bool:
+        """Whether there is an entry at ``position``; nothing of it is read."""
+        if self._cache.get(self._key(position)) is not None:
+            return True
+        if self._store.head(layout.wal_path(self._shard_id, position, ".arrow")) is not None:
+            self._spec_suffix = False
+            return True
+        if self._is_never_spec_suffix(position):
+            return False
+        return self._store.head(layout.wal_path(self._shard_id, position, ".lance")) is not None
+
+    def _load(self, position: int, suffix: str) -> WalEntry | None:
+        path = layout.wal_path(self._shard_id, position, suffix)
+        try:
+            data = self._store.get(path)
+        except ObjectNotFoundError:
+            return None
+        where = f"{self._store.uri}/{path} (position {position})"
+        return wal_entry.decode(data, where=where, place=self.place(position))
+
+    def read_tail(self, manifest: ShardManifest) -> Iterator[PositionedEntry]:
+        """Yield, in order, the entries that no generation of ``manifest`` covers."""
+        start = first_unflushed_position(manifest)
+        if start == 0:
+            entry = self.read(0)
+            if entry is not None:
+                yield PositionedEntry(0, entry)
+            start = 1
+        yield from self.read_from(start)
+
+    def read_from(
+        self, position: int, last: int | None = None, *, remember: bool = True
+    ) -> Iterator[PositionedEntry]:
+        """Yield entries from ``position`` on, up to ``last`` if it is given, until one does not exist.
+
+        When nothing new is there this costs one round trip. On object stores entries are read
+        ahead, more at a time the longer the run is, so that a long tail is not one round trip
+        after the other.
+        """
+        for at, entry in self._ahead(position, last, partial(self.read, remember=remember)):
+            yield PositionedEntry(at, entry)
+
+    def measure_from(self, position: int, last: int) -> Iterator[tuple[int, StreamSize]]:
+        """Yield positions from ``position`` to ``last``, each with the rows and bytes that it stands for.
+
+        These are the rows of the entry, or those of the generations that it announces; where there are
+        none, there are no bytes. Ends where an entry does not exist. Of an entry that is not cached only
+        some kilobytes are read, ahead as in :meth:`read_from`.
+
+        Raises
+        ------
+        CorruptionError
+            If an entry is malformed.
+        """
+        yield from self._ahead(position, last, self._measure)
+
+    def _measure(self, position: int) -> StreamSize | None:
+        key = ("wal size", *self._key(position)[1:])
+        known = self._cache.get(key)
+        if isinstance(known, StreamSize):
+            return known
+        cached = self._cache.get(self._key(position))
+        entry = cached if isinstance(cached, WalEntry) else None
+        size = self._measure_stored(position) if entry is None else StreamSize(entry.num_rows, entry.nbytes)
+        if size is not None and not size.rows:
+            # It is small, and may stand for rows that were never in the log.
+            entry = entry or self.read(position, remember=False)
+            size = StreamSize(0, 0) if entry is None else self._measure_published(entry)
+        if size is not None:
+            self._cache.put(key, size, _SIZE_BYTES)
+        return size
+
+    def _measure_stored(self, position: int) -> StreamSize | None:
+        for suffix in layout.WAL_SUFFIXES:
+            path = layout.wal_path(self._shard_id, position, suffix)
+            try:
+                return measure(partial(self._store.get_range, path), where=self.where(position))
+            except ObjectNotFoundError:
+                continue
+        return None
+
+    def _measure_published(self, entry: WalEntry) -> StreamSize:
+        files = (
+            file
+            for name in entry.header.published
+            for file in self._store.list(f"{layout.generation_path(self._shard_id, name)}/{_DATA}")
+        )
+        return StreamSize(entry.header.published_rows, sum(file.size for file in files))
+
+    def _ahead(
+        self, position: int, last: int | None, ask: Callable[[int], T | None]
+    ) -> Iterator[tuple[int, T]]:
+        """Yield what is known of entries from ``position`` on, until nothing is known of one."""
+        ahead = 1
+        while last is None or position <= last:
+            end = position + ahead
+            positions = range(position, end if last is None else min(end, last + 1))
+            for at, found in zip(positions, self._many(positions, ask), strict=True):
+                if found is None:
+                    return
+                yield at, found
+            position += ahead
+            if not self._store.is_local:
+                ahead = min(ahead * 2, _MAX_READ_AHEAD)
+
+    @staticmethod
+    def _many(positions: range, ask: Callable[[int], T | None]) -> list[T | None]:
+        if len(positions) == 1:
+            return [ask(positions.start)]
+        with ThreadPoolExecutor(len(positions), thread_name_prefix="weir-wal-read") as pool:
+            return list(pool.map(ask, positions))
+
+    def append_or_read(self, position: int, data: Sequence[Bytes]) -> WalEntry | None:
+        """Append, or return the entry that holds the position already.
+
+        Returns
+        -------
+        WalEntry or None
+            None when the append went through.
+        """
+        try:
+            self.append(position, data)
+        except ObjectExistsError:
+            found = self._load(position, ".arrow")
+            if found is None:
+                raise
+            return found
+        return None

@@ -1,0 +1,284 @@
+"""Reading and committing shard manifests (Lance MemWAL spec, "Shard Manifest Versioning").
+
+Manifests are versioned from 1 and immutable; an update is a put-if-absent at the next version, so of
+two processes that compete one wins and the other loads what the winner wrote.
+
+Garbage collection deletes old versions, always the lowest one first. So a manifest that is still there
+proves that none above it has been deleted, and that is what everybody asks who cannot tell "never
+written" from "collected": a reader that finds nothing after the versions it knows looks whether the
+manifest it began with is still there, and a committer that found its version free looks whether the
+manifest it went on from is. Otherwise a process that sleeps for long could take an old manifest for the
+newest, or publish where nobody looks.
+
+It has to be the same manifest, not only one of that version: another process that slept may have put its
+own there after the first was collected, and not have taken it back yet. Each carries the random stamp of
+its commit, by which they are told apart.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from uuid import UUID
+
+from weir.engine.logs import get_logger
+from weir.errors import ConflictError, CorruptionError, ObjectExistsError, ObjectNotFoundError, WeirError
+from weir.format import layout, shard_manifest, version_hint
+from weir.format.shard_manifest import ShardManifest
+from weir.format.version_hint import VersionHint
+from weir.storage.interface import ObjectStore
+
+__all__ = [
+    "commit_manifest",
+    "list_shards",
+    "read_latest_manifest",
+    "read_manifest_version",
+    "update_manifest",
+]
+
+_log = get_logger(__name__)
+_MAX_COMMIT_ATTEMPTS = 64
+_MAX_READ_ATTEMPTS = 16
+
+
+def list_shards(store: ObjectStore) -> tuple[UUID, ...]:
+    """Return the ids of all shards that have a directory, in ascending order. One round trip."""
+    found = map(_shard_id, store.list_directories(layout.MEM_WAL))
+    return tuple(sorted(shard_id for shard_id in found if shard_id is not None))
+
+
+@lru_cache(maxsize=4096)
+def _shard_id(name: str) -> UUID | None:
+    """Return the id of the shard whose directory has a name, or None if it is none of a shard."""
+    try:
+        return UUID(name)
+    except ValueError:
+        return None
+
+
+def read_manifest_version(store: ObjectStore, shard_id: UUID, version: int) -> ShardManifest | None:
+    """Return one version of a shard's manifest, or None if it does not exist.
+
+    Raises
+    ------
+    CorruptionError
+        If it cannot be decoded, or is not the version its name says.
+    """
+    path = layout.manifest_path(shard_id, version)
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError:
+        return None
+    manifest = shard_manifest.decode(data, where=f"{store.uri}/{path}")
+    if manifest.version != version or manifest.shard_id != shard_id:
+        raise CorruptionError(
+            f"shard manifest says it is version {manifest.version} of shard {manifest.shard_id}",
+            where=f"{store.uri}/{path}",
+            hint="The file was moved or overwritten; restore it from a backup",
+        )
+    return manifest
+
+
+def read_latest_manifest(
+    store: ObjectStore, shard_id: UUID, *, known: ShardManifest | None = None
+) -> ShardManifest | None:
+    """Return the newest manifest of a shard, or None if the shard has none.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    shard_id : UUID
+        The shard.
+    known : ShardManifest, optional
+        The newest manifest as it was returned earlier: only later ones are looked for, which costs two
+        round trips when there is none. Without it: the version hint, that version, a probe beyond, and
+        a look back; one more, a listing, where the released library wrote the hint.
+
+    Raises
+    ------
+    CorruptionError
+        If a manifest cannot be decoded or is not the one its name says.
+    ConflictError
+        If garbage collection kept passing what was being read.
+    """
+    begun = known
+    for _ in range(_MAX_READ_ATTEMPTS):
+        begun = begun or _read_newest(store, shard_id)
+        if begun is None:
+            return None
+        latest = begun
+        while (newer := read_manifest_version(store, shard_id, latest.version + 1)) is not None:
+            latest = newer
+        if _is_there(store, begun):
+            return latest
+        # Collected, and perhaps those after it as well: nothing followed, and that means nothing.
+        begun = None
+    raise ConflictError(
+        f"the manifest of shard {shard_id} was collected during {_MAX_READ_ATTEMPTS} attempts to read it",
+        where=store.uri,
+        hint="Collect garbage with a longer horizon",
+    )
+
+
+def _is_there(store: ObjectStore, manifest: ShardManifest) -> bool:
+    """Whether a manifest has not been collected."""
+    found = read_manifest_version(store, manifest.shard_id, manifest.version)
+    if found is None or not manifest.write_id:
+        return found == manifest
+    return found.write_id == manifest.write_id
+
+
+def _read_newest(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
+    """Return the manifest that the version hint means, or the newest listed if that has been collected."""
+    try:
+        hint = version_hint.decode(store.get(layout.version_hint_path(shard_id)))
+    except ObjectNotFoundError:
+        hint = None
+    if hint is not None and hint.write_id:
+        manifest = read_manifest_version(store, shard_id, hint.version)
+        if manifest is not None and manifest.write_id == hint.write_id:
+            return manifest
+    found = _read_listed(store, shard_id)
+    if hint is not None and hint.proved and hint.version > (0 if found is None else found.version):
+        # It is written after the manifest, and what is collected is never the newest.
+        raise CorruptionError(
+            f"the manifest of shard {shard_id} is gone: its version hint says {hint.version}, and "
+            + ("there is none" if found is None else f"the newest there is has version {found.version}"),
+            where=f"{store.uri}/{layout.manifest_path(shard_id, hint.version)}",
+            hint="Restore it from a backup; what was committed with it cannot be found without",
+        )
+    return found
+
+
+def _read_listed(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
+    """Return the newest manifest that a listing shows: above one that stands where nobody looks."""
+    for version in sorted(_listed_versions(store, shard_id), reverse=True):
+        manifest = read_manifest_version(store, shard_id, version)
+        if manifest is not None:
+            return manifest
+    return None
+
+
+def _listed_versions(store: ObjectStore, shard_id: UUID) -> set[int]:
+    versions = set()
+    for entry in store.list(layout.manifest_directory(shard_id)):
+        try:
+            versions.add(layout.parse_manifest_name(entry.path.rsplit("/", 1)[-1]))
+        except ValueError:
+            continue
+    return versions
+
+
+def commit_manifest(
+    store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None
+) -> ShardManifest | None:
+    """Publish ``manifest`` as the version it carries.
+
+    A fresh write id is stamped into it, by which a commit whose answer was lost is recognised as our
+    own (invariant I4).
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : ShardManifest
+        What to publish.
+    after : ShardManifest, optional
+        The manifest that it goes on from, of the version before; None for the first of a shard.
+
+    Returns
+    -------
+    ShardManifest or None
+        The manifest as published, or None if another process took the version. After a sleep so
+        long that garbage collection has passed the version, None can also mean that nobody can tell
+        any more; who finds its change in the newest manifest has made it.
+    """
+    stamped = replace(manifest, write_id=secrets.token_bytes(16))
+    path = layout.manifest_path(manifest.shard_id, manifest.version)
+    try:
+        store.put_if_absent(path, shard_manifest.encode(stamped))
+    except ObjectExistsError:
+        winner = read_manifest_version(store, manifest.shard_id, manifest.version)
+        if winner is None or winner.write_id != stamped.write_id:
+            return None
+    if not _is_in_line(store, stamped, after):
+        return None
+    try:
+        hint = version_hint.encode(VersionHint(manifest.version, stamped.write_id))
+        store.put(layout.version_hint_path(manifest.shard_id), hint)
+    except WeirError as error:
+        # Spec: failure is acceptable, readers probe onwards from any older hint.
+        _log.warning(
+            "shard.version_hint_not_written",
+            shard=str(manifest.shard_id),
+            version=manifest.version,
+            error=str(error),
+        )
+    return stamped
+
+
+def _is_in_line(store: ObjectStore, manifest: ShardManifest, after: ShardManifest | None) -> bool:
+    """Whether a manifest that has just been put follows the one it goes on from.
+
+    If that is still there, nothing from its version on was ever collected, and the name was free because
+    nobody had taken it.
+    """
+    shard_id, version = manifest.shard_id, manifest.version
+    if after is not None and _is_there(store, after):
+        return True
+    versions = _listed_versions(store, shard_id)
+    newest = max(versions, default=version)
+    if newest == version:
+        # The newest is never collected: those before it are gone, it is in its place.
+        return True
+    following = layout.manifest_path(shard_id, version + 1)
+    if version in versions and version + 1 not in versions and store.head(following) is None:
+        # A gap above it: the version had been collected, and this one stands where nobody looks. A listing
+        # takes a while, and may show what came last and not what came before that: hence the second look.
+        store.delete([layout.manifest_path(shard_id, version)])
+        _log.warning("shard.manifest_out_of_line", shard=str(shard_id), version=version, newest=newest)
+    return False
+
+
+def update_manifest(
+    store: ObjectStore,
+    shard_id: UUID,
+    change: Callable[[ShardManifest], ShardManifest],
+    *,
+    known: ShardManifest | None = None,
+) -> ShardManifest:
+    """Apply ``change`` to the newest manifest and publish the result as the next version.
+
+    Parameters
+    ----------
+    change : callable
+        Maps the newest manifest to what should follow it (the version is set here). It is called
+        again after a lost race, and raises to give up: whatever it raises passes through.
+    known : ShardManifest, optional
+        A version read earlier, as for :func:`read_latest_manifest`.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If the shard has no manifest.
+    ConflictError
+        If other processes took every version tried.
+    """
+    for _ in range(_MAX_COMMIT_ATTEMPTS):
+        latest = read_latest_manifest(store, shard_id, known=known)
+        if latest is None:
+            raise ObjectNotFoundError(
+                "the shard has no manifest", where=f"{store.uri}/{layout.manifest_directory(shard_id)}"
+            )
+        published = commit_manifest(store, replace(change(latest), version=latest.version + 1), after=latest)
+        if published is not None:
+            return published
+        known = latest
+    raise ConflictError(
+        f"the manifest of shard {shard_id} kept changing during {_MAX_COMMIT_ATTEMPTS} attempts",
+        where=store.uri,
+        hint="Look for several processes that claim the same shard in turns",
+    )

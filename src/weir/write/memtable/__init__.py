@@ -1,0 +1,1 @@
+"""What is acknowledged and not flushed yet, and how much of it there may be."""

@@ -1,0 +1,103 @@
+"""The MemTable: rows of one generation that are durable in the WAL and not yet flushed.
+
+Lance MemWAL spec, "MemTable Format": a list of Arrow record batches in the order they were written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from weir.format.newest import newest_rows
+from weir.format.resolution import resolve
+from weir.format.source import SourceMarks
+from weir.write.flush.generation_rows import GenerationRows
+from weir.write.log.log import PositionedEntry
+from weir.write.memtable.batch_memory import batch_overhead
+
+__all__ = ["MemTable"]
+
+
+@dataclass(slots=True)
+class MemTable:
+    """Rows of one generation, in write order.
+
+    Parameters
+    ----------
+    generation : int
+        The generation these rows will be flushed as, counted from 1.
+    schema : Schema
+        Schema of the rows: the table's columns, with their field ids, and ``_tombstone``. What an entry was
+        written with under another schema is resolved against it.
+    last_position, first_position : int
+        WAL positions of the last entry whose rows are in it, and of the first; 0 if there is none.
+    num_rows, num_batches, num_entries : int
+        Rows, batches of them, and WAL entries.
+    nbytes : int
+        Size of the rows as Arrow data, in bytes.
+    held_bytes : int
+        About what they take in memory, in bytes: more than ``nbytes`` where batches are small.
+    sources : SourceMarks
+        How far each source has got with what the shard holds, up to the last position.
+    """
+
+    generation: int
+    schema: pa.Schema
+    last_position: int = 0
+    num_rows: int = 0
+    nbytes: int = 0
+    num_batches: int = 0
+    num_entries: int = 0
+    held_bytes: int = 0
+    first_position: int = 0
+    sources: SourceMarks = field(default_factory=SourceMarks)
+    _batches: list[pa.RecordBatch] = field(default_factory=list)
+    _overhead: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look at the schema once."""
+        self._overhead = batch_overhead(self.schema)
+
+    def successor(self) -> MemTable:
+        """Return the empty MemTable of the next generation."""
+        return MemTable(self.generation + 1, self.schema, self.last_position, sources=self.sources)
+
+    def emptied(self) -> MemTable:
+        """Return the same MemTable without its rows."""
+        return MemTable(self.generation, self.schema, self.last_position, sources=self.sources)
+
+    def append(self, item: PositionedEntry) -> int:
+        """Add the rows of one WAL entry. Fence entries add none but move the position.
+
+        Returns
+        -------
+        int
+            About how many bytes they take in memory.
+        """
+        if item.entry.schema is self.schema:
+            self._batches.extend(item.entry.batches)
+        else:
+            where = f"WAL position {item.position}"
+            columns = resolve(item.entry.schema, self.schema)
+            self._batches.extend(columns.apply(batch, where=where) for batch in item.entry.batches)
+        self.last_position = item.position
+        self.sources = self.sources.with_mark(item.entry.header.source)
+        self.num_rows += item.entry.num_rows
+        nbytes = item.entry.nbytes
+        self.nbytes += nbytes
+        self.num_batches += len(item.entry.batches)
+        self.num_entries += 1
+        held = nbytes + len(item.entry.batches) * self._overhead
+        self.held_bytes += held
+        self.first_position = self.first_position or item.position
+        return held
+
+    def rows(self, key_columns: tuple[str, ...]) -> GenerationRows:
+        """Return the last row of every key, tombstones included."""
+        written = pa.Table.from_batches(self._batches, self.schema)
+        return GenerationRows(written, newest_rows([written.column(name) for name in key_columns]))
+
+    def newest(self, key_columns: tuple[str, ...]) -> pa.Table:
+        """Return the last row of every key, in write order, tombstones included, as one table."""
+        return self.rows(key_columns).to_table()

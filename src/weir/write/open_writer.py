@@ -1,0 +1,110 @@
+"""Making the writer of a table: its options, and how it claims a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from weir.base.generation_indexes import generation_indexes
+from weir.base.stored_types import check_stored_types
+from weir.base.table import BaseTable
+from weir.base.writer_defaults import recorded_options
+from weir.config import WriterOptions
+from weir.errors import ShardingError
+from weir.sharding.router import Router
+from weir.sharding.shard_values import ShardValues
+from weir.storage.interface import ObjectStore
+from weir.write.columns import FollowedColumns, TableColumns
+from weir.write.shard_pool import ClaimedShards, SharedByShards
+from weir.write.shard_writer import ShardWriter
+from weir.write.table_writer import TableWriter
+
+__all__ = ["open_writer"]
+
+
+def open_writer(
+    store: ObjectStore,
+    base: BaseTable,
+    router: Router,
+    find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+    *,
+    spec_id: int,
+    options: Mapping[str, Any],
+) -> TableWriter:
+    """Return a writer of a table. It claims nothing yet.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where the table is.
+    base : BaseTable
+        Its base table at any version.
+    router : Router
+        Splits rows by shard.
+    find_shards : callable
+        Returns which shards hold, or will hold, the rows with some shard values.
+    spec_id : int
+        The shard spec that new shards are made with.
+    options : mapping of str to object
+        Fields of :class:`~weir.config.WriterOptions`. Others are as recorded with the table, or default.
+
+    Raises
+    ------
+    OptionError
+        If an option is unknown or out of range.
+    ShardingError
+        If a key may move from shard to shard.
+    SchemaError
+        If the table has a column whose values no merge could bring into its files.
+    """
+    recorded = recorded_options(base.details.writer_config_defaults, where=store.uri, given=options)
+    checked = WriterOptions.from_keywords(**{**recorded, **options})
+    check_stored_types(base.dataset)
+    if not checked.immutable:
+        _refuse_keys_that_move(router, base)
+
+    def router_of(version: BaseTable) -> Router:
+        return Router(router.spec, version.schema, version.field_ids)
+
+    columns = FollowedColumns(TableColumns.of(base, router), router_of)
+
+    def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
+        return ShardWriter(
+            store,
+            shard_id,
+            columns.current().row_schema,
+            base.primary_key,
+            namespace=base.namespace,
+            options=checked,
+            flusher=shared.flusher,
+            lease_terms=shared.lease_terms,
+            heartbeat=shared.heartbeat,
+            unflushed=shared.unflushed,
+            backlog=shared.backlog,
+            indexes=lambda: generation_indexes(base),
+            newest_schema=lambda: columns.newest().row_schema,
+            shard_spec_id=spec_id,
+            shard_fields=values.to_manifest(),
+        )
+
+    shards = ClaimedShards(
+        find_shards,
+        open_shard,
+        checked,
+        where=store.uri,
+        merge_progress=lambda: base.latest().details.merged_generation,
+    )
+    return TableWriter(columns, shards)
+
+
+def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:
+    """Refuse a table in which a key may have versions in two shards, and nothing tells the newest."""
+    columns = router.columns_that_may_change(base.primary_key)
+    if columns:
+        raise ShardingError(
+            f"the table is sharded by {', '.join(columns)}, which is no part of its key "
+            f"({', '.join(base.primary_key)}): a row that changed it would be in two shards",
+            where=base.uri,
+            hint="If no row ever changes it, promise so: table.writer(immutable=True)",
+        )

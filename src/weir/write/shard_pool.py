@@ -1,0 +1,242 @@
+"""The shards that a table writer has claimed, and what they have in common: threads, a lease, limits."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+from weir.config import WriterOptions
+from weir.errors import WriterClosedError, WriterError
+from weir.sharding.shard_values import ShardValues
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
+from weir.write.shard_writer import ShardWriter
+
+__all__ = ["ClaimedShards", "SharedByShards"]
+
+_MAX_BACKGROUND_FLUSHES = 2
+_MAX_PARALLEL_WRITES = 16
+_MAX_PARALLEL_CLAIMS = 16
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedByShards:
+    """What the shards of one table writer have in common.
+
+    Parameters
+    ----------
+    flusher : Executor
+        Runs their flushes in the background.
+    lease_terms : LeaseTerms
+        How their leases are taken.
+    heartbeat : Heartbeat
+        Renews them.
+    unflushed : UnflushedBytes
+        Bounds the memory of their rows.
+    backlog : MergeBacklog
+        Bounds the generations that wait for a merge.
+    """
+
+    flusher: Executor
+    lease_terms: LeaseTerms
+    heartbeat: Heartbeat
+    unflushed: UnflushedBytes
+    backlog: MergeBacklog
+
+
+class ClaimedShards:
+    """The shards of one table writer. Each is claimed when it is first asked for.
+
+    Safe to use from many threads, and by the process alone that made it.
+
+    Parameters
+    ----------
+    find_shards : callable
+        Returns which shards hold, or will hold, the rows with some shard values.
+    open_shard : callable
+        Claims a shard; takes its id, its shard values, and what it shares with the others.
+    options : WriterOptions
+        Limits.
+    where : str
+        The table, for errors.
+    merge_progress : callable
+        Reads from the base table how far merges have got; returns what gives the newest merged
+        generation of a shard.
+    """
+
+    def __init__(
+        self,
+        find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+        open_shard: Callable[[UUID, ShardValues, SharedByShards], ShardWriter],
+        options: WriterOptions,
+        *,
+        where: str,
+        merge_progress: Callable[[], Callable[[UUID], int]],
+    ) -> None:
+        self._find_shards = find_shards
+        self._open_shard = open_shard
+        self._writers: dict[ShardValues, ShardWriter] = {}
+        self._opening = threading.Lock()
+        self._closed = False
+        self._process_id = os.getpid()
+        self._flusher = ThreadPoolExecutor(
+            min(_MAX_BACKGROUND_FLUSHES, os.cpu_count() or 1), thread_name_prefix="weir-flush"
+        )
+        self._appender = ThreadPoolExecutor(_MAX_PARALLEL_WRITES, thread_name_prefix="weir-write")
+        timeout = options.backpressure_timeout
+        self._heartbeat = Heartbeat()
+        self.unflushed = UnflushedBytes(options.max_unflushed_bytes, timeout=timeout, where=where)
+        self._shared = SharedByShards(
+            flusher=self._flusher,
+            lease_terms=LeaseTerms(options.lease_ttl, options.takeover, new_holder(options.holder)),
+            heartbeat=self._heartbeat,
+            unflushed=self.unflushed,
+            backlog=MergeBacklog(
+                options.max_unmerged_generations,
+                timeout=timeout,
+                where=where,
+                merge_progress=merge_progress,
+            ),
+        )
+        # A writer that is dropped without being closed lets its leases run out.
+        self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
+        self._on_collection.atexit = False
+
+    @property
+    def writers(self) -> list[ShardWriter]:
+        """The writers of the shards that have been claimed so far."""
+        return list(self._writers.values())
+
+    def of(self, wanted: Collection[ShardValues]) -> list[ShardWriter]:
+        """Return the writers of shards; those that are not ours yet are claimed first.
+
+        Raises
+        ------
+        WriterClosedError
+            If the writer was closed meanwhile, and a shard would have to be claimed.
+        LeaseHeldError
+            If another writer holds the lease of a shard.
+        """
+        if any(values not in self._writers for values in wanted):
+            with self._opening:
+                # Whoever closes the writer closes the shards that are open by then.
+                self.refuse_if_closed()
+                self._claim([values for values in dict.fromkeys(wanted) if values not in self._writers])
+        return [self._writers[values] for values in wanted]
+
+    def _claim(self, missing: list[ShardValues]) -> None:
+        shard_ids = self._find_shards(missing)
+
+        def claim(values: ShardValues) -> None:
+            self._writers[values] = self._open_shard(shard_ids[values], values, self._shared)
+
+        if len(missing) == 1:
+            claim(missing[0])
+            return
+        # A claim is a score of round trips, one after the other.
+        pool = ThreadPoolExecutor(_MAX_PARALLEL_CLAIMS, thread_name_prefix="weir-claim")
+        try:
+            for claimed in [_run(pool, claim, values) for values in missing]:
+                claimed.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def start(
+        self,
+        action: Callable[_Arguments, _Result],
+        *arguments: _Arguments.args,
+        **named: _Arguments.kwargs,
+    ) -> Future[_Result]:
+        """Run something that waits for the storage of one shard, beside what does so for others."""
+        return _run(self._appender, action, *arguments, **named)
+
+    def for_each(self, action: Callable[[ShardWriter], None]) -> None:
+        """Do something with every shard, side by side; raise the first error when all have come to an end."""
+        futures = [self.start(action, shard) for shard in self.writers]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Close every shard, and claim no more. In a forked process the shards are its parent's."""
+        if self._is_of_another_process():
+            self._closed = True
+            return
+        self._refuse_more()
+        try:
+            self.for_each(ShardWriter.close)
+        finally:
+            self._shut_down()
+
+    def abandon(self) -> None:
+        """Let go of every shard without flushing, and claim no more."""
+        if self._is_of_another_process():
+            self._closed = True
+            return
+        self._refuse_more()
+        for writer in self._writers.values():
+            writer.abandon()
+        self._shut_down()
+
+    def refuse_if_closed(self) -> None:
+        """Raise if no more is to be written here.
+
+        Raises
+        ------
+        WriterClosedError
+            If the writer is closed.
+        WriterError
+            If it belongs to another process.
+        """
+        if self._is_of_another_process():
+            raise WriterError(
+                f"the writer belongs to process {self._process_id}, which this one was forked from",
+                hint="Open the table in this process and make a writer there, for other shards",
+            )
+        if self._closed:
+            raise WriterClosedError("the writer is closed", hint="Open a new one with table.writer()")
+
+    def _refuse_more(self) -> None:
+        """Take no more rows, and claim no more shards."""
+        with self._opening:
+            self._closed = True
+
+    def _shut_down(self) -> None:
+        self._on_collection.detach()
+        self._heartbeat.stop()
+        self._appender.shutdown()
+        self._flusher.shutdown()
+
+    def _is_of_another_process(self) -> bool:
+        # After a fork there are two copies of the writer and one lease: both would append at the same
+        # position, with the same epoch. The copy has none of the threads either.
+        return os.getpid() != self._process_id
+
+
+def _run(
+    pool: Executor,
+    action: Callable[_Arguments, _Result],
+    *arguments: _Arguments.args,
+    **named: _Arguments.kwargs,
+) -> Future[_Result]:
+    """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
+    try:
+        return pool.submit(action, *arguments, **named)
+    except RuntimeError:
+        done: Future[_Result] = Future()
+        try:
+            done.set_result(action(*arguments, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done

@@ -1,0 +1,428 @@
+"""Upserts and deletes of one writer: checked, routed to its shards, and waited for until they are durable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Literal, NoReturn, overload
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.engine.throttle import background
+from weir.errors import InputError, WriterError
+from weir.format.source import Source
+from weir.rows import (
+    RowInput,
+    as_key_table,
+    as_row_tables,
+    change_table,
+    check_deletable,
+    repeatable,
+    tombstone_batches,
+    upsert_batches,
+)
+from weir.sharding.shard_values import ShardValues
+from weir.write.columns import FollowedColumns, TableColumns, resolved
+from weir.write.flush.staged_generations import StagedGeneration
+from weir.write.log.group_commit import PendingWrite
+from weir.write.shard_pool import ClaimedShards
+from weir.write.shard_writer import ShardWriter
+from weir.write.write_result import WriteResult, joined, receipt_of
+
+__all__ = ["TableWriter"]
+
+_Routed = tuple[ShardValues, pa.RecordBatch]
+
+
+class TableWriter:
+    """Writes upserts and deletes into the shards of a table.
+
+    Made by :meth:`weir.table.table.Table.writer`; use it as a context manager. It claims a shard when the
+    first row reaches it and then owns it until closed or fenced; a lease on it is renewed all the
+    while. Safe to use from many threads.
+
+    Columns that are added, dropped, renamed or widened meanwhile are taken over between two writes: rows
+    that fit the columns of before and still fit go on, and what no longer fits is refused by its column.
+
+    Parameters
+    ----------
+    columns : FollowedColumns
+        The table's columns, its primary key, and what splits its rows by shard.
+    shards : ClaimedShards
+        The shards it claims.
+    """
+
+    def __init__(self, columns: FollowedColumns, shards: ClaimedShards) -> None:
+        self._columns = columns
+        self._shards = shards
+
+    @overload
+    def upsert(
+        self, data: RowInput, *, wait: Literal[True] = True, source: Source | None = None
+    ) -> WriteResult: ...
+    @overload
+    def upsert(
+        self, data: RowInput, *, wait: Literal[False], source: Source | None = None
+    ) -> Future[WriteResult]: ...
+    @overload
+    def upsert(
+        self, data: RowInput, *, wait: bool, source: Source | None = None
+    ) -> WriteResult | Future[WriteResult]: ...
+    def upsert(
+        self, data: RowInput, *, wait: bool = True, source: Source | None = None
+    ) -> WriteResult | Future[WriteResult]:
+        """Insert rows, replacing those with the same primary key.
+
+        Parameters
+        ----------
+        data : table-like
+            Arrow table, batch or reader, pandas or polars data frame, list of dicts, dict of
+            columns. Columns are matched by name; a nullable column that is missing becomes null.
+        wait : bool
+            Whether to return only when every row is durable (invariant I1). Otherwise a future is
+            returned as soon as the rows are queued, which takes no longer than there is room.
+        source : Source, optional
+            Makes the write one that may be repeated: a shard that has rows of the same source with this
+            number, or a higher one, passes them over. Each shard takes its rows and the mark together or
+            not at all, so after an error, or a crash, the same call does what is missing. A record batch
+            reader is read to its end first.
+
+        Returns
+        -------
+        WriteResult or Future of WriteResult
+            Where the last rows are in the WAL. Rows of one shard become durable and visible in their
+            order: together, if they are in one batch, or the write has a source; else batch by batch, as
+            far as batches do not fit one log entry. Shards are independent of each other.
+
+        Raises
+        ------
+        SchemaError, KeyValueError
+            If the data does not fit the table. Nothing is written; of a record batch reader,
+            nothing from the bad batch on.
+        LeaseHeldError
+            If another writer holds the lease of a shard that this one would have to claim. Nothing
+            was written.
+        FencedError
+            If another writer has claimed a shard, or this one has lost its lease.
+        BackpressureError
+            If flushes or merges did not make room in time. Nothing was written; of a record batch
+            reader, nothing from the batch on that had to wait.
+        StorageError
+            If the store failed; writing the same rows again is safe.
+        """
+        self._shards.refuse_if_closed()
+        background.foreground()
+        if wait and source is None and isinstance(data, pa.RecordBatchReader):
+            receipt = WriteResult(0, {})
+            for batch in data:
+                receipt = joined(receipt, self._write(*self._upserts(batch, receipt.rows)))
+            return receipt
+        # Out of a stream first: after returning, the caller may change what it holds.
+        columns, batches = self._upserts(repeatable(data))
+        if source is not None:
+            rows = pa.Table.from_batches(batches, columns.wal_schema)
+            return self._write_once(columns, rows, source, wait)
+        return self._write(columns, batches) if wait else self._write_later(columns, batches)
+
+    def _upserts(self, data: RowInput, first_row: int = 0) -> tuple[TableColumns, list[pa.RecordBatch]]:
+        """Return checked rows as batches of log entries, and the columns that they have."""
+
+        def made(columns: TableColumns) -> list[pa.RecordBatch]:
+            tables = as_row_tables(data, columns.schema, columns.primary_key, first_row=first_row)
+            return [batch for table in tables for batch in upsert_batches(table, columns.wal_schema)]
+
+        return self._columns.fitting(made)
+
+    @overload
+    def delete(
+        self, keys: RowInput, *, wait: Literal[True] = True, source: Source | None = None
+    ) -> WriteResult: ...
+    @overload
+    def delete(
+        self, keys: RowInput, *, wait: Literal[False], source: Source | None = None
+    ) -> Future[WriteResult]: ...
+    @overload
+    def delete(
+        self, keys: RowInput, *, wait: bool, source: Source | None = None
+    ) -> WriteResult | Future[WriteResult]: ...
+    def delete(
+        self, keys: RowInput, *, wait: bool = True, source: Source | None = None
+    ) -> WriteResult | Future[WriteResult]:
+        """Delete rows by primary key. Keys that do not exist are no error.
+
+        Parameters
+        ----------
+        keys : list, Array or table-like
+            Keys alone (a list of values, or of tuples for a composite key) or rows that hold them.
+        wait, source
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        SchemaError
+            If a column outside the key cannot be null, since a tombstone could not be stored, or if
+            a value does not fit its key column.
+        KeyValueError
+            If a key is missing or null.
+        LeaseHeldError, FencedError, BackpressureError, StorageError
+            As for :meth:`upsert`.
+        """
+        self._shards.refuse_if_closed()
+        background.foreground()
+        given = repeatable(keys)
+
+        def made(columns: TableColumns) -> list[pa.RecordBatch]:
+            check_deletable(columns.schema, columns.primary_key)
+            also = columns.router.source_columns
+            table = as_key_table(given, columns.schema, columns.primary_key, also=also)
+            return tombstone_batches(table, columns.wal_schema)
+
+        columns, batches = self._columns.fitting(made)
+        if source is not None:
+            rows = pa.Table.from_batches(batches, columns.wal_schema)
+            return self._write_once(columns, rows, source, wait)
+        return self._write(columns, batches) if wait else self._write_later(columns, batches)
+
+    def apply(self, changes: RowInput, *, source: Source | None = None) -> WriteResult:
+        """Upsert and delete in one go: every row does to its key what its column ``_op`` says.
+
+        Rows count in their order, so of several with one key the last. What goes to one shard becomes
+        durable and visible together.
+
+        Parameters
+        ----------
+        changes : table-like
+            As for :meth:`upsert`, with an optional column ``_op`` of ``"upsert"``, as where it is null,
+            and ``"delete"``. Of a row that deletes only its key counts, and what decides its shard. A
+            record batch reader is read to its end first.
+        source : Source, optional
+            As for :meth:`upsert`.
+
+        Returns
+        -------
+        WriteResult
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        InputError
+            If an operation is unknown; and as for :meth:`upsert` and :meth:`delete`. Nothing is written.
+        LeaseHeldError, FencedError, BackpressureError, StorageError
+            As for :meth:`upsert`.
+        """
+        self._shards.refuse_if_closed()
+        background.foreground()
+        given = repeatable(changes)
+
+        def made(columns: TableColumns) -> pa.Table:
+            also = columns.router.source_columns
+            return change_table(given, columns.schema, columns.wal_schema, columns.primary_key, also=also)
+
+        columns, table = self._columns.fitting(made)
+        return self._settled(self._enqueued(columns, self._whole(columns, table), source)).result()
+
+    def apply_routed(
+        self, changes: Sequence[tuple[ShardValues, pa.Table]], *, source: Source | None = None
+    ) -> WriteResult:
+        """Write rows that somebody else has checked and routed, each shard's as one log entry.
+
+        Parameters
+        ----------
+        changes : sequence of (ShardValues, Table)
+            Every shard once, with its rows in the schema of WAL entries, whose fields carry the ids of
+            the table's columns: these may have changed since.
+        source : Source, optional
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        SchemaError
+            If rows have values of a column that has been dropped meanwhile. Nothing was written.
+        """
+        self._shards.refuse_if_closed()
+        background.foreground()
+
+        def made(columns: TableColumns) -> list[tuple[ShardValues, pa.Table]]:
+            return [(values, resolved(rows, columns)) for values, rows in changes]
+
+        columns, rows = self._columns.fitting(made)
+        return self._settled(self._enqueued(columns, [_one_batch(item) for item in rows], source)).result()
+
+    def flush(self) -> None:
+        """Flush every shard's MemTable to a generation, and wait for it.
+
+        Raises
+        ------
+        WriterClosedError
+            If the writer is closed, or is being closed without a flush by another thread.
+        FencedError
+            If another writer has claimed a shard.
+        StorageError
+            If the store failed; the rows stay durable in the WAL.
+        """
+        self._shards.refuse_if_closed()
+        self._shards.for_each(ShardWriter.flush)
+
+    def pause(self) -> None:
+        """Let others have the shards until something is written here again.
+
+        For a writer that writes now and then, and is not to keep others away meanwhile. What is known of
+        a shard is kept: its next write takes the lease back with one round trip, where a new writer would
+        claim the shard with a score of them. If another writer has held a shard meanwhile, a write to it
+        fails with :class:`~weir.errors.FencedError`; a new writer then finds what the other has left.
+
+        Waits until what is queued is written, and for flushes that run.
+
+        Raises
+        ------
+        WriterClosedError
+            If the writer is closed.
+        """
+        self._shards.refuse_if_closed()
+        self._shards.for_each(ShardWriter.pause)
+
+    def close(self) -> None:
+        """Write what is queued, flush unless the options say otherwise, and let go. Idempotent.
+
+        In a forked process it does nothing: the writer is its parent's.
+
+        Raises
+        ------
+        WeirError
+            The first failure, after every shard has been closed.
+        """
+        self._shards.close()
+
+    @property
+    def epochs(self) -> dict[UUID, int]:
+        """Writer epoch of every shard this writer has claimed."""
+        return {writer.shard_id: writer.epoch for writer in self._shards.writers}
+
+    def __enter__(self) -> TableWriter:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the writer; after an error, let go of the shards without flushing."""
+        if error is None:
+            self.close()
+            return
+        # What failed is the news; that closing fails after it, fenced for example, is not.
+        self._shards.abandon()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled."""
+        raise WriterError(
+            "a writer cannot be pickled: it owns its shards in this process",
+            hint="Open the table in the other process and make a writer there",
+        )
+
+    def publish_routed(
+        self,
+        staged: Sequence[tuple[ShardValues, Sequence[StagedGeneration]]],
+        *,
+        source: Source | None = None,
+    ) -> WriteResult:
+        """Publish generations that were staged, each shard's in one step.
+
+        Parameters
+        ----------
+        staged : sequence of (ShardValues, sequence of StagedGeneration)
+            Every shard once, with what was staged for it, in the order in which it counts.
+        source : Source, optional
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        StorageError
+            If something was staged too long ago, or if the store failed.
+        LeaseHeldError, FencedError, BackpressureError
+            As for :meth:`upsert`.
+        """
+        self._shards.refuse_if_closed()
+        background.foreground()
+        shards = self._shards.of([values for values, _ in staged])
+        work = [
+            (shard, self._shards.start(shard.publish, generations, source))
+            for shard, (_, generations) in zip(shards, staged, strict=True)
+        ]
+        errors = [error for _, future in work if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        rows, positions, passed_over = 0, {}, []
+        for (shard, future), (_, generations) in zip(work, staged, strict=True):
+            position = future.result()
+            if position is None:
+                passed_over.append(shard.shard_id)
+            else:
+                positions[shard.shard_id] = position
+                rows += sum(one.flushed.physical_rows for one in generations)
+        return WriteResult(rows, positions, tuple(passed_over))
+
+    def _write_once(
+        self, columns: TableColumns, rows: pa.Table, source: Source, wait: bool
+    ) -> WriteResult | Future[WriteResult]:
+        settled = self._settled(self._enqueued(columns, self._whole(columns, rows), source))
+        return settled.result() if wait else settled
+
+    def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_Routed]:
+        """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
+        return [_one_batch(item) for item in columns.router.route(rows)]
+
+    def _routed(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> list[_Routed]:
+        return [item for batch in batches for item in columns.router.route(batch)]
+
+    def _write(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> WriteResult:
+        queued = self._enqueued(columns, self._routed(columns, batches))
+        if len(queued) == 1:
+            shard, pending = queued[0]  # which has no mark
+            return WriteResult(pending.batch.num_rows, {shard.shard_id: shard.settle(pending)})
+        # Each shard gets its rows in order; shards wait for their storage side by side.
+        return self._settled(queued).result()
+
+    def _write_later(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> Future[WriteResult]:
+        return self._settled(self._enqueued(columns, self._routed(columns, batches)))
+
+    def _enqueued(
+        self, columns: TableColumns, routed: list[_Routed], source: Source | None = None
+    ) -> list[tuple[ShardWriter, PendingWrite]]:
+        """Queue rows at their shards: all of them, or on an error none."""
+        shards = self._shards.of([values for values, _ in routed])
+        prepared = [
+            (shard, shard.prepare(rows, source, schema=columns.row_schema))
+            for shard, (_, rows) in zip(shards, routed, strict=True)
+        ]
+        self._columns.look_if_due(self._shards.start)
+        if prepared:
+            self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
+        for shard, pending in prepared:
+            shard.enqueue(pending)
+        return prepared
+
+    def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
+        return receipt_of(
+            [
+                (shard.shard_id, pending, self._shards.start(shard.settle, pending))
+                for shard, pending in queued
+            ]
+        )
+
+
+def _one_batch(item: tuple[ShardValues, pa.Table]) -> _Routed:
+    values, rows = item
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise InputError(
+            f"the {rows.num_rows} rows for one shard are more than one log entry holds: a text or binary "
+            "column has more than 2 GiB",
+            where=str(values) or None,
+            hint="Write them in parts, each with a number of its own",
+        )
+    return values, batches[0]

@@ -1,0 +1,76 @@
+"""What a durable write left in the log, put together of what it left in every shard."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from uuid import UUID
+
+from weir.write.log.group_commit import PendingWrite
+
+__all__ = ["WriteResult", "joined", "receipt_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a durable write left in the WAL.
+
+    Parameters
+    ----------
+    rows : int
+        Rows written, tombstones included.
+    positions : mapping of UUID to int
+        For every shard the rows went to, the WAL position that made the last of them durable.
+    passed_over : tuple of UUID, default ()
+        Shards to which nothing was written, because they have the rows already: those of a write with
+        the same source and this number, or a higher one.
+    """
+
+    rows: int
+    positions: Mapping[UUID, int]
+    passed_over: tuple[UUID, ...] = ()
+
+
+def joined(one: WriteResult, other: WriteResult) -> WriteResult:
+    """Return the receipt of two writes, one after the other, without a source."""
+    return WriteResult(one.rows + other.rows, {**one.positions, **other.positions})
+
+
+def receipt_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Future[WriteResult]:
+    """Return a future of the receipt, done when the last of ``queued`` is.
+
+    Parameters
+    ----------
+    queued : sequence of (UUID, PendingWrite, Future of int)
+        Of every shard: what was queued there, and the position at which it will be durable.
+    """
+    whole: Future[WriteResult] = Future()
+    whole.set_running_or_notify_cancel()
+    left = len(queued)
+    lock = threading.Lock()
+
+    def settle(_: object) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if left > 0:
+                return
+        errors = [error for _, _, future in queued if (error := future.exception()) is not None]
+        if errors:
+            whole.set_exception(errors[0])
+            return
+        positions: dict[UUID, int] = {}
+        written = [item for item in queued if not item[1].passed_over]
+        for shard_id, _, future in written:
+            positions[shard_id] = max(positions.get(shard_id, 0), future.result())
+        rows = sum(pending.batch.num_rows for _, pending, _ in written)
+        passed_over = tuple(shard_id for shard_id, pending, _ in queued if pending.passed_over)
+        whole.set_result(WriteResult(rows, positions, passed_over))
+
+    if not queued:
+        settle(None)
+    for _, _, future in queued:
+        future.add_done_callback(settle)
+    return whole

@@ -1,0 +1,357 @@
+"""Indexes of a table through its whole life: declared, built in generations, caught up, trained again."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.base.index_list import existing_indexes
+from weir.base.versions import maintained_indexes
+from weir.engine.runner import ThreadRunner
+from weir.errors import (
+    IndexDefinitionError,
+    IndexExistsError,
+    IndexNotFoundError,
+    OptionError,
+    StorageError,
+)
+from weir.indexing import generation as generation_module
+from weir.indexing.build import build_index
+from weir.indexing.kinds import IndexKind
+from weir.maintenance import catch_up
+
+DIMENSION = 16
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("category", pa.int32()),
+        ("text", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("at", pa.timestamp("us")),
+        ("vector", pa.list_(pa.float32(), DIMENSION)),
+    ]
+)
+KINDS = {
+    "category": ["BITMAP", "ZONEMAP", "BLOOMFILTER"],
+    "text": ["INVERTED", "NGRAM"],
+    "tags": ["LABEL_LIST"],
+    "at": ["BTREE"],
+    "vector": ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"],
+}
+POLICY = weir.IndexPolicy(kinds=KINDS)
+
+
+def rows(start: int, count: int, *, centre: float = 0.0) -> pa.Table:
+    random = np.random.default_rng(start)
+    numbers = np.arange(start, start + count)
+    vectors = random.normal(centre, size=count * DIMENSION).astype(np.float32)
+    return pa.table(
+        {
+            "id": numbers,
+            "category": (numbers % 7).astype(np.int32),
+            "text": [f"running water number {number % 97}" for number in numbers],
+            "tags": [[f"tag{number % 5}"] for number in numbers],
+            "at": pa.array(numbers * 1000, pa.timestamp("us")),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors), DIMENSION),
+        },
+        schema=SCHEMA,
+    )
+
+
+def upsert(table: weir.Table, *parts: pa.Table) -> None:
+    """Write each part to a generation of its own."""
+    with table.writer() as writer:
+        for part in parts:
+            writer.upsert(part)
+            writer.flush()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    return weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+
+
+@pytest.fixture
+def small_generations_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation_module, "_MIN_ROWS", dict.fromkeys(IndexKind, 1))
+
+
+def generations(table: weir.Table) -> list[lance.LanceDataset]:
+    found = Path(table.uri).glob("_mem_wal/*/*_gen_*")
+    return [lance.dataset(path) for path in sorted(found, key=lambda path: int(path.name.split("_gen_")[1]))]
+
+
+def covers_everything(table: weir.Table) -> bool:
+    base = table._base.latest()
+    fragments = {one.fragment_id for one in base.dataset.get_fragments()}
+    return all(index.fragment_ids >= fragments for index in table.indexes())
+
+
+def caught_up(table: weir.Table) -> dict[str, int]:
+    """Return how far each index is, in the only shard."""
+    details = table._base.latest().details
+    return {
+        one.index_name: max((item.generation for item in one.caught_up), default=0)
+        for one in details.index_catchup
+    }
+
+
+@pytest.mark.usefixtures("small_generations_gain")
+def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
+    created = table.create_indexes(POLICY)
+    assert sorted(str(one.kind) for one in created) == sorted(
+        kind for kinds in KINDS.values() for kind in kinds
+    )
+    assert table.create_indexes(POLICY) == ()
+
+    upsert(table, rows(0, 600))
+    # Nothing has been learnt of vectors so far.
+    (first,) = generations(table)
+    assert {one.library_kind for one in existing_indexes(first)} == {
+        "Bitmap", "ZoneMap", "BloomFilter", "Inverted", "NGram", "LabelList", "BTree"
+    }  # fmt: skip
+    table.merge()
+    assert not covers_everything(table)
+    report = table.catch_up_indexes()
+    assert covers_everything(table)
+    actions = {one.name: one.action for one in report.indexes}
+    vectors = {one.name for one in created if one.kind.is_vector}
+    assert {name for name, action in actions.items() if action == "built"} == vectors
+    assert report.version == table._base.latest().version
+
+    upsert(table, rows(500, 300), rows(900, 300))
+    for dataset in generations(table)[1:]:
+        of_base = {one.name: one.definition for one in table.indexes()}
+        of_generation = {one.name: one.definition for one in existing_indexes(dataset)}
+        assert of_generation == of_base
+    table.merge()
+    report = table.catch_up_indexes()
+    assert covers_everything(table)
+    assert {one.action for one in report.indexes if one.name != "id_idx"} == {"extended"}
+    assert caught_up(table) == dict.fromkeys(maintained_indexes(table._base.latest()), 3)
+    assert {one.action for one in table.catch_up_indexes().indexes} == {"nothing to do"}
+
+
+@pytest.mark.usefixtures("small_generations_gain")
+def test_a_generation_codes_vectors_as_the_base_table_does(table: weir.Table) -> None:
+    upsert(table, rows(0, 2000))
+    table.merge()
+    table.create_index("vector", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
+    upsert(table, rows(0, 2000))
+    query = {"column": "vector", "q": np.zeros(DIMENSION, np.float32), "k": 2000, "nprobes": 4}
+
+    def estimated(dataset: lance.LanceDataset) -> dict[int, float]:
+        found = dataset.scanner(columns=["id", "_distance"], nearest=query).to_table()
+        return dict(zip(found["id"].to_pylist(), found["_distance"].to_pylist(), strict=True))
+
+    # The same vectors in both: the same estimates, which are not the distances themselves.
+    of_generation = estimated(generations(table)[1])
+    assert of_generation == estimated(lance.dataset(table.uri))
+    exact = np.square(np.array(rows(0, 2000)["vector"].to_pylist())).sum(axis=1)
+    assert not np.allclose([of_generation[number] for number in range(2000)], exact)
+
+
+def test_a_small_generation_is_left_without(table: weir.Table) -> None:
+    table.create_indexes(POLICY)
+    upsert(table, rows(0, 50))
+    assert [existing_indexes(one) for one in generations(table)] == [()]
+
+
+@pytest.mark.usefixtures("small_generations_gain")
+def test_an_index_that_cannot_be_built_does_not_stop_the_flush(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.create_indexes(POLICY)
+
+    def refused(dataset: lance.LanceDataset, definition: weir.IndexDefinition, model: object) -> None:
+        if definition.column == "text":
+            raise RuntimeError("no room")
+        build_index(dataset, definition, None)
+
+    monkeypatch.setattr(generation_module, "build_index", refused)
+
+    upsert(table, rows(0, 50))
+    (dataset,) = generations(table)
+    built = {one.column for one in existing_indexes(dataset)}
+    assert "text" not in built
+    assert "category" in built
+    assert table.scan().count() == 50
+
+
+def test_partitions_that_have_become_unequal_are_learnt_again(table: weir.Table) -> None:
+    two_clouds = pa.concat_tables([rows(0, 1000, centre=-5), rows(1000, 1000, centre=5)])
+    upsert(table, two_clouds)
+    table.merge()
+    table.create_index("vector", "IVF_FLAT", num_partitions=2)
+    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    assert report.imbalance is not None
+    assert report.imbalance < 2
+    upsert(table, rows(2000, 9000, centre=5))
+    table.merge()
+    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    assert report.action == "extended"
+    (report,) = table.catch_up_indexes(names=["vector_idx"], retrain_imbalance_threshold=50).indexes
+    assert report.action == "nothing to do"
+    assert report.imbalance == pytest.approx(10, abs=1)
+    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    assert (report.action, report.segments) == ("retrained", 1)
+    assert report.imbalance == pytest.approx(10, abs=1)
+    # The clouds are of different sizes for good: nothing has come in that could be learnt from.
+    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    assert report.action == "nothing to do"
+
+
+def test_many_segments_become_one(table: weir.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "MAX_SEGMENTS", 2)
+    table.create_index("category", "BITMAP")
+    for number in range(4):
+        upsert(table, rows(number * 10, 10))
+        table.merge()
+        (report,) = table.catch_up_indexes(names=["category_idx"]).indexes
+        assert report.segments <= 2
+    assert covers_everything(table)
+    assert lance.dataset(table.uri).count_rows(filter="category = 3") == 6
+
+
+def test_what_is_asked_to_be_maintained_is(tmp_path: Path) -> None:
+    """An index that the table does not maintain is left as it is, and its name can be asked for."""
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+    upsert(table, rows(0, 20))
+    table.merge()
+    lance.dataset(table.uri).create_scalar_index("category", "BITMAP", name="by_library")
+    table.create_index("at", "BTREE")
+    upsert(table, rows(20, 20))
+    table.merge()
+    names = [one.name for one in table.catch_up_indexes().indexes]
+    assert names == ["at_idx", "by_library", "id_idx"]
+    assert covers_everything(table)
+
+
+def test_two_catch_ups_at_once_beside_merges(table: weir.Table) -> None:
+    table.create_index("category", "BITMAP")
+    table.create_index("text", "INVERTED")
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def catch_up_forever() -> None:
+        try:
+            while not done.is_set():
+                table.catch_up_indexes()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=catch_up_forever) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(5):
+            upsert(table, rows(number * 60, 100))
+            table.merge()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    table.catch_up_indexes()
+    assert covers_everything(table)
+    dataset = lance.dataset(table.uri)
+    assert dataset.count_rows() == 340
+    for category in range(7):
+        expected = sum(number % 7 == category for number in range(340))
+        assert dataset.count_rows(filter=f"category = {category}") == expected
+
+
+def test_a_compaction_while_segments_are_built(table: weir.Table) -> None:
+    table.create_index("category", "BITMAP")
+    upsert(table, rows(0, 50), rows(50, 50))
+    table.merge()
+
+    class Meanwhile(ThreadRunner):
+        def run(self, function, tasks):  # type: ignore[no-untyped-def]
+            built = list(super().run(function, tasks))
+            lance.dataset(table.uri).optimize.compact_files()
+            yield from built
+
+    table.catch_up_indexes(runner=Meanwhile())
+    assert lance.dataset(table.uri).count_rows(filter="category = 3") == 14
+    table.catch_up_indexes()
+    assert covers_everything(table)
+    assert lance.dataset(table.uri).count_rows(filter="category = 3") == 14
+
+
+def test_names(table: weir.Table) -> None:
+    assert table.create_index("category", "bitmap").name == "category_idx"
+    assert table.create_index("category", "ZONEMAP").name == "category_zonemap_idx"
+    with pytest.raises(IndexExistsError, match="has an index of kind BITMAP already, 'category_idx'"):
+        table.create_index("category", "BITMAP")
+    with pytest.raises(IndexExistsError, match="has an index 'category_idx' already"):
+        table.create_index("category", "BTREE", name="category_idx")
+    assert table.create_index("category", "BTREE", name="category_idx", replace=True).kind == "BTREE"
+    table.drop_index("category_zonemap_idx")
+    assert [one.name for one in table.indexes()] == ["category_idx", "id_idx"]
+    with pytest.raises(IndexNotFoundError, match="no index 'category_zonemap_idx'"):
+        table.drop_index("category_zonemap_idx")
+    with pytest.raises(IndexNotFoundError, match="no index 'nothing'"):
+        table.catch_up_indexes(names=["nothing"])
+
+
+def test_the_key_index_is_kept(table: weir.Table) -> None:
+    upsert(table, rows(0, 10))
+    table.merge()
+    with pytest.raises(IndexDefinitionError, match="index of the primary key"):
+        table.drop_index("id_idx")
+    with pytest.raises(IndexDefinitionError, match="index of the primary key"):
+        table.create_index("category", "BITMAP", name="id_idx", replace=True)
+
+
+BAD_DEFINITIONS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("nothing", "BTREE", {}, "no column 'nothing'"),
+    ("category", "IVF_PQ", {}, "type int32 cannot have an index of kind IVF_PQ"),
+    ("vector", "IVF_PQ", {"num_sub_vectors": 5}, "cannot be built"),
+    ("vector", "IVF_PQ", {"partitions": 5}, "no parameter 'partitions'"),
+    ("vector", "IVF_FLAT", {"metric": "manhattan"}, "no metric"),
+    ("text", "INVERTED", {"base_tokenizer": "none such"}, "cannot be built"),
+    ("category", "HASH", {}, "no kind of index 'HASH'"),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "parameters", "message"), BAD_DEFINITIONS)
+def test_a_bad_definition_changes_nothing(
+    table: weir.Table, column: str, kind: str, parameters: dict[str, Any], message: str
+) -> None:
+    upsert(table, rows(0, 300))
+    table.merge()
+    before = table.indexes()
+    with pytest.raises(IndexDefinitionError, match=message):
+        table.create_index(column, kind, **parameters)
+    assert table.indexes() == before
+
+
+def test_a_bad_threshold(table: weir.Table) -> None:
+    with pytest.raises(OptionError, match="at least 1"):
+        table.catch_up_indexes(retrain_imbalance_threshold=0.5)
+
+
+def test_one_name_is_no_list_of_names(table: weir.Table) -> None:
+    with pytest.raises(OptionError, match="list of names"):
+        table.catch_up_indexes(names="id_idx")
+
+
+def test_a_failing_task_says_so(table: weir.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create_index("category", "BITMAP")
+    upsert(table, rows(0, 10))
+    table.merge()
+
+    def fails(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("weir.base.index_upkeep.build_segment", fails)
+    with pytest.raises(StorageError, match="extending the index 'category_idx' failed: the disk is full"):
+        table.catch_up_indexes()

@@ -1,0 +1,175 @@
+"""A generation that is left out holds no row that matches, whatever the filter."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weir
+from weir.format.generation_catalog import decode, encode
+from weir.format.resolution import resolve
+from weir.format.wal_entry import TOMBSTONE
+from weir.indexing.definition import IndexDefinition
+from weir.indexing.kinds import IndexKind
+from weir.lsm.catalog_pruning import can_match
+from weir.lsm.filters import matching_rows
+from weir.lsm.strategy import choose_strategies
+from weir.sharding.predicate import read_filter
+from weir.write.flush.generation_rows import GenerationRows
+from weir.write.flush.generation_summary import summarize
+
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("ratio", pa.float64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("ms")),
+        ("flag", pa.bool_()),
+    ]
+)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "number": st.none() | st.integers(-20, 20),
+            "ratio": st.none() | st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 2.5, math.inf, math.nan]),
+            "name": st.none() | st.sampled_from(["", "a", "ab", "b", "é", "z" * 300]),
+            "at": st.none() | st.integers(0, 4).map(lambda day: datetime.datetime(2024, 1, 1 + day)),
+            "flag": st.none() | st.booleans(),
+        }
+    ),
+    max_size=6,
+)
+NUMBER = st.integers(-25, 25)
+OPERATOR = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+TERM = st.one_of(
+    st.builds(lambda o, n: f"number {o} {n}", OPERATOR, NUMBER),
+    st.builds(lambda low, high: f"number BETWEEN {low} AND {high}", NUMBER, NUMBER),
+    st.builds(
+        lambda o, n: f"ratio {o} {n}", OPERATOR, st.sampled_from(["-1.5", "0.0", "-0.0", "2.5", "1e300"])
+    ),
+    st.builds(lambda o, n: f"name {o} '{n}'", OPERATOR, st.sampled_from(["", "a", "aa", "b", "é", "zz"])),
+    st.builds(lambda o, d: f"at {o} timestamp '2024-01-0{d}'", OPERATOR, st.integers(1, 7)),
+    st.builds(
+        lambda numbers: f"number IN ({', '.join(map(str, numbers))})",
+        st.lists(NUMBER, min_size=1, max_size=4),
+    ),
+    st.sampled_from(
+        ["flag", "flag = false", "number IS NULL", "name IS NOT NULL", "name LIKE 'a%'", "number % 3 = 1"]
+    ),
+)
+FILTER = st.recursive(
+    TERM,
+    lambda inner: st.one_of(
+        st.builds("({} AND {})".format, inner, inner),
+        st.builds("({} OR {})".format, inner, inner),
+        st.builds("NOT ({})".format, inner),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ROWS, FILTER)
+def test_no_matching_row_is_left_out(values: list[dict[str, Any]], condition: str) -> None:
+    rows = pa.Table.from_pylist(values, schema=SCHEMA)
+    written = rows.append_column(
+        pa.field(TOMBSTONE, pa.bool_(), nullable=False), pa.array([False] * len(values), pa.bool_())
+    )
+    catalog = summarize(GenerationRows(written, np.arange(len(values))), ())
+    catalog = decode(encode(catalog), where="memory")
+    if not can_match(read_filter(condition, SCHEMA), catalog, resolve(SCHEMA, SCHEMA)):
+        assert len(matching_rows(rows, condition)) == 0
+
+
+def strategies(condition: str, kinds: dict[str, list[str]]) -> list[str]:
+    return [str(one) for one in choose_strategies(read_filter(condition, SCHEMA), SCHEMA, kinds)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "kinds", "expected"),
+    [
+        ("number = 3", {}, ["FullScan(number)"]),
+        ("number = 3", {"number": ["ZONEMAP"]}, ["ZoneSuRF(number)"]),
+        ("number = 3", {"number": ["BLOOMFILTER", "ZONEMAP"]}, ["ZoneXorIndex(number)"]),
+        ("number > 3", {"number": ["BLOOMFILTER", "ZONEMAP"]}, ["ZoneSuRF(number)"]),
+        ("number > 3", {"number": ["BLOOMFILTER"]}, ["FullScan(number)"]),
+        ("number IN (1, 5)", {"number": ["BTREE"]}, ["BTree(number)"]),
+        ("name = 'a'", {"name": ["BITMAP"]}, ["EnumBitmap(name)"]),
+        ("name != 'a'", {"name": ["BITMAP"]}, ["EnumBitmap(name)"]),
+        ("name != 'a'", {"name": ["ZONEMAP", "BLOOMFILTER"]}, ["FullScan(name)"]),
+        ("NOT (name IN ('a', 'b'))", {"name": ["BITMAP"]}, ["EnumBitmap(name)"]),
+        ("at = timestamp '2024-01-01'", {"at": ["BTREE"]}, ["TemporalEq(at)"]),
+        ("at >= timestamp '2024-01-01'", {"at": ["ZONEMAP"]}, ["TemporalRange(at)"]),
+        ("number = 3 OR name = 'a'", {"name": ["BITMAP"]}, ["FullScan(number)", "EnumBitmap(name)"]),
+        ("number % 3 = 1", {"number": ["BTREE"]}, ["FullScan"]),
+    ],
+)
+def test_one_strategy_for_each_term(condition: str, kinds: dict[str, list[str]], expected: list[str]) -> None:
+    assert strategies(condition, kinds) == expected
+
+
+TABLE = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("number", pa.int32()), ("at", pa.timestamp("ms"))]
+)
+
+
+def write(table: weir.Table, keys: range) -> None:
+    rows = {"id": list(keys), "number": list(keys), "at": [datetime.datetime(2024, 1, 1)] * len(keys)}
+    with table.writer() as writer:
+        writer.upsert(pa.table(rows, schema=TABLE))
+
+
+def test_a_plan_says_what_is_left_out_and_why(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", TABLE, primary_key="id", fsync=False)
+    table.create_index("number", "BTREE")
+    for start in (0, 100, 200):
+        write(table, range(start, start + 50))
+    found = table.scan(filter="number >= 120 AND number < 200")
+    plan = found.plan()
+    assert [task.label.rsplit(", ")[-1].split(" version")[0] for task in plan.tasks] == [
+        "base table",
+        "generation 2",
+    ]
+    assert [(one.rows, one.reason) for one in plan.pruned] == [
+        (50, "its catalog shows no row that matches")
+    ] * 2
+    text = found.explain()
+    assert "by BTree(number), 0 rows superseded" in text
+    assert "by FullScan(number), 0 rows superseded" in text
+    assert text.count("its catalog shows no row that matches, 50 rows skipped") == 2
+    assert found.count() == 30
+
+
+def test_a_generation_that_is_left_out_still_supersedes(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", TABLE, primary_key="id", fsync=False)
+    write(table, range(10))
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "number": 1000, "at": None} for key in range(5)])
+    found = table.scan(filter="number < 100")
+    assert len(found.plan().pruned) == 1
+    assert sorted(found.to_table()["id"].to_pylist()) == [5, 6, 7, 8, 9]
+
+
+def test_a_library_generation_without_a_catalog_is_read(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", TABLE, primary_key="id", fsync=False)
+    write(table, range(10))
+    (catalog,) = Path(table.uri).glob("_mem_wal/*/*_gen_1/catalog.json")
+    catalog.unlink()
+    assert table.scan(filter="number = 3").count() == 1
+    assert table.scan(filter="number = 300").plan().pruned == ()
+
+
+def test_kinds_are_in_the_catalog(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], TOMBSTONE: [False, True]})
+    built = [IndexDefinition("a", "id", IndexKind.BTREE), IndexDefinition("b", "id", IndexKind.BITMAP)]
+    catalog = summarize(GenerationRows(rows, np.arange(2)), built)
+    assert (catalog.rows, catalog.tombstones) == (2, 1)
+    assert catalog.columns["id"].kinds == ("BTREE", "BITMAP")

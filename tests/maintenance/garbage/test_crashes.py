@@ -1,0 +1,200 @@
+"""SIGKILL of real processes at every step of a collection, and collections beside everything else (I9).
+
+Whatever was deleted and whatever was not: readers, a pinned snapshot, a consumer of the change feed and a
+writer that was there all the time find what they need, and the next collection ends the work.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from operator import eq
+from pathlib import Path
+
+import pytest
+from tests.maintenance.garbage.garbage_kit import create, rows, stored, write
+
+import weir
+from weir.engine.cache import process_cache
+from weir.errors import SnapshotExpiredError
+from weir.format.snapshot_token import SnapshotToken
+from weir.write.table_writer import TableWriter
+
+AT_ONCE = timedelta(0)
+
+POINTS = [
+    "garbage.before_manifest",
+    "garbage.after_manifest",
+    "garbage.before_mark",
+    "garbage.after_mark",
+    "garbage.before_delete",
+    "garbage.between_deletes",
+    "garbage.before_delete_manifests",
+    "garbage.between_manifests",
+    "garbage.between_manifests@3",
+    "garbage.after_delete",
+]
+
+COLLECT = """
+import sys, weir
+from datetime import timedelta
+table = weir.open(sys.argv[1], fsync=False)
+for _ in range(2):
+    table.collect_garbage(timedelta(0))
+"""
+
+UNTIL_STOPPED = """
+import sys, weir
+from datetime import timedelta
+table = weir.open(sys.argv[1], fsync=False)
+while table.get([-1]).num_rows == 0:
+    if sys.argv[2] == "merge":
+        table.merge()
+    else:
+        table.collect_garbage(timedelta(seconds=2))
+"""
+
+
+def start(
+    weir_python: list[str], code: str, *arguments: object, failpoint: str = ""
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*weir_python, code, *map(str, arguments)],
+        env={**os.environ, "WEIR_FAILPOINTS": failpoint},
+        stderr=subprocess.PIPE,
+    )
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process; return its exit code and show what went wrong."""
+    _, complaints = process.communicate(timeout=120)
+    if process.returncode not in (0, -signal.SIGKILL):
+        pytest.fail(complaints.decode())
+    return process.returncode
+
+
+class Scene:
+    """A table with garbage, and with somebody who needs what is not."""
+
+    def __init__(self, path: Path) -> None:
+        self.table = create(path, shard_by=weir.bucket("id", 2))
+        for n in range(4):
+            write(self.table, *range(8), value=f"round {n}")
+            self.table.merge()
+        self.writer: TableWriter = self.table.writer()
+        self.model: dict[int, str] = dict.fromkeys(range(8), "round 3")
+        self.upsert("before the snapshot")
+        self.feed = self.table.changes(consumer="watcher")
+        self.fed = self.follow()
+        self.token = self.table.snapshot(retain=timedelta(hours=1))
+        self.at_token = dict(self.model)
+        self.writer.flush()
+        self.table.merge()
+        self.upsert("after the snapshot")
+        self.writer.flush()
+        self.upsert("in the log")
+
+    def upsert(self, value: str) -> None:
+        self.model |= dict.fromkeys(range(8), value)
+        self.writer.upsert([{"id": key, "value": value} for key in range(8)])
+
+    def follow(self) -> dict[int, str]:
+        seen: dict[int, str] = {}
+        for batch in self.feed:
+            seen |= {row["id"]: row["value"] for row in batch.rows.to_pylist()}
+        self.feed.commit()
+        return seen
+
+    def check(self) -> None:
+        """Compare what readers with and without memory see."""
+        assert rows(self.table) == self.model
+        process_cache().clear()
+        elsewhere = weir.open(self.table.uri, fsync=False)
+        assert rows(elsewhere) == self.model
+        assert rows(elsewhere, at=self.token) == self.at_token
+
+    def check_the_end(self) -> None:
+        """End the work, let everybody go on, and look whether anything is left."""
+        self.table.collect_garbage(AT_ONCE)
+        self.table.collect_garbage(AT_ONCE)
+        self.check()
+        self.upsert("at the end")
+        self.writer.close()
+        self.check()
+        assert self.follow() == self.model
+        self.table.drop_consumer("watcher")
+        self.table.release(self.token)
+        self.table.merge()
+        for _ in range(2):
+            self.table.collect_garbage(AT_ONCE)
+        report = self.table.collect_garbage(AT_ONCE, dry_run=True)
+        assert report.items == ()
+        assert {one.reason for one in report.kept} <= {"they fence writers that may be asleep"}
+        for shard in self.table.status().shards:
+            log, manifests, directories = stored(self.table._store, shard.shard_id)
+            assert (len(log), directories) == (5, []), "one fence entry for each claim is left"
+            assert manifests == list(range(manifests[-1] - len(manifests) + 1, manifests[-1] + 1))
+            assert len(manifests) <= 3
+        assert rows(weir.open(self.table.uri)) == self.model
+
+
+@contextmanager
+def scene(path: Path) -> Iterator[Scene]:
+    made = Scene(path)
+    try:
+        yield made
+    finally:
+        made.writer.__exit__(RuntimeError, RuntimeError("end"), None)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
+    name, _, at = point.partition("@")
+    armed = f"{name}=kill{'@' + at if at else ''}"
+    with scene(tmp_path) as the:
+        code = ended(start(weir_python, COLLECT, the.table.uri, failpoint=armed))
+        assert code == -signal.SIGKILL, "the failpoint was never reached"
+        the.check()
+        the.upsert("after a collection was killed")
+        ended(start(weir_python, COLLECT, the.table.uri, failpoint=armed))
+        the.check()
+        the.check_the_end()
+
+
+def lowest_manifests(table: weir.Table) -> list[int]:
+    return [stored(table._store, shard.shard_id)[1][0] for shard in table.status().shards]
+
+
+def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path, weir_python: list[str]) -> None:
+    """Three processes at once, and this one that writes, reads, and takes snapshots."""
+    with scene(tmp_path) as the:
+        uri, before = the.table.uri, lowest_manifests(the.table)
+        others = [start(weir_python, UNTIL_STOPPED, uri, work) for work in ("collect", "collect", "merge")]
+        reader, rounds = weir.open(uri, fsync=False), 0
+        loose: list[tuple[SnapshotToken, dict[int, str]]] = []
+        give_up = time.monotonic() + 90
+        while rounds < 12 or any(map(eq, before, lowest_manifests(the.table))):
+            assert time.monotonic() < give_up, "nothing was collected"
+            assert all(one.poll() is None for one in others), "a process has died"
+            rounds += 1
+            the.upsert(f"round {rounds}")
+            if rounds % 3 == 0:
+                the.writer.flush()
+            loose = [*loose[-3:], (the.table.snapshot(retain=None), dict(the.model))]
+            assert rows(reader) == the.model
+            for token, state in loose:
+                # Pinned by nobody: the state of its time, or an answer that says that it is gone.
+                with suppress(SnapshotExpiredError):
+                    assert rows(reader, at=token) == state
+            if rounds % 5 == 0:
+                the.check()
+        the.writer.upsert([{"id": -1, "value": "stop"}])
+        the.model[-1] = "stop"
+        assert [ended(one) for one in others] == [0, 0, 0]
+        the.check()
+        the.check_the_end()

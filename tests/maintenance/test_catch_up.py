@@ -1,0 +1,96 @@
+"""How the work of an index catch-up is cut into tasks, and that a task that runs twice is done once."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.base.index_changes import base_indexes
+from weir.base.index_upkeep import MAX_SEGMENTS, RebuildTask, SegmentTask
+from weir.maintenance import catch_up
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("value", pa.int64()),
+        ("vector", pa.list_(pa.float32(), 2)),
+    ]
+)
+FRAGMENT_ROWS = 10
+
+
+class RepeatingRunner:
+    """Runs every task twice, as a cluster does that loses the first answer."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
+        for task in tasks:
+            self.tasks.append(task)
+            for last in (False, True):
+                there, received = pickle.loads(pickle.dumps((function, task)))
+                answer = pickle.loads(pickle.dumps(there(received)))
+                if last:
+                    yield answer
+
+
+def rows(count: int) -> pa.Table:
+    ids = np.arange(count)
+    vectors = [[n % 7, n % 5] for n in range(count)]
+    return pa.table([ids, ids * 2, pa.array(vectors, SCHEMA.field("vector").type)], schema=SCHEMA)
+
+
+def with_fragments(path: Path, count: int) -> weir.Table:
+    """Return a table whose indexes exist, and lack all but the first of so many fragments."""
+    every = rows(count * FRAGMENT_ROWS)
+    lance.write_dataset(every.slice(0, FRAGMENT_ROWS), path)
+    table = weir.adopt(path, primary_key="id", fsync=False)
+    table.create_index("value", "ZONEMAP")
+    lance.write_dataset(every.slice(FRAGMENT_ROWS), path, mode="append", max_rows_per_file=FRAGMENT_ROWS)
+    return weir.open(path, fsync=False)
+
+
+@pytest.mark.parametrize(("fragments", "least_rows"), [(4, 10), (41, 10), (9, 25), (5, 1000)])
+def test_no_more_tasks_than_an_index_may_have_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fragments: int, least_rows: int
+) -> None:
+    monkeypatch.setattr(catch_up, "_ROWS_PER_TASK", least_rows)
+    table = with_fragments(tmp_path / "table", fragments)
+    runner = RepeatingRunner()
+    report = table.catch_up_indexes(names=["value_idx"], runner=runner)
+    tasks = [task for task in runner.tasks if isinstance(task, SegmentTask)]
+    covered = [fragment for task in tasks for fragment in task.fragment_ids]
+    assert sorted(covered) == list(range(1, fragments))
+    assert 1 + len(tasks) <= MAX_SEGMENTS
+    lacking = (fragments - 1) * FRAGMENT_ROWS
+    assert len(tasks) >= min(lacking // (least_rows + FRAGMENT_ROWS), MAX_SEGMENTS // 2)
+    assert [one.segments for one in report.indexes] == [1 + len(tasks)]
+    assert table.status().indexes[-1].unindexed_rows == 0
+
+
+def test_an_index_that_is_built_anew_by_a_task_that_runs_twice_is_built_once(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+    table.create_index("vector", "IVF_FLAT", num_partitions=2)
+    with table.writer() as writer:
+        writer.upsert(rows(300))
+    table.merge()
+    before = table._base.latest()
+    runner = RepeatingRunner()
+    report = table.catch_up_indexes(names=["vector_idx"], runner=runner)
+    assert [one.action for one in report.indexes] == ["built"]
+    assert [type(task) for task in runner.tasks] == [RebuildTask]
+    after = table._base.latest()
+    index = next(one for one in base_indexes(after) if one.name == "vector_idx")
+    assert index.num_rows == 300
+    assert len(index.segments) == 1
+    # One commit of the index, one of the record of how far merges were.
+    assert after.version - before.version <= 2

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.base.manifest import manifest_path
+from weir.base.torn_versions import SET_ASIDE
+from weir.engine.cache import process_cache
+from weir.maintenance.version_repairs import SetAsideTornVersion, SetAsideUnreadableManifest
+
+SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    """Return a table whose newest version, committed with Lance alone, has lost its manifest's bytes."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "a"}])
+    table.merge()
+    for number in (2, 3):
+        rows = pa.table({"id": [number], "value": ["b"]}).cast(table.schema)
+        lance.write_dataset(rows, table.uri, mode="append")
+    return table
+
+
+def manifest(table: weir.Table, version: int) -> Path:
+    return Path(table.uri, manifest_path(version, counts_down=True))
+
+
+def test_what_would_be_repaired_is_said_and_then_done(table: weir.Table) -> None:
+    newest = lance.dataset(table.uri).version
+    for version in (newest, newest - 1, newest - 4):
+        manifest(table, version).write_bytes(b"")
+    table = weir.open(table.uri)
+    before = sorted(Path(table.uri).rglob("*"))
+    planned = table.repair(dry_run=True)
+    assert sorted(Path(table.uri).rglob("*")) == before
+    kinds = [(type(one), one.to_dict()["version"]) for one in planned.repairs]
+    assert kinds == [
+        (SetAsideTornVersion, newest),
+        (SetAsideTornVersion, newest - 1),
+        (SetAsideUnreadableManifest, newest - 4),
+    ]
+    assert not table.verify().passed
+    done = table.repair()
+    assert (done.repairs, done.version) == (planned.repairs, newest - 2)
+    assert len(list(Path(table.uri, SET_ASIDE).glob("*.manifest"))) == 3
+    assert table.repair().repairs == ()
+    assert [str(one) for one in table.verify().findings] == []
+    assert lance.dataset(table.uri).to_table().to_pylist() == [{"id": 1, "value": "a"}]
+
+
+def test_a_writer_sets_aside_what_is_torn(table: weir.Table) -> None:
+    newest = lance.dataset(table.uri).version
+    manifest(table, newest).write_bytes(b"")
+    again = weir.open(table.uri)
+    with again.writer() as writer:
+        writer.upsert([{"id": 5, "value": "e"}])
+    assert not manifest(table, newest).exists()
+    assert lance.dataset(table.uri).count_rows() == 2
+    assert again.scan().count() == 3
+
+
+def test_a_collection_sets_older_manifests_aside_that_nobody_can_read(table: weir.Table) -> None:
+    table.snapshot()
+    with table.writer() as writer:
+        writer.upsert([{"id": 6, "value": "f"}])
+    older = lance.dataset(table.uri).version
+    table.merge()
+    for version in (older, older - 1):
+        manifest(table, version).write_bytes(b"")
+    process_cache().clear()
+    again = weir.open(table.uri)
+    again.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    again.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    assert not manifest(table, older).exists()
+    assert again.scan().count() == 4

@@ -1,0 +1,52 @@
+"""SIGKILL in the middle of a merge: what is left, and that merging again makes it exactly once."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from tests.base.table_kit import apply, contents, new_table, progress, run_python, write_generation
+
+from weir.merge.commit import merge_run
+from weir.merge.plan import MergeTask
+
+SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a003")
+MERGE = "from weir.merge.commit import merge_run\nmerge_run(*arguments)"
+
+
+@pytest.mark.parametrize(
+    ("place", "committed"),
+    [
+        ("merge.before_deletes", False),
+        ("merge.between_passes", False),
+        ("merge.before_commit", False),
+        ("merge.after_commit", True),
+    ],
+)
+def test_a_killed_merger_leaves_a_merge_that_can_be_finished(
+    tmp_path: Path, place: str, committed: bool
+) -> None:
+    base = new_table(tmp_path, rows=[(1, "base"), (2, "base"), (3, "base")])
+    model = contents(base)
+    generations = []
+    for number, rows in enumerate(
+        ([(1,), (2, "x"), (4, "x")], [(4,), (1, "again"), (3,), (5, "y")]), start=1
+    ):
+        apply(model, base, rows)
+        generations.append(write_generation(base, SHARD, number, rows))
+    task = MergeTask(base.store, SHARD, tuple(generations), 0)
+    exit_code = run_python(MERGE, task, environment={"WEIR_FAILPOINTS": f"{place}=kill"})
+    assert exit_code == -signal.SIGKILL
+    assert progress(base, SHARD) == (2 if committed else 0)
+    # Whatever is in the base table already, with the generations on top of it everything is right.
+    seen = contents(base.latest())
+    for rows in ([(1,), (2, "x"), (4, "x")], [(4,), (1, "again"), (3,), (5, "y")]):
+        apply(seen, base, rows)
+    assert seen == model
+    result = merge_run(task)
+    assert result.was_already_merged is committed
+    assert contents(base.latest()) == model
+    assert progress(base, SHARD) == 2
+    assert merge_run(task).was_already_merged

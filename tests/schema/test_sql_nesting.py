@@ -1,0 +1,95 @@
+"""SQL that is nested too deep is refused before a library recurses over it, and what is not works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.deep_sql import texts
+
+import weir
+from weir.errors import FilterError, InputError, QueryError, ShardingError
+from weir.schema.sql_nesting import MAX_CHARACTERS, MAX_DEPTH, nesting
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+TOO_DEEP = {
+    "sum": "id" + "+1" * 1_500 + " = 1",
+    "cast": "CAST(" * 60 + "id" + " AS BIGINT)" * 60 + " = 1",
+    "doubled": "id BETWEEN 1 AND 2" + " BETWEEN true AND false" * 30,
+    "escaped": "name = E'\\'' AND id" + "+1" * 1_500 + " = 1",
+    "hidden": "name = $$'$$ AND id" + "+1" * 1_500 + " = 1",
+    "comment": "/* /* ' */ ' */ id" + "+1" * 1_500 + " = 1",
+    "long": "id = 1" + " " * MAX_CHARACTERS,
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> weir.Table:
+    table = weir.create(tmp_path_factory.mktemp("deep") / "t", SCHEMA, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": number, "name": f"n{number}"} for number in range(3_000)])
+    table.merge()
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": 5, "name": "new"}])
+    return table
+
+
+@pytest.mark.parametrize("text", TOO_DEEP.values(), ids=TOO_DEEP)
+def test_what_would_end_the_process_or_never_end_is_refused(
+    table: weir.Table, text: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "t"
+    began = time.monotonic()
+    with pytest.raises(FilterError, match="are the most"):
+        table.scan(filter=text)
+    with pytest.raises(QueryError, match="are the most"):
+        table.sql(f"SELECT id FROM t WHERE {text}")
+    with pytest.raises(ShardingError, match="are the most"):
+        weir.create(
+            place, SCHEMA, primary_key="id", shard_by=weir.expression(text, ["id"], result_type="bool")
+        )
+    assert not place.exists()
+    assert time.monotonic() - began < 60
+
+
+def test_what_is_asked_for_in_practice_goes_through(table: weir.Table) -> None:
+    ors = " OR ".join(f"id = {number}" for number in range(1_000))
+    assert table.scan(filter=ors).count() == 1_000
+    pairs = " OR ".join(f"(id = {number} AND name = 'n{number}')" for number in range(300))
+    assert table.scan(filter=pairs).count() == 299
+    values = ", ".join(map(str, range(100_000)))
+    assert table.scan(filter=f"id IN ({values})").count() == 3_000
+    names = ", ".join(f"'n{number}'" for number in range(5_000))
+    assert table.scan(filter=f"name IN ({names}) AND id < 10").count() == 9
+    few = ", ".join(map(str, range(5_000)))
+    counted = table.sql(f"SELECT count(*) AS n FROM t WHERE id IN ({few})").to_table()
+    assert counted["n"].to_pylist() == [3_000]
+    total = " + ".join(["id"] * 150)
+    assert table.scan(filter=f"{total} = 150").to_table()["id"].to_pylist() == [1]
+    with_parentheses = "(" * 30 + "id = 1" + ")" * 30
+    assert table.scan(filter=with_parentheses).count() == 1
+
+
+@pytest.mark.parametrize(("seed", "stack"), [(1, 0), (2, 128 * 1024)], ids=["main thread", "small stack"])
+def test_no_text_ends_the_process(seed: int, stack: int) -> None:
+    command = [sys.executable, "-m", "tests.deep_sql", str(seed), "12", str(stack)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert ran.returncode == 0, ran.stdout[-500:] + ran.stderr[-2_000:]
+    assert ran.stdout.endswith("done\n"), ran.stdout[-500:] + ran.stderr[-2_000:]
+
+
+def test_the_limits_are_between_what_is_tried() -> None:
+    tried = [text for seed in (1, 2) for text in texts(seed, 12)]
+    depths = [nesting(text).depth for text in tried]
+    assert any(MAX_DEPTH / 2 < depth <= MAX_DEPTH for depth in depths)
+    assert any(depth > MAX_DEPTH for depth in depths)
+
+
+def test_a_query_that_is_no_text(table: weir.Table) -> None:
+    for query in (None, 3, b"SELECT 1"):
+        with pytest.raises(InputError):
+            table.sql(query)  # type: ignore[arg-type]

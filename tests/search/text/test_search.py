@@ -1,0 +1,205 @@
+"""Text search over base table, generations and log, with scores of the merged view."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.search.search_model import check_ranking, text_scores
+
+import weir
+from weir.search.text import index_task as text_index_task
+from weir.search.text.query import TextQuery
+from weir.search.text.search import TextSearchPlan
+from weir.search.text.tokenizer import Occurring, TextRows, Tokenizer, occurrences
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("text", pa.string()), ("number", pa.int32())]
+)
+WORDS = [f"w{number}" for number in range(60)]
+
+
+def rows(generator: np.random.Generator, ids: Any, longest: int = 12) -> list[dict[str, Any]]:
+    chances = 1 / np.arange(1, len(WORDS) + 1)
+    chances /= chances.sum()
+    return [
+        {
+            "id": int(key),
+            "text": " ".join(generator.choice(WORDS, generator.integers(0, longest), p=chances)),
+            "number": int(key) % 3,
+        }
+        for key in ids
+    ]
+
+
+def index(table: weir.Table, **options: Any) -> None:
+    settings = {"with_position": True, "stem": False, "remove_stop_words": False, **options}
+    lance.dataset(table.uri).create_scalar_index("text", "INVERTED", **settings)
+
+
+class Lives:
+    """A table, and the dict that it equals."""
+
+    def __init__(self, place: Path) -> None:
+        self.table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+        self.model: dict[Any, dict[str, Any]] = {}
+
+    def remember(self, written: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self.model |= {(row["id"],): row for row in written}
+        return written
+
+    def check(self, query: TextQuery | str, k: int, filter: str | None = None) -> None:
+        found = self.table.search_text(query, k, filter=filter, columns=["id", "number"]).to_table()
+        asked = weir.MatchQuery(query) if isinstance(query, str) else query
+        expected = text_scores(self.model, asked)
+        if filter is not None:
+            expected = {key: score for key, score in expected.items() if self.model[key]["number"] == 1}
+        check_ranking(found, ["id"], "_score", expected, k, descending=True)
+
+
+QUERIES: list[tuple[TextQuery | str, int]] = [
+    ("w0", 3),
+    ("w9", 5),
+    ("w3 w17 w40", 3),
+    (weir.MatchQuery("w2 w8", operator="and", boost=2.0), 4),
+    (weir.PhraseQuery("w1 w0"), 4),
+    (weir.PhraseQuery("w5 w0", slop=2), 4),
+    (weir.MatchQuery("x12", fuzziness=1), 4),
+    (weir.BooleanQuery(must=["w4"], should=["w0 w7"], must_not=["w1"]), 4),
+    (weir.BoostQuery("w3", "w0", 0.7), 4),
+]
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
+    """Base rows with an index, others merged since, generations, rows of the log and deletes."""
+    lives = Lives(tmp_path_factory.mktemp("text") / "t")
+    generator = np.random.default_rng(4)
+    with lives.table.writer() as writer:
+        writer.upsert(lives.remember(rows(generator, range(700))))
+        writer.flush()
+        lives.table.merge()
+        index(lives.table)
+        # Longer texts, so that statistics shift and Lance's own scores are further off.
+        for ids, flushed in ((range(600, 800), True), (range(500, 650), True), (range(640, 820), False)):
+            writer.upsert(lives.remember(rows(generator, ids, 25)))
+            if flushed:
+                writer.flush()
+        writer.delete(list(range(90)))
+        for key in range(90):
+            del lives.model[key,]
+    return lives
+
+
+@pytest.mark.parametrize("at", range(len(QUERIES)))
+def test_scores_are_those_of_the_merged_view(lives: Lives, at: int) -> None:
+    query, k = QUERIES[at]
+    lives.check(query, k)
+    lives.check(query, k, "number = 1")
+    lives.check(query, 1000)
+
+
+def test_candidates_are_fetched_until_no_other_can_be_better(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With hardly any spare candidates, what Lance ranks first is not always what is best.
+    monkeypatch.setattr(text_index_task, "_SPARE_ROWS", 0)
+    for word in range(0, 40, 3):
+        lives.check(f"w{word} w{word + 7} w2", 2)
+
+
+def test_tasks_can_be_run_elsewhere(lives: Lives) -> None:
+    plan = lives.table.search_text("w3 w17", 7).plan()
+    assert isinstance(plan, TextSearchPlan)
+    indexed, newer = (pickle.loads(pickle.dumps(task)) for task in plan.tasks)
+    scored = newer.candidates()
+    best = indexed.best(scored.score)
+    assert plan.merge([best, scored]).equals(plan.run())
+
+
+def test_the_order_is_the_same_every_time(lives: Lives) -> None:
+    found = [weir.open(lives.table.uri).search_text("w0 w1", 50).to_table() for _ in range(3)]
+    assert found[0].equals(found[1])
+    assert found[0].equals(found[2])
+
+
+def test_once_all_is_merged_and_indexed_it_is_what_lance_finds(tmp_path: Path) -> None:
+    lives = Lives(tmp_path / "t")
+    generator = np.random.default_rng(6)
+    with lives.table.writer() as writer:
+        writer.upsert(lives.remember(rows(generator, range(300))))
+        writer.flush()
+        lives.table.merge()
+        index(lives.table)
+        writer.upsert(lives.remember(rows(generator, range(200, 400))))
+        before = {
+            word: lives.table.search_text(word, 1000).to_table() for word in ("w0", "w5 w30", "w1 w2 w3")
+        }
+        writer.flush()
+    lives.table.merge()
+    lance.dataset(lives.table.uri).optimize.compact_files()
+    index(lives.table)
+    for words, earlier in before.items():
+        query = {"query": words, "columns": ["text"]}
+        lances = lance.dataset(lives.table.uri).to_table(full_text_query=query, columns=["id", "_score"])
+        scores = dict(zip(lances["id"].to_pylist(), lances["_score"].to_pylist(), strict=True))
+        for ours in (earlier, lives.table.search_text(words, 1000).to_table()):
+            mine = dict(zip(ours["id"].to_pylist(), ours["_score"].to_pylist(), strict=True))
+            assert mine.keys() == scores.keys()
+            assert mine == pytest.approx(scores, rel=1e-4)
+
+
+def test_the_tokenizer_is_that_of_the_index(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    index(table, stem=True, remove_stop_words=True, language="English")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "text": "The departures were delayed"}, {"id": 2, "text": "Arrivals"}])
+        assert table.search_text("departure").to_table()["id"].to_pylist() == [1]
+        assert table.search_text("the arrival").to_table()["id"].to_pylist() == [2]
+    index(table, base_tokenizer="ngram", min_ngram_length=3, max_ngram_length=3)
+    assert table.search_text("lay").to_table()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"stem": False, "remove_stop_words": False},
+        {"base_tokenizer": "whitespace", "lower_case": False},
+        {"base_tokenizer": "raw"},
+        {"base_tokenizer": "ngram", "min_ngram_length": 2, "max_ngram_length": 4},
+        {"max_token_length": 5},
+        {"custom_stop_words": ["dog"]},
+    ],
+)
+def test_many_texts_have_the_words_of_each(options: dict[str, Any]) -> None:
+    texts = [
+        "The quick brown fox",
+        None,
+        "",
+        "dogs, dog; DOGS",
+        "qzvxqjkzv",
+        "naïve café\n\nfox",
+        "a" * 60,
+        "?",
+    ]
+    tokenizer = Tokenizer.of_index({"max_token_length": 40, **options})
+    for some in (texts, texts[:4], texts[5:], texts[:1], []):
+        each = tokenizer.words_of_each(pa.array(some, pa.string()))
+        assert each == [tokenizer.words(text) if text else [] for text in some]
+
+
+def test_rows_of_several_parts_are_numbered_one_after_the_other() -> None:
+    tokenizer = Tokenizer.of_index({"max_token_length": 40, "stem": False, "remove_stop_words": False})
+    parts = [TextRows(pa.array(texts), tokenizer) for texts in (["a b", "c"], [], ["b b", "", "d a"])]
+    found, counts = occurrences(parts, "b")
+    assert (found.tolist(), counts.tolist()) == ([0, 2], [1, 2])
+    some = Occurring(parts, np.array([0, 2, 4]), {word: occurrences(parts, word) for word in "ab"})
+    assert some.lengths.tolist() == [2, 2, 2]
+    assert [array.tolist() for array in some.occurrences("a")] == [[0, 2], [1, 1]]
+    assert some.take(np.array([1, 2])).to_pylist() == ["b b", "d a"]

@@ -1,0 +1,118 @@
+"""A backup put in the place of a table that processes have open."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.storage.s3 import S3Endpoint, s3_endpoint
+
+import weir
+from weir.errors import FencedError
+from weir.snapshots import shard_view
+
+__all__ = ["s3_endpoint"]
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+
+
+@pytest.fixture(autouse=True)
+def _short_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests are looked at again at every read, as they are once a minute."""
+    monkeypatch.setattr(shard_view, "_MANIFEST_TRUST_SECONDS", -1.0)
+
+
+def write(table: weir.Table, *ids: int, name: str, flush: bool = False) -> None:
+    with table.writer(flush_on_close=flush) as writer:
+        writer.upsert([{"id": n, "name": name} for n in ids])
+
+
+def names(table: weir.Table) -> dict[int, str]:
+    found = table.scan().to_table().to_pylist()
+    assert table.get(sorted(row["id"] for row in found)).num_rows == len(found)
+    return {row["id"]: row["name"] for row in found}
+
+
+def restore(backup: Path, place: Path) -> None:
+    for below in place.iterdir():
+        shutil.rmtree(below)
+    shutil.copytree(backup, place, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("one_writer", [False, True])
+def test_readers_see_a_restored_table(tmp_path: Path, flush: bool, merge: bool, one_writer: bool) -> None:
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    reader = weir.open(place, fsync=False)
+    writer = table.writer(flush_on_close=False)
+    writer.upsert([{"id": 1, "name": "kept"}])
+    if not one_writer:
+        writer.close()
+    shutil.copytree(place, backup)
+    if one_writer:
+        writer.upsert([{"id": n, "name": "lost"} for n in (1, 2, 3)])
+        writer.close()
+    write(table, 1, 2, 4, name="lost", flush=flush)
+    if merge:
+        table.merge()
+    assert names(reader)[1] == names(table)[1] == "lost"
+    restore(backup, place)
+    assert names(reader) == names(weir.open(place)) == names(table) == {1: "kept"}
+    other = weir.open(place, fsync=False)
+    for n in range(4):
+        with other.writer(flush_on_close=bool(n % 2), takeover=True) as again:
+            again.upsert([{"id": n, "name": f"after {n}"}])
+    expected = {n: f"after {n}" for n in range(4)}
+    for seen in (reader, table, other, weir.open(place)):
+        assert names(seen) == expected
+        assert seen.snapshot() is not None
+    other.merge()
+    assert names(reader) == names(weir.open(place)) == expected
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_writers_are_fenced_when_they_renew_their_leases(tmp_path: Path, paused: bool) -> None:
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    writer = table.writer(flush_on_close=False, lease_ttl=300.0 if paused else 1.5)
+    writer.upsert([{"id": 1, "name": "kept"}])
+    shutil.copytree(place, backup)
+    if paused:
+        writer.pause()
+    else:
+        time.sleep(1.5)  # the lease is renewed meanwhile
+    writer.upsert([{"id": 2, "name": "lost"}])
+    if paused:
+        writer.pause()
+    restore(backup, place)
+    if not paused:
+        time.sleep(1.5)
+    with pytest.raises(FencedError):
+        writer.upsert([{"id": 3, "name": "refused"}])
+    assert names(weir.open(place)) == {1: "kept"}
+
+
+def test_a_restored_table_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
+    uri, options = s3_endpoint.new_uri(), s3_endpoint.options
+    table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
+    write(table, 1, name="kept")
+    store = table.store
+    backup = {one.path: bytes(store.get(one.path)) for one in store.list("")}
+    reader = weir.open(uri, storage_options=options)
+    writer = table.writer(flush_on_close=False)
+    writer.upsert([{"id": n, "name": "lost"} for n in (1, 2)])
+    writer.pause()
+    assert names(reader) == {1: "lost", 2: "lost"}
+    store.delete([one.path for one in store.list("")])
+    for path, data in backup.items():
+        store.put(path, data)
+    assert names(reader) == names(weir.open(uri, storage_options=options)) == {1: "kept"}
+    with pytest.raises(FencedError):
+        writer.upsert([{"id": 3, "name": "refused"}])
+    write(reader, 2, name="after")
+    assert names(reader) == names(table) == {1: "kept", 2: "after"}

@@ -1,0 +1,113 @@
+"""Strong reads while others write: what they cost, counted by requests, and what they show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.base.table import BaseTable
+from weir.engine import failpoint
+from weir.engine.failpoint import FailpointError
+from weir.storage.counting import CountingStore
+from weir.storage.local import LocalStore
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
+SHARDS = 4
+
+WRITER = """
+import sys, weir
+with weir.open(sys.argv[1]).writer(flush_on_close=False) as writer:
+    writer.upsert([{"id": key, "value": "first"} for key in range(40)])
+    print("written", flush=True)
+    for line in sys.stdin:
+        writer.upsert([{"id": int(line), "value": "later"}])
+        print("written", flush=True)
+"""
+
+
+class OtherProcess:
+    """A writer in another process that writes one row at a time, when told to."""
+
+    def __init__(self, uri: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._wait()
+
+    def write(self, key: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{key}\n")
+        self.process.stdin.flush()
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "written\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    made = weir.create(
+        tmp_path / "table", SCHEMA, primary_key="id", fsync=False, shard_by=weir.bucket("id", SHARDS)
+    )
+    return weir.Table(CountingStore(made._store), made._base)
+
+
+@pytest.fixture
+def other(table: weir.Table) -> Iterator[OtherProcess]:
+    started = OtherProcess(table.uri)
+    with started.process as process:
+        yield started
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_strong_read_adds_one_probe_per_shard(table: weir.Table, other: OtherProcess) -> None:
+    store = table._store
+    assert isinstance(store, CountingStore)
+    assert table.scan().count() == 40
+    for key in range(100, 110):
+        store.reset()
+        # The listing finds shards that are new. No shard has a new entry: one probe each says so.
+        assert table.get([1]).column("value").to_pylist() == ["first"]
+        assert dict(store.counts) == {"list_directories": 1, "get": SHARDS}
+        other.write(key)
+        store.reset()
+        # What was acknowledged elsewhere is there, for one request more: the entry itself.
+        assert table.get([key]).column("value").to_pylist() == ["later"]
+        assert dict(store.counts) == {"list_directories": 1, "get": SHARDS + 1}
+    store.reset()
+    table.get([1], consistency="bounded(600000)")
+    assert not store.counts
+
+
+def test_a_shard_that_begins_and_merges_while_shards_are_listed(tmp_path: Path) -> None:
+    """The merge has deleted and not yet written: without the shard, the base table shows half of it."""
+    lance.write_dataset(pa.table({"id": [1, 2], "value": ["old", "old"]}), tmp_path / "table")
+    table = weir.adopt(tmp_path / "table", primary_key="id", fsync=False)
+
+    class ListsSlowly(LocalStore):
+        began = False
+
+        def list_directories(self, prefix: str) -> Sequence[str]:
+            listed = super().list_directories(prefix)
+            if not self.began:
+                self.began = True
+                with table.writer() as writer:
+                    writer.upsert([{"id": 2, "value": "new"}])
+                    writer.delete([1])
+                with failpoint.armed("merge.between_passes", "raise"), pytest.raises(FailpointError):
+                    table.merge()
+            return listed
+
+    slow = ListsSlowly(table.uri, fsync=False)
+    reader = weir.Table(slow, BaseTable.open(slow))
+    assert reader.scan().to_table().to_pylist() == [{"id": 2, "value": "new"}]
+    assert slow.began

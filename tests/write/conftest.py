@@ -1,0 +1,107 @@
+"""A shard on a real directory, and a store whose answers can be lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from weir.config import WriterOptions
+from weir.format.wal_entry import wal_schema
+from weir.storage.interface import ObjectStore
+from weir.storage.local import LocalStore
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.lease.released_leases import GivenUpLeases
+from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
+from weir.write.shard_writer import ShardWriter
+
+SHARD = UUID("11111111-2222-4333-8444-555555555555")
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+WAL_SCHEMA = wal_schema(SCHEMA)
+
+OpenWriter = Callable[..., ShardWriter]
+
+
+def rows(*pairs: tuple[int, str | None]) -> pa.RecordBatch:
+    """Return a batch of upserts (a value) and tombstones (None)."""
+    return pa.record_batch(
+        [
+            pa.array([key for key, _ in pairs], pa.int64()),
+            pa.array([value for _, value in pairs], pa.string()),
+            pa.array([value is None for _, value in pairs], pa.bool_()),
+        ],
+        schema=WAL_SCHEMA,
+    )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when something has happened that another thread does."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "table", fsync=False)
+
+
+@pytest.fixture
+def open_writer() -> Iterator[OpenWriter]:
+    with ThreadPoolExecutor(2) as flusher:
+        opened: list[ShardWriter] = []
+
+        def open_one(
+            store: ObjectStore,
+            namespace: str = "",
+            *,
+            lease_terms: LeaseTerms | None = None,
+            heartbeat: Heartbeat | None = None,
+            unflushed: UnflushedBytes | None = None,
+            backlog: MergeBacklog | None = None,
+            **options: object,
+        ) -> ShardWriter:
+            writer = ShardWriter(
+                store,
+                SHARD,
+                WAL_SCHEMA,
+                ("id",),
+                namespace=store.uri + namespace,
+                options=WriterOptions.from_keywords(**options),
+                flusher=flusher,
+                lease_terms=lease_terms,
+                heartbeat=heartbeat,
+                unflushed=unflushed,
+                backlog=backlog,
+            )
+            opened.append(writer)
+            return writer
+
+        yield open_one
+        for writer in opened:
+            writer.abandon()
+
+
+@contextmanager
+def another_machine() -> Iterator[LeaseTerms]:
+    """Stand in for a process elsewhere for the length of a block: yields the terms of its writers."""
+    holder = replace(new_holder(), host="elsewhere", system="system of elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        others = GivenUpLeases()
+        patch.setattr("weir.write.lease.lease.given_up_leases", others)
+        patch.setattr("weir.write.lease.lease_terms.given_up_leases", others)
+        yield LeaseTerms(holder=holder)
+
+
+def positions(entries: Sequence[object]) -> list[int]:
+    return [entry.position for entry in entries]  # type: ignore[attr-defined]

@@ -1,0 +1,289 @@
+"""Writes that may be repeated: each shard takes rows and mark together, once, whatever comes in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import weir
+from tests.conformance import library
+from tests.maintenance.garbage.garbage_kit import Clock, collect_fully, rows
+from weir.engine import failpoint
+from weir.engine.cache import process_cache
+from weir.errors import CorruptionError, InputError, SchemaError
+from weir.format import layout, wal_entry
+from weir.format.source import MAX_SOURCES
+from weir.storage.local import LocalStore
+from weir.write.manifest_store import read_latest_manifest
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    return weir.create(
+        tmp_path / "table", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 3), fsync=False
+    )
+
+
+def upsert(
+    table: weir.Table, sequence: int, *ids: int, value: str, name: str = "orders", flush: bool = False
+) -> int:
+    """Write with a writer of its own; return how many shards passed the rows over."""
+    with table.writer(takeover=True, flush_on_close=flush) as writer:
+        receipt = writer.upsert(
+            [{"id": one, "value": value} for one in ids], source=weir.Source(name, sequence)
+        )
+    return len(receipt.passed_over)
+
+
+def entries(table: weir.Table) -> Iterator[wal_entry.WalEntry]:
+    """Every log entry of the table."""
+    for path in sorted(Path(table.uri, layout.MEM_WAL).glob("*/wal/*.arrow")):
+        yield wal_entry.decode(path.read_bytes(), where=str(path))
+
+
+def test_a_repeated_write_is_passed_over_by_each_shard_that_has_it(table: weir.Table) -> None:
+    with table.writer() as writer:
+        first = writer.upsert([{"id": n, "value": "a"} for n in range(30)], source=weir.Source("orders", 7))
+        again = writer.upsert([{"id": n, "value": "b"} for n in range(30)], source=weir.Source("orders", 7))
+        older = writer.delete(range(30), source=weir.Source("orders", 6))
+        other = writer.upsert([{"id": 1, "value": "other"}], source=weir.Source("returns", 6))
+        later = writer.upsert([{"id": 2, "value": "later"}], wait=False, source=weir.Source("orders", 8))
+        assert later.result().rows == 1
+    assert (first.rows, len(first.positions), first.passed_over) == (30, 3, ())
+    assert (again.rows, again.positions, len(again.passed_over)) == (0, {}, 3)
+    assert (older.rows, len(older.passed_over)) == (0, 3)
+    assert other.passed_over == ()
+    expected = dict.fromkeys(range(30), "a") | {1: "other", 2: "later"}
+    assert rows(table) == expected
+
+
+def test_a_mark_and_its_rows_are_one_entry_also_beside_other_writes(table: weir.Table) -> None:
+    with table.writer(max_wal_delay=0.05, flush_on_close=False) as writer:
+        futures = [
+            writer.upsert(
+                pa.table({"id": [n, n + 100], "value": [str(n)] * 2}),
+                wait=False,
+                source=weir.Source(f"source {n}", 0) if n % 3 == 0 else None,
+            )
+            for n in range(30)
+        ]
+        for future in futures:
+            future.result()
+    marked: dict[str, int] = {}
+    for entry in entries(table):
+        if entry.header.source is not None:
+            (number,) = {row % 100 for batch in entry.batches for row in batch.column("id").to_pylist()}
+            assert entry.header.source == weir.Source(f"source {number}", 0)
+            marked[entry.header.source.name] = marked.get(entry.header.source.name, 0) + entry.num_rows
+    assert marked == {f"source {n}": 2 for n in range(0, 30, 3)}
+
+
+def test_marks_outlive_flush_merge_and_collection(table: weir.Table) -> None:
+    clock = Clock()
+    upsert(table, 1, *range(20), value="first")
+    assert upsert(table, 1, *range(20), value="wrong") == 3
+    upsert(table, 2, *range(10), value="second", flush=True)
+    assert upsert(table, 2, *range(20), value="wrong", flush=True) == 3
+    table.merge()
+    collect_fully(table, clock, fence_horizon=timedelta(hours=1))
+    clock.advance(timedelta(hours=2))
+    collect_fully(table, clock, fence_horizon=timedelta(hours=1))
+    process_cache().clear()
+    assert upsert(table, 2, *range(20), value="wrong") == 3
+    assert upsert(table, 3, 0, value="third") == 0
+    assert rows(table) == dict.fromkeys(range(10, 20), "first") | dict.fromkeys(range(10), "second") | {
+        0: "third"
+    }
+
+
+@pytest.mark.parametrize("flushed_by_weir", [False, True])
+def test_marks_outlive_a_writer_of_the_library_and_collection(tmp_path: Path, flushed_by_weir: bool) -> None:
+    table = weir.create(
+        tmp_path / "table", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False
+    )
+    upsert(table, 1, 1, 2, value="first", flush=True)
+    upsert(table, 2, 2, value="second", flush=flushed_by_weir)
+    upsert(table, 9, 9, value="returned", name="returns", flush=flushed_by_weir)
+    (shard,) = library.shards_of(Path(table.uri))
+    clock = Clock()
+    for step in range(3):
+        # Takes over what the log holds, and flushes it, in manifests without the record.
+        writer = library.open_writer(Path(table.uri), shard)
+        writer.put(pa.table({"id": [50 + step], "value": ["of the library"]}, SCHEMA))
+        writer.close()
+        assert library.manifest_of(Path(table.uri), shard).sources is None
+        table.merge()
+        collect_fully(table, clock, fence_horizon=timedelta(hours=1))
+        clock.advance(timedelta(hours=2))
+    process_cache().clear()
+    assert upsert(table, 2, 1, 2, value="wrong") == 1
+    assert upsert(table, 9, 1, 2, value="wrong", name="returns") == 1
+    assert library.manifest_of(Path(table.uri), shard).sources is not None
+    assert upsert(table, 3, 1, value="third") == 0
+    expected = {1: "third", 2: "second", 9: "returned"} | dict.fromkeys((50, 51, 52), "of the library")
+    assert rows(table) == expected
+    # Recorded anew, what told it before is garbage again.
+    before = len(list(Path(table.uri, layout.manifest_directory(shard)).glob("*.binpb")))
+    table.merge()
+    collect_fully(table, clock, fence_horizon=timedelta(hours=1))
+    assert len(list(Path(table.uri, layout.manifest_directory(shard)).glob("*.binpb"))) < before
+    assert not table.verify().findings
+
+
+def test_a_table_that_the_library_made_has_no_marks_and_gets_some(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    weir.create(path, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False)
+    shard = "11111111-2222-4333-8444-555555555555"
+    with lance.dataset(str(path)).mem_wal_writer(shard, max_wal_flush_interval_ms=1) as writer:
+        writer.put(pa.table({"id": [1], "value": ["of the library"]}, SCHEMA))
+    table = weir.open(path)
+    assert upsert(table, 0, 2, value="a") == 0
+    assert upsert(table, 0, 2, value="b") == 1
+    assert rows(table) == {1: "of the library", 2: "a"}
+
+
+def test_a_lost_answer_is_not_a_second_write(table: weir.Table) -> None:
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": 1, "value": "before"}])
+        with failpoint.armed("wal.after_append", "raise"), pytest.raises(failpoint.FailpointError):
+            writer.upsert([{"id": 1, "value": "once"}], source=weir.Source("orders", 1))
+        receipt = writer.upsert([{"id": 1, "value": "twice"}], source=weir.Source("orders", 1))
+    assert len(receipt.passed_over) == 1
+    assert [one.header.source for one in entries(table) if one.header.source] == [weir.Source("orders", 1)]
+    assert rows(table) == {1: "once"}
+
+
+PROGRAM = """
+import sys, weir
+table = weir.open(sys.argv[1], fsync=False)
+with table.writer(max_memtable_rows=25, holder="orders") as writer:
+    for sequence in range(12):
+        rows = [{"id": n % 20, "value": f"{sequence}"} for n in range(sequence, sequence + 10)]
+        writer.upsert(rows, source=weir.Source("orders", sequence))
+        if sequence % 4 == 3:
+            writer.flush()
+            table.merge()
+print("finished")
+"""
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "wal.before_append=kill@2",
+        "wal.after_append=kill@8",
+        "wal.after_append=kill@20",
+        "flush.before_manifest=kill@2",
+        "flush.after_manifest=kill@3",
+        "claim.between_epoch_and_fence=kill@2",
+        "merge.after_commit=kill",
+    ],
+)
+def test_a_killed_process_repeats_its_writes_and_each_shard_has_each_once(
+    table: weir.Table, point: str, weir_python: list[str]
+) -> None:
+    for attempt, armed in enumerate((point, point, "")):
+        done = subprocess.run(
+            [*weir_python, PROGRAM, table.uri],
+            env={**os.environ, "WEIR_FAILPOINTS": armed},
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+        assert attempt or done.returncode
+    assert done.stdout == b"finished\n"
+    model: dict[int, str] = {}
+    for sequence in range(12):
+        model.update({n % 20: f"{sequence}" for n in range(sequence, sequence + 10)})
+    assert rows(table) == model
+    # Of every shard and number there is one entry at most; the log is whole, since nothing was collected.
+    marks = [
+        (path.parent, wal_entry.decode(path.read_bytes(), where="").header.source)
+        for path in Path(table.uri, layout.MEM_WAL).glob("*/wal/*.arrow")
+    ]
+    seen = [one for one in marks if one[1] is not None]
+    assert len(seen) == len(set(seen)) > 12
+
+
+def test_upserts_and_deletes_in_one_go_count_in_their_order(table: weir.Table) -> None:
+    with table.writer() as writer:
+        writer.apply([{"id": n, "value": "old"} for n in range(4)])
+        receipt = writer.apply(
+            pa.table(
+                {
+                    "id": [0, 1, 1, 2, 2, 9],
+                    "_op": ["delete", "delete", None, "upsert", "delete", "delete"],
+                    "value": ["ignored", None, "again", "x", None, None],
+                }
+            ),
+            source=weir.Source("orders", 1),
+        )
+    assert receipt.rows == 6
+    assert rows(table) == {1: "again", 3: "old"}
+
+
+def test_bad_changes_change_nothing(table: weir.Table, tmp_path: Path) -> None:
+    with table.writer() as writer:
+        with pytest.raises(InputError, match="operation 'merge' in row 1 is unknown"):
+            writer.apply([{"id": 1, "_op": "delete"}, {"id": 2, "_op": "merge"}])
+        with pytest.raises(SchemaError, match="'_op' is of type int64"):
+            writer.apply(pa.table({"id": [1], "_op": [1]}))
+        with pytest.raises(InputError, match="sequence of a source"):
+            writer.upsert([{"id": 1}], source=weir.Source("orders", -1))
+        with pytest.raises(InputError, match="name of a source"):
+            writer.upsert([{"id": 1}], source=weir.Source("", 1))
+    assert table.scan().count() == 0
+    strict = pa.schema([SCHEMA.field("id"), pa.field("value", pa.string(), nullable=False)])
+    undeletable = weir.create(tmp_path / "strict", strict, primary_key="id", fsync=False)
+    with undeletable.writer() as writer, pytest.raises(SchemaError, match="value cannot be null"):
+        writer.apply([{"id": 1, "value": "", "_op": "delete"}])
+    assert undeletable.scan().count() == 0
+
+
+def test_a_column_of_the_table_named_like_the_operation_is_a_column(tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("_op", pa.string()))
+    table = weir.create(tmp_path / "table", schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.apply([{"id": 1, "value": "a", "_op": "delete"}])
+    assert table.scan().to_table().to_pylist() == [{"id": 1, "value": "a", "_op": "delete"}]
+
+
+def test_a_shard_remembers_only_so_many_sources(table: weir.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.write.shard_writer.MAX_SOURCES", 3)
+    assert MAX_SOURCES > 1000
+    for n in range(3):
+        upsert(table, 0, *range(10), value="a", name=f"job {n}")
+    with pytest.raises(InputError, match="remembers 3 sources"):
+        upsert(table, 0, 1, value="b", name="job 3")
+    assert upsert(table, 1, 1, value="c", name="job 2") == 0
+    assert rows(table)[1] == "c"
+
+
+def test_what_is_missing_to_tell_the_marks_is_loud(tmp_path: Path) -> None:
+    table = weir.create(
+        tmp_path / "table", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False
+    )
+    upsert(table, 1, 1, value="a")
+    (shard,) = library.shards_of(tmp_path / "table")
+    writer = library.open_writer(tmp_path / "table", shard)
+    writer.put(pa.table({"id": [2], "value": ["of the library"]}, SCHEMA))
+    writer.close()
+    store = LocalStore(tmp_path / "table", fsync=False)
+    latest = read_latest_manifest(store, shard)
+    assert latest is not None
+    assert latest.replay_after_wal_entry_position > 2
+    store.delete([layout.wal_path(shard, 2)])
+    process_cache().clear()
+    with pytest.raises(CorruptionError, match="log entries are gone"):
+        upsert(table, 2, 1, value="b")
