@@ -20,7 +20,7 @@ from weir.errors import SnapshotExpiredError, StorageError
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
-from weir.snapshots.capture import CutTaker
+from weir.snapshots.capture import SnapshotCapture
 from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes
 from weir.table.table import Table
@@ -190,7 +190,7 @@ def test_a_cut_lists_what_is_published_between_its_looks_at_manifest_and_log(
     table: weir.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(table, (1, "log"))
-    cuts = CutTaker(table.store, BaseTable.open(table.store))
+    cuts = SnapshotCapture(table.store, BaseTable.open(table.store))
     take_state, pieces = cuts._state, [staged(table, (1, "a"), (2, "a"))]
 
     def state_before_the_publication() -> tuple[BaseTable, dict[UUID, ShardManifest]]:

@@ -16,7 +16,7 @@ from weir.changes.options import FeedOptions
 from weir.changes.range import ChangeSource
 from weir.errors import ConflictError, OptionError, SnapshotExpiredError, StorageError
 from weir.format.snapshot_token import SnapshotToken
-from weir.snapshots.capture import CutTaker
+from weir.snapshots.capture import SnapshotCapture
 from weir.snapshots.consumers import drop_consumer
 from weir.snapshots.time_travel import TokenReader
 
@@ -172,7 +172,7 @@ def _source(world: World) -> FeedSource:
     base = world.open_base()
     return FeedSource(
         ChangeSource(world.store, base.identity, ROWS_SCHEMA, KEY),
-        CutTaker(world.store, base),
+        SnapshotCapture(world.store, base),
         TokenReader(world.store, base),
     )
 

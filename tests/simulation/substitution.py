@@ -127,7 +127,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.engine.throttle.background, process_wide.OfProcess(weir.engine.throttle.Throttle)),
         (
             weir.write.lease.released_leases.given_up_leases,
-            process_wide.OfProcess(weir.write.lease.released_leases.GivenUpLeases),
+            process_wide.OfProcess(weir.write.lease.released_leases.ReleasedLeases),
         ),
         (
             weir.write.lease.lease_terms._sightings,

@@ -13,7 +13,7 @@ from tests.simulation.world import World
 from weir.errors import SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
 from weir.read.planner import ScanPlanner
-from weir.snapshots.capture import CutTaker
+from weir.snapshots.capture import SnapshotCapture
 from weir.snapshots.snapshot import STRONG
 from weir.snapshots.time_travel import TokenReader
 from weir.snapshots.tokens import release_token, take_token
@@ -73,7 +73,7 @@ class Traveller:
         began = world.scheduler.now
         window = world.checker.window()
         try:
-            token = take_token(world.store, CutTaker(world.store, world.open_base()), retain)
+            token = take_token(world.store, SnapshotCapture(world.store, world.open_base()), retain)
         except SnapshotExpiredError:
             world.checker.count("snapshots that expired while they were taken")
             return

@@ -22,7 +22,7 @@ from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
-from weir.snapshots.capture import Cut, CutTaker
+from weir.snapshots.capture import Cut, SnapshotCapture
 from weir.storage.open import open_store
 from weir.write.manifest_store import commit_manifest, update_manifest
 
@@ -95,7 +95,7 @@ def test_a_later_write_is_never_there_without_an_earlier_one(
                 log.write(list(log.ends)[number % len(log.ends)])
             store.after_probe = write_some
 
-    cuts = CutTaker(store, base)
+    cuts = SnapshotCapture(store, base)
     for _ in range(2):
         acknowledged = len(log.written)
         store.after_probe = write_some
@@ -116,12 +116,12 @@ def test_one_look_at_every_log_is_not_enough(tables: Path) -> None:
         log.write(second)
 
     store.after_probe = write_in_both
-    cut = CutTaker(store, base).take(across_shards=False)
+    cut = SnapshotCapture(store, base).take(across_shards=False)
     assert [position <= cut.positions[shard_id] for shard_id, position in log.written] == [False, True]
     with pytest.raises(AssertionError, match="a later write is there"):
         log.check(cut, 0)
     store.after_probe = write_in_both
-    log.check(CutTaker(store, base).take(), 2)
+    log.check(SnapshotCapture(store, base).take(), 2)
 
 
 def test_one_busy_shard_does_not_stand_in_the_way(tables: Path) -> None:
@@ -135,7 +135,7 @@ def test_one_busy_shard_does_not_stand_in_the_way(tables: Path) -> None:
         store.after_probe = go_on
 
     store.after_probe = go_on
-    cut = CutTaker(store, base).take()
+    cut = SnapshotCapture(store, base).take()
     store.after_probe = lambda: None
     log.check(cut, 0)
     assert cut.positions[busy] > 0
@@ -153,8 +153,8 @@ def test_writes_without_a_pause_in_several_shards_are_named(tables: Path) -> Non
 
     store.after_probe = go_on
     with pytest.raises(ConflictError, match="2 shards were written to without a pause"):
-        CutTaker(store, base).take(max_seconds=0.05)
-    cut = CutTaker(store, base).take(across_shards=False)
+        SnapshotCapture(store, base).take(max_seconds=0.05)
+    cut = SnapshotCapture(store, base).take(across_shards=False)
     assert set(cut.positions) == set(SHARDS[:3])
 
 
@@ -165,7 +165,7 @@ def test_the_end_of_a_log_is_found(tables: Path, ends: list[int], more: int) -> 
     for shard_id, end in zip(SHARDS, ends, strict=False):
         for _ in range(end):
             log.write(shard_id)
-    cuts = CutTaker(store, base)
+    cuts = SnapshotCapture(store, base)
     assert cuts.take().positions == log.ends
     for _ in range(more):
         log.write(SHARDS[0])
@@ -180,7 +180,7 @@ def test_what_was_collected_is_not_taken_for_what_was_never_written(
     store, base = new_table(tables)
     log = Log(store, 1)
     (shard_id,) = log.ends
-    cuts = CutTaker(store, base)
+    cuts = SnapshotCapture(store, base)
     assert cuts.take().positions == {shard_id: 0}
     for _ in range(6):
         log.write(shard_id)

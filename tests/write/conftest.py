@@ -20,7 +20,7 @@ from weir.storage.local import LocalStore
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.lease.released_leases import GivenUpLeases
+from weir.write.lease.released_leases import ReleasedLeases
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
 from weir.write.shard_writer import ShardWriter
 
@@ -97,7 +97,7 @@ def another_machine() -> Iterator[LeaseTerms]:
     """Stand in for a process elsewhere for the length of a block: yields the terms of its writers."""
     holder = replace(new_holder(), host="elsewhere", system="system of elsewhere")
     with pytest.MonkeyPatch.context() as patch:
-        others = GivenUpLeases()
+        others = ReleasedLeases()
         patch.setattr("weir.write.lease.lease.given_up_leases", others)
         patch.setattr("weir.write.lease.lease_terms.given_up_leases", others)
         yield LeaseTerms(holder=holder)

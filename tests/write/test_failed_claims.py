@@ -17,7 +17,7 @@ from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local import LocalStore
 from weir.write.lease.lease import ShardLease, read_lease
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.lease.released_leases import GivenUpLeases
+from weir.write.lease.released_leases import ReleasedLeases
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ def test_only_so_many_are_remembered(store: LocalStore) -> None:
     ShardLease.acquire(store, SHARD, LeaseTerms(), least_epoch=1)
     found = read_lease(store, SHARD)
     assert found is not None
-    given_up = GivenUpLeases()
+    given_up = ReleasedLeases()
     for epoch in range(1, 10_000):
         given_up.add(replace(found, epoch=epoch))
     assert given_up.has(replace(found, epoch=9_999))

@@ -42,7 +42,7 @@ def upsert(
         receipt = writer.upsert(
             [{"id": one, "value": value} for one in ids], source=weir.Source(name, sequence)
         )
-    return len(receipt.passed_over)
+    return len(receipt.deduplicated)
 
 
 def entries(table: weir.Table) -> Iterator[wal_entry.WalEntry]:
@@ -59,10 +59,10 @@ def test_a_repeated_write_is_passed_over_by_each_shard_that_has_it(table: weir.T
         other = writer.upsert([{"id": 1, "value": "other"}], source=weir.Source("returns", 6))
         later = writer.upsert([{"id": 2, "value": "later"}], wait=False, source=weir.Source("orders", 8))
         assert later.result().rows == 1
-    assert (first.rows, len(first.positions), first.passed_over) == (30, 3, ())
-    assert (again.rows, again.positions, len(again.passed_over)) == (0, {}, 3)
-    assert (older.rows, len(older.passed_over)) == (0, 3)
-    assert other.passed_over == ()
+    assert (first.rows, len(first.positions), first.deduplicated) == (30, 3, ())
+    assert (again.rows, again.positions, len(again.deduplicated)) == (0, {}, 3)
+    assert (older.rows, len(older.deduplicated)) == (0, 3)
+    assert other.deduplicated == ()
     expected = dict.fromkeys(range(30), "a") | {1: "other", 2: "later"}
     assert rows(table) == expected
 
@@ -158,7 +158,7 @@ def test_a_lost_answer_is_not_a_second_write(table: weir.Table) -> None:
         with failpoint.armed("wal.after_append", "raise"), pytest.raises(failpoint.FailpointError):
             writer.upsert([{"id": 1, "value": "once"}], source=weir.Source("orders", 1))
         receipt = writer.upsert([{"id": 1, "value": "twice"}], source=weir.Source("orders", 1))
-    assert len(receipt.passed_over) == 1
+    assert len(receipt.deduplicated) == 1
     assert [one.header.source for one in entries(table) if one.header.source] == [weir.Source("orders", 1)]
     assert rows(table) == {1: "once"}
 

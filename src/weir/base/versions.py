@@ -21,7 +21,7 @@ from weir.base.manifest import VERSIONS, manifest_version, read_manifest
 from weir.base.published import read_published
 from weir.base.table import BaseTable, open_dataset
 from weir.engine.cache import process_cache
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ObjectNotFoundError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_snapshot import snapshot_path
@@ -170,7 +170,7 @@ def referenced_generations(
 
 
 def _read_indexes(base: BaseTable, versions: Sequence[int]) -> Iterator[tuple[int, _Index | None]]:
-    read = side_by_side(partial(_index_at, base), versions, is_local=base.store.is_local)
+    read = concurrent_map(partial(_index_at, base), versions, is_local=base.store.is_local)
     yield from zip(versions, read, strict=True)
 
 

@@ -17,7 +17,7 @@ from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.keys import KeyIndex, KeySet
 from weir.lsm.log_tail import TailRun, with_run
-from weir.lsm.visible_generations import announced
+from weir.lsm.visible_generations import visible_generations
 from weir.read.lookup import get_rows
 from weir.snapshots.capture import cut_at
 from weir.snapshots.expiry import naming_what_is_gone
@@ -148,7 +148,7 @@ class ShardState:
             # Where nothing that has rows is left, more than what is known here may be in its generations.
             if not any(item.entry.num_rows for item in entries if item.position > reached):
                 break
-            manifest, covered = announced(following, self._view.last_position), reached
+            manifest, covered = visible_generations(following, self._view.last_position), reached
         kept = (run.split_after(covered) for run in self._view.tail)
         view = replace(self._view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
         # A generation that was taken off the list, since later versions of the base table contain it.

@@ -24,7 +24,7 @@ from weir.changes.start import EARLIEST, ConsumerTerms, find_start
 from weir.errors import InputError, OptionError, SnapshotExpiredError
 from weir.format.ipc_framing import StreamSize
 from weir.format.snapshot_token import ShardCut, SnapshotToken
-from weir.snapshots.capture import Cut, CutTaker
+from weir.snapshots.capture import Cut, SnapshotCapture
 from weir.snapshots.consumers import StoredConsumer
 from weir.snapshots.expiry import changes_gone, check_state
 from weir.snapshots.history import state_token
@@ -73,14 +73,14 @@ class FeedSource:
     ----------
     table : ChangeSource
         What its ranges need.
-    cuts : CutTaker
+    cuts : SnapshotCapture
         Says how far the logs have come.
     states : TokenReader
         Opens the states that tokens name.
     """
 
     table: ChangeSource
-    cuts: CutTaker
+    cuts: SnapshotCapture
     states: TokenReader
 
 

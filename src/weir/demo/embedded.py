@@ -13,6 +13,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from weir.demo.console_report import tell_answer, tell_conclusion, tell_crash
 from weir.demo.crash import CrashCheck, check_after_crash
 from weir.demo.display import Display
 from weir.demo.events import DEPARTED, FlightEvents, load_events
@@ -24,7 +25,6 @@ from weir.demo.process import Heard, ListenedProcess
 from weir.demo.questions import Answer, ask_about_delays, ask_about_flight, instant_text
 from weir.demo.report import DemoReport, Latency, MergeTotals
 from weir.demo.source import flights_archive
-from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
 from weir.demo.verdict import compare
 from weir.demo.writer import Acknowledgement, WriterTask
 from weir.merge.service import MergeReport

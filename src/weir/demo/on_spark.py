@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.demo.console_report import tell_answer, tell_conclusion, tell_crash
 from weir.demo.crash import CrashCheck, check_after_crash
 from weir.demo.display import Display
 from weir.demo.driver import DriverTask
@@ -36,7 +37,6 @@ from weir.demo.questions import (
     judge_delays,
 )
 from weir.demo.report import DemoReport, Latency, MergeTotals
-from weir.demo.telling import tell_answer, tell_conclusion, tell_crash
 from weir.demo.verdict import compare
 from weir.spark.pipeline.checkpoint import CheckpointState, read_checkpoint
 from weir.table.table import Table

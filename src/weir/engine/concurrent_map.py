@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["side_by_side"]
+__all__ = ["concurrent_map"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -14,7 +14,9 @@ Answer = TypeVar("Answer")
 _MOST_AT_ONCE = 16
 
 
-def side_by_side(ask: Callable[[Item], Answer], items: Sequence[Item], *, is_local: bool) -> Iterator[Answer]:
+def concurrent_map(
+    ask: Callable[[Item], Answer], items: Sequence[Item], *, is_local: bool
+) -> Iterator[Answer]:
     """Yield what is answered to every item, in their order.
 
     Parameters
@@ -29,7 +31,7 @@ def side_by_side(ask: Callable[[Item], Answer], items: Sequence[Item], *, is_loc
 
     Examples
     --------
-    >>> list(side_by_side(len, ["a", "bc"], is_local=False))
+    >>> list(concurrent_map(len, ["a", "bc"], is_local=False))
     [1, 2]
     """
     if is_local or len(items) < 2:

@@ -9,14 +9,14 @@ import lance
 
 from weir.engine.cache import process_cache
 
-__all__ = ["KeptDataset"]
+__all__ = ["DatasetHandle"]
 
 _NBYTES = 64 * 1024
 """What an open dataset counts for in the cache: its manifest, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDataset:
+class DatasetHandle:
     """Where a dataset is, and how to reach it. Can be pickled.
 
     Parameters
@@ -34,7 +34,7 @@ class KeptDataset:
     storage_options: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, dataset: lance.LanceDataset, storage_options: Mapping[str, str]) -> KeptDataset:
+    def of(cls, dataset: lance.LanceDataset, storage_options: Mapping[str, str]) -> DatasetHandle:
         """Return an open dataset as a value; in this process it is not opened again."""
         kept = cls(dataset.uri, dataset.version, tuple(sorted(storage_options.items())))
         process_cache().put(kept._key, dataset, _NBYTES)

@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.dataset import serialize_row_addrs
 
-__all__ = ["NOTHING_BLOCKED", "BlockedRows"]
+__all__ = ["NOTHING_DELETED", "DeletionMask"]
 
 _ROW_ID = "_rowid"
 _FRAGMENT_BITS = np.uint64(32)
 """Where the id of its fragment begins in the address of a row."""
 
 
-class BlockedRows:
+class DeletionMask:
     """Row ids that a scan leaves out.
 
     There are two ways. Lance takes them as a block list, which combines with filters, limits and
@@ -52,13 +52,13 @@ class BlockedRows:
     def count(self, row_ids: npt.NDArray[np.uint64]) -> int:
         """Return how many of some rows, which ascend, do not count."""
         if len(self.row_ids) < len(row_ids):
-            return BlockedRows(row_ids).count(self.row_ids)
+            return DeletionMask(row_ids).count(self.row_ids)
         return int(np.count_nonzero(self.contains(row_ids)))
 
-    def in_fragments(self, fragments: Sequence[int]) -> BlockedRows:
+    def in_fragments(self, fragments: Sequence[int]) -> DeletionMask:
         """Return those that are in some fragments. Row ids have to be addresses."""
         kept = np.isin(self.row_ids >> _FRAGMENT_BITS, np.array(fragments, dtype=np.uint64))
-        return BlockedRows(self.row_ids[kept])
+        return DeletionMask(self.row_ids[kept])
 
     def remove_from(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` without the rows that do not count and without its row ids."""
@@ -84,4 +84,4 @@ class BlockedRows:
         return 2 * self.row_ids.nbytes
 
 
-NOTHING_BLOCKED = BlockedRows(np.zeros(0, dtype=np.uint64))
+NOTHING_DELETED = DeletionMask(np.zeros(0, dtype=np.uint64))

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from weir.format.shard_manifest import ShardManifest
 
-__all__ = ["announced"]
+__all__ = ["visible_generations"]
 
 
-def announced(manifest: ShardManifest, position: int) -> ShardManifest:
+def visible_generations(manifest: ShardManifest, position: int) -> ShardManifest:
     """Return a manifest without the generations that the log up to a position does not name yet.
 
     Parameters

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration
 from weir.merge.plan import MergeTask
@@ -38,7 +38,7 @@ def oldest_age(tasks: Sequence[MergeTask]) -> timedelta:
     for task in tasks:
         first.setdefault(task.shard_id, task)
     oldest = list(first.values())
-    ages = side_by_side(
+    ages = concurrent_map(
         lambda task: age_of_generation(task.store, task.shard_id, task.generations[0]),
         oldest,
         is_local=bool(oldest) and oldest[0].store.is_local,

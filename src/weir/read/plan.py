@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from weir.format.resolution import Resolution
 from weir.lsm.damage import reading
-from weir.lsm.dataset_handle import KeptDataset
-from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.dataset_handle import DatasetHandle
+from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.strategy import TermStrategy
 
@@ -32,13 +32,13 @@ class DatasetTask:
     ----------
     label : str
         Name for people.
-    source : KeptDataset
+    source : DatasetHandle
         The dataset.
     columns : tuple of str
         Columns to return.
     filter : str or None
         Only rows that match.
-    blocked : BlockedRows
+    blocked : DeletionMask
         Rows that do not count.
     limit : int or None
         Rows after which to stop.
@@ -52,10 +52,10 @@ class DatasetTask:
     """
 
     label: str
-    source: KeptDataset
+    source: DatasetHandle
     columns: tuple[str, ...]
     filter: str | None
-    blocked: BlockedRows = field(repr=False)
+    blocked: DeletionMask = field(repr=False)
     limit: int | None
     strategies: tuple[TermStrategy, ...] = ()
     fragments: tuple[int, ...] | None = None

@@ -15,8 +15,8 @@ from weir.engine.cache import process_cache
 from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.catalog_pruning import can_match
-from weir.lsm.dataset_handle import KeptDataset
-from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.dataset_handle import DatasetHandle
+from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.generation import Generation
 from weir.lsm.log_tail import TailRun
@@ -111,12 +111,12 @@ class ScanPlanner:
         base = snapshot.base
         blocked = process_cache().get_or_load(
             ("blocked", base.namespace, base.version_key, tuple(source.identity for source in sources)),
-            lambda: BlockedRows(superseded_rows(base.namespace, base, sources)),
+            lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),
             lambda loaded: loaded.nbytes,
         )
         return DatasetTask(
             label=f"base table version {base.version}",
-            source=KeptDataset.of(base.dataset, self.store.storage_options),
+            source=DatasetHandle.of(base.dataset, self.store.storage_options),
             columns=asked.columns,
             filter=asked.filter,
             blocked=blocked,
@@ -162,12 +162,12 @@ class ScanPlanner:
         newer = tuple(one.identity for one in merged.sources[at:])
         blocked = process_cache().get_or_load(
             ("blocked", base.namespace, newer),
-            lambda: BlockedRows(np.sort(source.row_ids[~live])),
+            lambda: DeletionMask(np.sort(source.row_ids[~live])),
             lambda loaded: loaded.nbytes,
         )
         return DatasetTask(
             label=f"{where}, {source.label}",
-            source=KeptDataset.of(source.dataset, self.store.storage_options),
+            source=DatasetHandle.of(source.dataset, self.store.storage_options),
             columns=asked.columns,
             filter=asked.filter,
             blocked=blocked,

@@ -11,7 +11,7 @@ from weir.rows.changes import (
     tombstone_batches,
     upsert_batches,
 )
-from weir.rows.given import RowInput, repeatable
+from weir.rows.coerce import RowInput, repeatable
 from weir.rows.keys import as_key_table
 
 __all__ = [

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from weir.errors import InputError, SchemaError
 from weir.format.wal_entry import TOMBSTONE
+from weir.rows.cast import is_text
+from weir.rows.coerce import RowInput, as_table
 from weir.rows.conforming import conformed
-from weir.rows.fitting import is_text
-from weir.rows.given import RowInput, as_table
 
 __all__ = [
     "OPERATION",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import KeyValueError, SchemaError
-from weir.rows.fitting import cast_to
+from weir.rows.cast import cast_to
 from weir.schema.list_cast import is_list
 
 __all__ = ["conformed", "missing_key", "unknown_column"]

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from weir.errors import InputError, KeyValueError
+from weir.rows.coerce import RowInput, as_column, as_table, holds_columns
 from weir.rows.conforming import conformed, missing_key
-from weir.rows.given import RowInput, as_column, as_table, holds_columns
 
 __all__ = ["as_key_table"]
 

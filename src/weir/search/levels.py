@@ -1,4 +1,4 @@
-"""The layers of the merged view as a search sees them: which rows of each source count."""
+"""The levels of the merged view as a search sees them: which rows of each source count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weir.engine.cache import process_cache
 from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
-from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.generation import Generation
 from weir.lsm.newest import FreshSource, overlay
@@ -27,7 +27,7 @@ from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
 from weir.write.log.log import first_unflushed_position
 
-__all__ = ["FreshLayer", "base_blocked", "fresh_layers", "token_of"]
+__all__ = ["Level", "base_blocked", "fresh_levels", "token_of"]
 
 
 Rows = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ _HELD_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class FreshLayer:
+class Level:
     """A source that is newer than the base table, and which of its rows count.
 
     Parameters
@@ -65,13 +65,13 @@ class FreshLayer:
         return f"shard {self.shard_id}, {self.source.label}"
 
     @property
-    def blocked(self) -> BlockedRows:
+    def blocked(self) -> DeletionMask:
         """The rows of a generation that do not count, as Lance takes them."""
         source = self.source
         assert isinstance(source, Generation)
         return process_cache().get_or_load(
             ("blocked", self.namespace, self.decided_by),
-            lambda: BlockedRows(np.sort(source.row_ids[~self.live])),
+            lambda: DeletionMask(np.sort(source.row_ids[~self.live])),
             lambda loaded: loaded.nbytes,
         )
 
@@ -136,37 +136,35 @@ class FreshLayer:
         return np.isin(source.row_ids, row_ids)
 
 
-def fresh_layers(
-    store: ObjectStore, snapshot: ReadSnapshot, views: Sequence[ShardView]
-) -> tuple[FreshLayer, ...]:
-    """Return the layers of some shards above the base table: by shard, oldest first."""
-    key = ("layers", tuple(view.shard_id for view in views))
-    known: tuple[FreshLayer, ...] | None = snapshot.derived.get(key)
+def fresh_levels(store: ObjectStore, snapshot: ReadSnapshot, views: Sequence[ShardView]) -> tuple[Level, ...]:
+    """Return the levels of some shards above the base table: by shard, oldest first."""
+    key = ("levels", tuple(view.shard_id for view in views))
+    known: tuple[Level, ...] | None = snapshot.derived.get(key)
     if known is not None:
         return known
-    found: list[FreshLayer] = []
+    found: list[Level] = []
     for view in views:
         merged = overlay(snapshot.base.namespace, fresh_sources(store, snapshot, view))
         namespace = snapshot.base.namespace
         identities = tuple(source.identity for source in merged.sources)
         found += [
-            FreshLayer(view.shard_id, source, live, namespace, identities[at:])
+            Level(view.shard_id, source, live, namespace, identities[at:])
             for at, (source, live) in enumerate(zip(merged.sources, merged.live, strict=True))
         ]
     known = snapshot.derived[key] = tuple(found)
     return known
 
 
-def base_blocked(snapshot: ReadSnapshot, layers: Sequence[FreshLayer]) -> BlockedRows:
-    """Return the base table's rows that some layer has replaced or deleted."""
+def base_blocked(snapshot: ReadSnapshot, levels: Sequence[Level]) -> DeletionMask:
+    """Return the base table's rows that some level has replaced or deleted."""
     base = snapshot.base
-    sources = [layer.source for layer in layers]
+    sources = [level.source for level in levels]
     key = ("blocked", base.namespace, base.version_key, tuple(source.identity for source in sources))
-    known: BlockedRows | None = snapshot.derived.get(key)
+    known: DeletionMask | None = snapshot.derived.get(key)
     if known is None:
         known = snapshot.derived[key] = process_cache().get_or_load(
             key,
-            lambda: BlockedRows(superseded_rows(base.namespace, base, sources)),
+            lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),
             lambda loaded: loaded.nbytes,
         )
     return known

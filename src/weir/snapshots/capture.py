@@ -29,7 +29,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from weir.base.table import BaseTable
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ConflictError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken
@@ -40,7 +40,7 @@ from weir.write.lease.recorded_position import entry_lost, recorded_position
 from weir.write.log.log import Wal, first_unflushed_position
 from weir.write.manifest_store import list_shards, read_latest_manifest
 
-__all__ = ["Cut", "CutTaker", "cut_at", "is_cut_of"]
+__all__ = ["Cut", "SnapshotCapture", "cut_at", "is_cut_of"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -110,7 +110,7 @@ def is_cut_of(cut: ShardCut, manifest: ShardManifest) -> bool:
     )
 
 
-class CutTaker:
+class SnapshotCapture:
     """Takes cuts of one table, remembering how far every log has come.
 
     Parameters
@@ -269,7 +269,7 @@ class CutTaker:
         )
 
     def _for_each(self, ask: Callable[[T], U], items: list[T]) -> list[U]:
-        return list(side_by_side(ask, items, is_local=self._store.is_local))
+        return list(concurrent_map(ask, items, is_local=self._store.is_local))
 
 
 class _LogEnd:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from weir.base.manifest import manifest_path
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError, InputError, SnapshotExpiredError, StorageError, WeirError
 from weir.format import layout
 from weir.format.snapshot_token import ShardCut, SnapshotToken
@@ -84,7 +84,7 @@ def check_readable(store: ObjectStore, token: SnapshotToken) -> None:
         lambda: _without_base(store, token.base_version)
     ]
     probes += [_shard_probe(store, cut) for cut in token.shards]
-    for error in side_by_side(lambda probe: probe(), probes, is_local=store.is_local):
+    for error in concurrent_map(lambda probe: probe(), probes, is_local=store.is_local):
         if error is not None:
             raise error
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from weir.engine.cache import process_cache
 from weir.format.shard_manifest import ShardManifest
 from weir.lsm.log_tail import TailRun, with_run
-from weir.lsm.visible_generations import announced
+from weir.lsm.visible_generations import visible_generations
 from weir.storage.interface import ObjectStore
 from weir.write.lease.recorded_position import entry_lost, recorded_position
 from weir.write.log.log import PositionedEntry, Wal, first_unflushed_position
@@ -199,7 +199,7 @@ class ShardReader:
     def _remember(self, view: ShardView) -> None:
         """Keep a view, and what follows from it."""
         process_cache().put(self._seen_key, _Seen(view.manifest, _last_entry(view)), 512)
-        manifest = announced(view.manifest, view.last_position)
+        manifest = visible_generations(view.manifest, view.last_position)
         shown = view if manifest is view.manifest else replace(view, manifest=manifest)
         large = sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
         self._trusted_seconds = _LARGE_TAIL_TRUST_SECONDS if large else _MANIFEST_TRUST_SECONDS

@@ -18,7 +18,7 @@ from weir.base.merge_guard import deletes_id, half_merged
 from weir.base.newest import saw
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.engine.logs import get_logger
 from weir.errors import (
     ConflictError,
@@ -323,7 +323,7 @@ class SnapshotReader:
         self, shard_ids: Collection[UUID], refresh: Callable[[ShardReader], ShardView | None]
     ) -> tuple[ShardView, ...]:
         readers = [self._reader(shard_id) for shard_id in shard_ids]
-        views = side_by_side(refresh, readers, is_local=self._store.is_local)
+        views = concurrent_map(refresh, readers, is_local=self._store.is_local)
         return tuple(view for view in views if view is not None)
 
     def _reader(self, shard_id: UUID) -> ShardReader:
@@ -352,7 +352,7 @@ class SnapshotReader:
             if not behind:
                 return ReadSnapshot(base, tuple(views.values()))
             # The base table shows half of generations that are not published yet.
-            newest = side_by_side(
+            newest = concurrent_map(
                 lambda shard_id: read_latest_manifest(self._store, shard_id),
                 behind,
                 is_local=self._store.is_local,

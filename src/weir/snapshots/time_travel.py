@@ -17,13 +17,13 @@ from functools import partial
 
 from weir.base.table import BaseTable
 from weir.engine.cache import process_cache
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, WeirError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.lsm.log_tail import TailRun
 from weir.lsm.staged_rows import with_published_rows
-from weir.lsm.visible_generations import announced
+from weir.lsm.visible_generations import visible_generations
 from weir.snapshots.capture import is_cut_of
 from weir.snapshots.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
 from weir.snapshots.shard_view import ShardView
@@ -98,7 +98,7 @@ class TokenReader:
         check_state(token, self._store)
         base = self.base_at(token)
         at_cut = partial(view_at, self._store, base)
-        views = side_by_side(at_cut, token.shards, is_local=self._store.is_local)
+        views = concurrent_map(at_cut, token.shards, is_local=self._store.is_local)
         return ReadSnapshot(base, tuple(views))
 
 
@@ -136,7 +136,7 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
     tail: tuple[TailRun, ...] = ()
     if entries:
         tail = (TailRun(cut.shard_id, entries, schema, base.primary_key),)
-    return ShardView(announced(manifest, cut.position), tail, cut.position)
+    return ShardView(visible_generations(manifest, cut.position), tail, cut.position)
 
 
 def _manifest_at(store: ObjectStore, cut: ShardCut) -> ShardManifest:

@@ -14,14 +14,14 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.engine.logs import get_logger
 from weir.errors import InputError, ObjectExistsError, ObjectNotFoundError, OptionError
 from weir.format import snapshot_pin
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS, SnapshotPin, pin_path
 from weir.format.snapshot_token import SnapshotToken
-from weir.snapshots.capture import CutTaker
+from weir.snapshots.capture import SnapshotCapture
 from weir.snapshots.consumers import consumer_names, overdue, read_consumer
 from weir.snapshots.expiry import check_readable
 from weir.snapshots.roots import Root, ShardRoot, consumer_root, snapshot_root
@@ -33,14 +33,14 @@ __all__ = ["Root", "ShardRoot", "as_token", "expired_pins", "live_roots", "relea
 _log = get_logger(__name__)
 
 
-def take_token(store: ObjectStore, cuts: CutTaker, retain: timedelta | None) -> SnapshotToken:
+def take_token(store: ObjectStore, cuts: SnapshotCapture, retain: timedelta | None) -> SnapshotToken:
     """Take a snapshot and return its token.
 
     Parameters
     ----------
     store : ObjectStore
         The table's store.
-    cuts : CutTaker
+    cuts : SnapshotCapture
         Takes the cut.
     retain : timedelta, optional
         How long to keep what the token needs. None or 0: not at all.
@@ -164,5 +164,5 @@ def _pins(store: ObjectStore) -> Iterator[tuple[str, SnapshotPin]]:
 
 def _newest_manifests(store: ObjectStore) -> list[ShardManifest]:
     read = partial(read_latest_manifest, store)
-    found = side_by_side(read, list_shards(store), is_local=store.is_local)
+    found = concurrent_map(read, list_shards(store), is_local=store.is_local)
     return [manifest for manifest in found if manifest is not None]

@@ -23,8 +23,8 @@ from weir.format.source import Source
 from weir.format.stream_record import StreamRecord
 from weir.sharding.shard_values import ShardValues
 from weir.spark.kept_writers import KeptWriters
+from weir.spark.lease_retry import in_turn
 from weir.spark.staging import InlineRows, TaskResult, TaskRows, pieces_by_shard
-from weir.spark.turns import in_turn
 from weir.spark.write_options import WriteOptions
 from weir.storage.interface import ObjectStore
 from weir.table.table import Table
@@ -130,7 +130,7 @@ def commit(
             sequence=None if source is None else source.sequence,
             rows=sum(receipt.rows for receipt in receipts),
             shards=sum(len(receipt.positions) for receipt in receipts),
-            passed_over=sum(len(receipt.passed_over) for receipt in receipts),
+            deduplicated=sum(len(receipt.deduplicated) for receipt in receipts),
         )
     failpoint.reach("sink.after_commit")
 

@@ -35,7 +35,7 @@ from weir.search.requests import SearchRequest
 from weir.search.search import Search, SearchPlan
 from weir.search.top_rows import top_rows
 from weir.snapshots.asked_state import AskedState
-from weir.snapshots.capture import CutTaker
+from weir.snapshots.capture import SnapshotCapture
 from weir.snapshots.snapshot import MAX_SNAPSHOTS, Consistency, ReadSnapshot, SnapshotReader
 from weir.snapshots.time_travel import TokenReader
 from weir.snapshots.tokens import as_token, release_token, take_token
@@ -62,7 +62,7 @@ class TableReader:
     def __init__(self, store: ObjectStore, base: BaseTable, shards: ShardChoice) -> None:
         self._store = store
         self._shards = shards
-        self._cuts = CutTaker(store, base)
+        self._cuts = SnapshotCapture(store, base)
         self._states = TokenReader(store, base)
         self._planner = ScanPlanner(store, shards.for_filter)
         self.snapshots = SnapshotReader(store, base)

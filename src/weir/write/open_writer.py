@@ -16,7 +16,7 @@ from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
-from weir.write.shard_pool import ClaimedShards, SharedByShards
+from weir.write.shard_pool import ShardPool, SharedByShards
 from weir.write.shard_writer import ShardWriter
 from weir.write.table_writer import TableWriter
 
@@ -88,7 +88,7 @@ def open_writer(
             shard_fields=values.to_manifest(),
         )
 
-    shards = ClaimedShards(
+    shards = ShardPool(
         find_shards,
         open_shard,
         checked,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from weir.base.dataset_fields import generation_columns
 from weir.base.table import BaseTable, library_options
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ShardConflictError, ShardingError
 from weir.format import layout
 from weir.format.index_details import ShardSpec
@@ -139,7 +139,7 @@ class ShardCatalog:
 
     def _read_manifests(self, shards: Sequence[UUID]) -> list[ShardManifest]:
         read = partial(read_latest_manifest, self._store)
-        found = side_by_side(read, shards, is_local=self._store.is_local)
+        found = concurrent_map(read, shards, is_local=self._store.is_local)
         return [manifest for manifest in found if manifest is not None]
 
     def values_of(self, manifests: Iterable[ShardManifest]) -> Mapping[UUID, ShardValues | None]:

@@ -20,7 +20,7 @@ from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
 from weir.write.shard_writer import ShardWriter
 
-__all__ = ["ClaimedShards", "SharedByShards"]
+__all__ = ["ShardPool", "SharedByShards"]
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
@@ -55,7 +55,7 @@ class SharedByShards:
     backlog: MergeBacklog
 
 
-class ClaimedShards:
+class ShardPool:
     """The shards of one table writer. Each is claimed when it is first asked for.
 
     Safe to use from many threads, and by the process alone that made it.

@@ -381,7 +381,7 @@ class ShardWriter:
                 position = self._append(batches, queued, source)
                 if position is not None:
                     return position
-            group[0].passed_over = True
+            group[0].deduplicated = True
             self._unflushed.failed(queued)
             return self._next_position - 1
         except BaseException:

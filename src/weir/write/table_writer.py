@@ -27,7 +27,7 @@ from weir.sharding.shard_values import ShardValues
 from weir.write.columns import FollowedColumns, TableColumns, resolved
 from weir.write.flush.staged_generations import StagedGeneration
 from weir.write.log.group_commit import PendingWrite
-from weir.write.shard_pool import ClaimedShards
+from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
 from weir.write.write_result import WriteResult, joined, receipt_of
 
@@ -50,11 +50,11 @@ class TableWriter:
     ----------
     columns : FollowedColumns
         The table's columns, its primary key, and what splits its rows by shard.
-    shards : ClaimedShards
+    shards : ShardPool
         The shards it claims.
     """
 
-    def __init__(self, columns: FollowedColumns, shards: ClaimedShards) -> None:
+    def __init__(self, columns: FollowedColumns, shards: ShardPool) -> None:
         self._columns = columns
         self._shards = shards
 
@@ -356,15 +356,15 @@ class TableWriter:
         errors = [error for _, future in work if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
-        rows, positions, passed_over = 0, {}, []
+        rows, positions, deduplicated = 0, {}, []
         for (shard, future), (_, generations) in zip(work, staged, strict=True):
             position = future.result()
             if position is None:
-                passed_over.append(shard.shard_id)
+                deduplicated.append(shard.shard_id)
             else:
                 positions[shard.shard_id] = position
                 rows += sum(one.flushed.physical_rows for one in generations)
-        return WriteResult(rows, positions, tuple(passed_over))
+        return WriteResult(rows, positions, tuple(deduplicated))
 
     def _write_once(
         self, columns: TableColumns, rows: pa.Table, source: Source, wait: bool

@@ -23,14 +23,14 @@ class WriteResult:
         Rows written, tombstones included.
     positions : mapping of UUID to int
         For every shard the rows went to, the WAL position that made the last of them durable.
-    passed_over : tuple of UUID, default ()
+    deduplicated : tuple of UUID, default ()
         Shards to which nothing was written, because they have the rows already: those of a write with
         the same source and this number, or a higher one.
     """
 
     rows: int
     positions: Mapping[UUID, int]
-    passed_over: tuple[UUID, ...] = ()
+    deduplicated: tuple[UUID, ...] = ()
 
 
 def joined(one: WriteResult, other: WriteResult) -> WriteResult:
@@ -62,12 +62,12 @@ def receipt_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Futu
             whole.set_exception(errors[0])
             return
         positions: dict[UUID, int] = {}
-        written = [item for item in queued if not item[1].passed_over]
+        written = [item for item in queued if not item[1].deduplicated]
         for shard_id, _, future in written:
             positions[shard_id] = max(positions.get(shard_id, 0), future.result())
         rows = sum(pending.batch.num_rows for _, pending, _ in written)
-        passed_over = tuple(shard_id for shard_id, pending, _ in queued if pending.passed_over)
-        whole.set_result(WriteResult(rows, positions, passed_over))
+        deduplicated = tuple(shard_id for shard_id, pending, _ in queued if pending.deduplicated)
+        whole.set_result(WriteResult(rows, positions, deduplicated))
 
     if not queued:
         settle(None)

@@ -19,7 +19,7 @@ from weir.search.text import search as text_search_module
 from weir.search.text import segment as text_segment_module
 from weir.search.text.generation_terms import IndexedTexts
 from weir.search.text.index import text_index
-from weir.search.text.levels import JoinedTexts, LayersPart
+from weir.search.text.levels import JoinedTexts, LevelsPart
 from weir.search.text.postings_task import PostingsTextTask
 from weir.search.text.search import TextSearchPlan
 from weir.search.text.tokenizer import TextRows
@@ -70,10 +70,10 @@ def test_words_of_a_generation_are_read_from_its_index(lives: Lives) -> None:
     assert isinstance(newer, PartsTextTask)
     (tokenizer,) = newer.question.tokenizers.values()
     kinds = []
-    assert all(isinstance(part, LayersPart) for part in newer.parts)
-    layers = [layer for part in newer.parts if isinstance(part, LayersPart) for layer in part.layers]
-    # All generations as one, and every layer by itself.
-    for part in [*newer.parts, *(LayersPart((layer,)) for layer in layers)]:
+    assert all(isinstance(part, LevelsPart) for part in newer.parts)
+    levels = [level for part in newer.parts if isinstance(part, LevelsPart) for level in part.levels]
+    # All generations as one, and every level by itself.
+    for part in [*newer.parts, *(LevelsPart((level,)) for level in levels)]:
         found = part.texts("text", tokenizer)
         kinds.append(type(found))
         texts = part.take(np.arange(len(part.live)), ["text"]).column("text").combine_chunks()

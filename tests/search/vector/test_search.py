@@ -54,7 +54,7 @@ def model_of(table: pa.Table) -> dict[tuple[int], dict[str, Any]]:
         (pa.uint8(), np.uint8, ["hamming"]),
     ],
 )
-def test_every_type_and_metric_in_every_layer(
+def test_every_type_and_metric_in_every_level(
     tmp_path: Path, value: pa.DataType, kind: type, metrics: list[str]
 ) -> None:
     generator = np.random.default_rng(1)

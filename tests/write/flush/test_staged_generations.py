@@ -66,7 +66,7 @@ def published(
     source = None if sequence is None else weir.Source("load", sequence)
     with table.writer(**options) as writer:
         receipt = writer.publish_routed([(the_values(table), generations)], source=source)
-    return bool(receipt.passed_over)
+    return bool(receipt.deduplicated)
 
 
 def the_shard(table: weir.Table) -> UUID:
@@ -88,7 +88,7 @@ def test_what_is_published_comes_after_what_was_written_before_and_in_its_order(
         again = writer.publish_routed(
             [(the_values(table), [staged(table, (4, "x"))])], source=weir.Source("load", 1)
         )
-        assert len(again.passed_over) == 1
+        assert len(again.deduplicated) == 1
         expected[4] = "later"
         assert rows(reader) == expected
         assert {row["id"]: row["value"] for row in reader.get(list(range(6))).to_pylist()} == expected
@@ -324,7 +324,7 @@ def test_rows_come_after_a_publication_of_which_only_the_failure_is_known(
         writer.upsert([{"id": 2, "value": "later"}])
         writer.flush()
         again = writer.publish_routed(work, source=weir.Source("load", 1))
-        assert len(again.passed_over) == arrives
+        assert len(again.deduplicated) == arrives
     assert rows(table) == {1: "a", 2: "later"}
     assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
     seen = [row["value"] for batch in table.changes(since="earliest") for row in batch.rows.to_pylist()]

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import pairwise
 from uuid import UUID
 
-from weir.engine.concurrent_map import side_by_side
+from weir.engine.concurrent_map import concurrent_map
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, CorruptionError, InputError, ObjectNotFoundError
 from weir.format import layout, wal_entry
@@ -251,7 +251,7 @@ class _Epochs:
         unknown = [position for position in positions if position not in self._epochs]
         if self._store.is_local or len(unknown) < 2:
             return
-        for _ in side_by_side(self._epoch, unknown, is_local=False):
+        for _ in concurrent_map(self._epoch, unknown, is_local=False):
             pass
 
     def _same_epoch(self, one: int, other: int) -> bool:

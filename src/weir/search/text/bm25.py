@@ -41,7 +41,7 @@ class Statistics:
         """Words per text."""
         return self.words / max(self.documents, 1)
 
-    def rarity(self, word: str) -> float:
+    def idf(self, word: str) -> float:
         """Return the inverse document frequency of a word."""
         return inverse_document_frequency(self.documents, self.frequencies.get(word, 0))
 

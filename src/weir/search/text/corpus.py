@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.engine.cache import process_cache
-from weir.lsm.deletion_mask import BlockedRows
-from weir.search.levels import FreshLayer
+from weir.lsm.deletion_mask import DeletionMask
+from weir.search.levels import Level
 from weir.search.text.bm25 import Statistics, weight
 from weir.search.text.edit_distance import words_within
 from weir.search.text.index import TextIndex
@@ -35,13 +35,13 @@ class Corpus:
     def __init__(
         self,
         index: TextIndex,
-        blocked: BlockedRows,
-        layers: Sequence[FreshLayer],
+        blocked: DeletionMask,
+        levels: Sequence[Level],
         parts: Sequence[TextPart],
     ) -> None:
         self.index = index
         self._blocked = blocked
-        self._key: Hashable = (*index.key, tuple(layer.source.identity for layer in layers))
+        self._key: Hashable = (*index.key, tuple(level.source.identity for level in levels))
         self._given_parts = parts
         self._frequencies: dict[str, int] = {}
         self._in_index: dict[str, int] = {}
@@ -107,8 +107,8 @@ class Corpus:
         in_index = [(word, frequency) for word, frequency in self._in_index.items() if frequency]
         ratios = [
             (
-                statistics.rarity(word) / index.most_rarity(frequency),
-                statistics.rarity(word) / index.least_rarity(frequency),
+                statistics.idf(word) / index.most_idf(frequency),
+                statistics.idf(word) / index.least_idf(frequency),
             )
             for word, frequency in in_index
         ]

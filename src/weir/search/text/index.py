@@ -201,12 +201,12 @@ class TextIndex:
         known = row_ids[self.knows(row_ids)]
         return self.lengths[self.row_ids.searchsorted(known)]
 
-    def least_rarity(self, frequency: int) -> float:
+    def least_idf(self, frequency: int) -> float:
         """Return the least that Lance can take for the rarity of a word that so many rows have."""
         deleted = self.indexed_documents - len(self.row_ids)
         return inverse_document_frequency(self.indexed_documents, frequency + deleted)
 
-    def most_rarity(self, frequency: int) -> float:
+    def most_idf(self, frequency: int) -> float:
         """Return the most that Lance can take for the rarity of a word that so many rows have."""
         return inverse_document_frequency(self.indexed_documents, frequency)
 

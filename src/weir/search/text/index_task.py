@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.lsm.damage import reading
-from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.deletion_mask import DeletionMask
 from weir.search.chosen_rows import take_row_ids
 from weir.search.text.index import text_index
 from weir.search.text.lance_query import for_lance
@@ -46,7 +46,7 @@ class IndexTextTask:
         What is asked for.
     query : TextQuery
         The query as it was passed, with its columns.
-    blocked : BlockedRows
+    blocked : DeletionMask
         Rows that do not count.
     rows : int
         Rows of the base table.
@@ -59,7 +59,7 @@ class IndexTextTask:
     fragments: frozenset[int] = field(repr=False)
     question: Question = field(repr=False)
     query: TextQuery
-    blocked: BlockedRows = field(repr=False)
+    blocked: DeletionMask = field(repr=False)
     rows: int
     excess: float
     shortfall: float

@@ -166,7 +166,7 @@ def _words(node: Words, texts: Texts, statistics: Statistics) -> tuple[Scores, F
             rows, counts = texts.occurrences(word)
             if len(rows):
                 weight = weights(counts, texts.lengths[rows], statistics.mean_length)
-                total[rows] += statistics.rarity(word) * weight
+                total[rows] += statistics.idf(word) * weight
                 occurs[rows] = True
         hits += occurs
     found: Found = (hits == len(node.groups)) if node.every else (hits > 0)

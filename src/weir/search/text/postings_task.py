@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.lsm.damage import reading
-from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.deletion_mask import DeletionMask
 from weir.search.chosen_rows import take_row_ids
 from weir.search.text.index import Occurrences, TextIndex, text_index
 from weir.search.text.match import score, words_of
@@ -92,7 +92,7 @@ class PostingsTextTask:
         The column that is searched.
     question : Question
         What is asked for; it has no filter.
-    blocked : BlockedRows
+    blocked : DeletionMask
         Rows that do not count.
     """
 
@@ -100,7 +100,7 @@ class PostingsTextTask:
     fragments: frozenset[int] = field(repr=False)
     column: str
     question: Question = field(repr=False)
-    blocked: BlockedRows = field(repr=False)
+    blocked: DeletionMask = field(repr=False)
 
     def best(self, others: Scores) -> TextCandidates:
         """Return the best rows that count."""

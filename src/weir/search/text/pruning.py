@@ -90,7 +90,7 @@ def _bounds(
             most = int(words[word][1].max(initial=0))
             if most:
                 heaviest = weight(most, shortest, statistics.mean_length)
-                bounds[word] += node.boost * statistics.rarity(word) * heaviest
+                bounds[word] += node.boost * statistics.idf(word) * heaviest
     return bounds
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from weir.base.table import BaseTable
-from weir.lsm.deletion_mask import BlockedRows
+from weir.lsm.deletion_mask import DeletionMask
 from weir.search.chosen_rows import fetch_chosen, order_by_key, result_schema
-from weir.search.levels import FreshLayer, base_blocked, fresh_layers
+from weir.search.levels import Level, base_blocked, fresh_levels
 from weir.search.text.corpus import Corpus
 from weir.search.text.index import TextIndex, text_index
 from weir.search.text.index_task import IndexTextTask
-from weir.search.text.levels import LayersPart, layers_parts
+from weir.search.text.levels import LevelsPart, levels_parts
 from weir.search.text.match import Node, Words, has_phrases
 from weir.search.text.postings_task import MOST_POSTINGS, PostingsTextTask
 from weir.search.text.query import TextQuery, leaves
@@ -135,13 +135,13 @@ def plan_text_search(
     indexes = _indexes(snapshot, searched)
     tokenizers = {column: index.tokenizer for column, index in indexes.items()}
     # Every row counts for what is common, so that no shard can be left out.
-    layers = fresh_layers(store, snapshot, snapshot.shards)
-    blocked = base_blocked(snapshot, layers)
+    levels = fresh_levels(store, snapshot, snapshot.shards)
+    blocked = base_blocked(snapshot, levels)
     parts: list[TextPart] = [
-        *fragment_parts(base, indexes, blocked, layers),
-        *_layers_parts(snapshot, layers),
+        *fragment_parts(base, indexes, blocked, levels),
+        *_levels_parts(snapshot, levels),
     ]
-    corpora = {column: Corpus(index, blocked, layers, parts) for column, index in indexes.items()}
+    corpora = {column: Corpus(index, blocked, levels, parts) for column, index in indexes.items()}
     node = with_words(query, corpora)
     statistics = {column: corpus.statistics() for column, corpus in corpora.items()}
     question = Question(node, statistics, tokenizers, k, names, filter)
@@ -155,10 +155,10 @@ def plan_text_search(
     return TextSearchPlan(schema, names, base.primary_key, k, indexed, newer, header)
 
 
-def _layers_parts(snapshot: ReadSnapshot, layers: Sequence[FreshLayer]) -> list[LayersPart]:
-    known: list[LayersPart] | None = snapshot.derived.get("text parts")
+def _levels_parts(snapshot: ReadSnapshot, levels: Sequence[Level]) -> list[LevelsPart]:
+    known: list[LevelsPart] | None = snapshot.derived.get("text parts")
     if known is None:
-        known = snapshot.derived["text parts"] = layers_parts(layers)
+        known = snapshot.derived["text parts"] = levels_parts(levels)
     return known
 
 
@@ -167,7 +167,7 @@ def _indexed_task(
     fragments: frozenset[int],
     question: Question,
     query: TextQuery,
-    blocked: BlockedRows,
+    blocked: DeletionMask,
     corpora: Mapping[str, Corpus],
 ) -> IndexedTextTask:
     """Return how the rows that the index covers are searched: by its posting lists where that is quicker."""

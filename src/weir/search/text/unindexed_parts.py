@@ -19,8 +19,8 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.engine.cache import process_cache
 from weir.lsm.damage import reading
-from weir.lsm.deletion_mask import BlockedRows
-from weir.search.levels import FreshLayer
+from weir.lsm.deletion_mask import DeletionMask
+from weir.search.levels import Level
 from weir.search.text.index import TextIndex
 from weir.search.text.tokenizer import HeldTexts, TextRows, Tokenizer
 
@@ -79,7 +79,7 @@ class FragmentPart:
         The base table.
     number : int
         The fragment.
-    blocked : BlockedRows
+    blocked : DeletionMask
         Rows of the base table that do not count.
     blocked_by : tuple
         Identities of the sources that these follow from.
@@ -87,7 +87,7 @@ class FragmentPart:
 
     base: BaseTable
     number: int
-    blocked: BlockedRows = field(repr=False)
+    blocked: DeletionMask = field(repr=False)
     blocked_by: tuple[Hashable, ...] = field(repr=False)
 
     @property
@@ -180,11 +180,11 @@ def totals(texts: HeldTexts, counted: Mask, decided_by: Hashable) -> Totals:
 def fragment_parts(
     base: BaseTable,
     indexes: Mapping[str, TextIndex],
-    blocked: BlockedRows,
-    layers: Sequence[FreshLayer],
+    blocked: DeletionMask,
+    levels: Sequence[Level],
 ) -> list[FragmentPart]:
     """Return the fragments of the base table that some of the indexes do not cover."""
     covered = frozenset.intersection(*(index.fragments for index in indexes.values()))
     numbers = sorted(fragment.fragment_id for fragment in base.dataset.get_fragments())
-    by = tuple(layer.source.identity for layer in layers)
+    by = tuple(level.source.identity for level in levels)
     return [FragmentPart(base, number, blocked, by) for number in numbers if number not in covered]

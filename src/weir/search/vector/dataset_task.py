@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.lsm.damage import reading
-from weir.lsm.dataset_handle import KeptDataset
-from weir.lsm.deletion_mask import NOTHING_BLOCKED, BlockedRows
+from weir.lsm.dataset_handle import DatasetHandle
+from weir.lsm.deletion_mask import NOTHING_DELETED, DeletionMask
 from weir.search.chosen_rows import take_row_ids
 from weir.search.vector.query import VectorQuery, is_vector
 from weir.search.vector.task import DISTANCE, VectorCandidates
@@ -37,7 +37,7 @@ class DatasetVectorTask:
     ----------
     label : str
         Name for people.
-    source : KeptDataset
+    source : DatasetHandle
         The dataset.
     query : VectorQuery
         What is asked for; the metric is set.
@@ -45,7 +45,7 @@ class DatasetVectorTask:
         Columns of the result.
     filter : str or None
         Only rows that match.
-    blocked : BlockedRows
+    blocked : DeletionMask
         Rows that do not count.
     rows : int
         Rows of the dataset.
@@ -56,11 +56,11 @@ class DatasetVectorTask:
     """
 
     label: str
-    source: KeptDataset
+    source: DatasetHandle
     query: VectorQuery = field(repr=False)
     columns: tuple[str, ...]
     filter: str | None
-    blocked: BlockedRows = field(repr=False)
+    blocked: DeletionMask = field(repr=False)
     rows: int
     use_index: bool
     refine: int | None
@@ -74,7 +74,7 @@ class DatasetVectorTask:
         with reading(self.label, self.source.uri, self.filter):
             if spare > 4 * k:
                 return self._asked(k, self.blocked)
-            found = self._asked(k + spare, NOTHING_BLOCKED)
+            found = self._asked(k + spare, NOTHING_DELETED)
             if not len(self.blocked):
                 return found
             keep = ~self.blocked.contains(found.rows.astype(np.uint64))
@@ -84,7 +84,7 @@ class DatasetVectorTask:
                 return self._asked(k, self.blocked)
         return found.filter(keep)
 
-    def _asked(self, k: int, blocked: BlockedRows) -> VectorCandidates:
+    def _asked(self, k: int, blocked: DeletionMask) -> VectorCandidates:
         vectors = self.query.vectors
         if len(vectors) == 1:
             return self._answer(vectors[0], k, blocked, 0)
@@ -109,7 +109,7 @@ class DatasetVectorTask:
         return not any(is_vector(schema.field(name).type) for name in self.columns)
 
     def _answer(
-        self, asked: npt.NDArray[Any], k: int, blocked: BlockedRows, number: int | None
+        self, asked: npt.NDArray[Any], k: int, blocked: DeletionMask, number: int | None
     ) -> VectorCandidates:
         dataset = self.source.opened()
         element = dataset.schema.field(self.query.column).type.value_type

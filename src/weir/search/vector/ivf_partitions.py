@@ -19,7 +19,7 @@ from weir.engine.cache import process_cache
 from weir.search.vector.distances import nearest, nearest_among
 from weir.search.vector.rows import VectorRows
 
-__all__ = ["Centroids", "Division", "divided"]
+__all__ = ["Centroids", "IvfPartitions", "divided"]
 
 Vectors = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ class Centroids:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class IvfPartitions:
     """Vectors ordered by partition.
 
     Parameters
@@ -136,7 +136,7 @@ def divided(
     load: Callable[[], Sequence[VectorRows]],
     sizes: Sequence[int],
     centroids: Centroids,
-) -> Division | None:
+) -> IvfPartitions | None:
     """Return the vectors of some sources divided, or None while it does not pay.
 
     Parameters
@@ -153,7 +153,7 @@ def divided(
     cache = process_cache()
     name = ("division", centroids.identity, key)
     known = cache.get(name)
-    if isinstance(known, Division):
+    if isinstance(known, IvfPartitions):
         return known
     asked = (known or 0) + 1
     if asked <= _SEARCHES_BEFORE:
@@ -174,7 +174,7 @@ def divided(
     starts = np.cumsum([0, *sizes[:-1]])
     rows = np.concatenate([source.rows + start for source, start in zip(sources, starts, strict=True)])
     order = np.argsort(partition, kind="stable")
-    division = Division(
+    division = IvfPartitions(
         rows[order],
         np.searchsorted(partition[order], np.arange(len(centroids.vectors) + 1)),
         np.concatenate([source.vectors for source in sources])[order],

@@ -12,25 +12,25 @@ import pyarrow as pa
 
 from weir.lsm.generation import Generation
 from weir.search.chosen_rows import take_numbered
-from weir.search.levels import FreshLayer
-from weir.search.vector.ivf_partitions import Centroids, Division, divided
+from weir.search.levels import Level
+from weir.search.vector.ivf_partitions import Centroids, IvfPartitions, divided
 from weir.search.vector.query import VectorQuery
 from weir.search.vector.rows import VectorRows, vector_rows
 from weir.search.vector.task import VectorCandidates
 
-__all__ = ["LayersVectorTask"]
+__all__ = ["LevelsVectorTask"]
 
 _DEFAULT_PROBES = 20
 _ROWS_TOGETHER = 250_000
 
 
 @dataclass(frozen=True, slots=True)
-class LayersVectorTask:
+class LevelsVectorTask:
     """Compare the vectors of generations, and of rows that are only in the log, in memory.
 
     Parameters
     ----------
-    layers : tuple of FreshLayer
+    levels : tuple of Level
         The sources, and which of their rows count.
     query : VectorQuery
         What is asked for; the metric is set.
@@ -42,7 +42,7 @@ class LayersVectorTask:
         By which the vectors may be divided.
     """
 
-    layers: tuple[FreshLayer, ...]
+    levels: tuple[Level, ...]
     query: VectorQuery = field(repr=False)
     columns: tuple[str, ...]
     filter: str | None
@@ -55,7 +55,7 @@ class LayersVectorTask:
         parts = []
         for start, group in self._groups():
             probes: list[npt.NDArray[np.intp]] = []
-            keeps = [layer.matching(self.filter) for layer in group]
+            keeps = [level.matching(self.filter) for level in group]
             division = self._division(group)
             if division is not None and self.centroids is not None:
                 count = query.nprobes or _DEFAULT_PROBES
@@ -76,58 +76,58 @@ class LayersVectorTask:
                     parts.append((np.full(len(rows), number, dtype=np.int32), distance, rows + start))
         return VectorCandidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _groups(self) -> Iterator[tuple[int, tuple[FreshLayer, ...]]]:
-        """Yield the layers that are searched together, and the number of the first row of each group.
+    def _groups(self) -> Iterator[tuple[int, tuple[Level, ...]]]:
+        """Yield the levels that are searched together, and the number of the first row of each group.
 
         Generations are; the log would make the groups other ones with every write.
         """
         start = 0
-        together: list[FreshLayer] = []
-        for layer in self.layers:
-            log = not isinstance(layer.source, Generation)
+        together: list[Level] = []
+        for level in self.levels:
+            log = not isinstance(level.source, Generation)
             rows = sum(len(one.live) for one in together)
-            if together and (log or rows + len(layer.live) > _ROWS_TOGETHER):
+            if together and (log or rows + len(level.live) > _ROWS_TOGETHER):
                 yield start, tuple(together)
                 start += rows
                 together = []
-            together.append(layer)
+            together.append(level)
             if log:
-                yield start, (layer,)
-                start += len(layer.live)
+                yield start, (level,)
+                start += len(level.live)
                 together = []
         if together:
             yield start, tuple(together)
 
-    def _held(self, group: Sequence[FreshLayer]) -> list[VectorRows]:
-        return [vector_rows(layer.namespace, layer.source, self.query.column) for layer in group]
+    def _held(self, group: Sequence[Level]) -> list[VectorRows]:
+        return [vector_rows(level.namespace, level.source, self.query.column) for level in group]
 
-    def _division(self, group: Sequence[FreshLayer]) -> Division | None:
+    def _division(self, group: Sequence[Level]) -> IvfPartitions | None:
         if self.centroids is None:
             return None
         key = (
             (group[0].namespace, self.query.column),
-            *(layer.source.identity for layer in group),
+            *(level.source.identity for level in group),
         )
         # Vectors that have been divided are not needed as they were, and may leave the cache.
-        sizes = [len(layer.live) for layer in group]
+        sizes = [len(level.live) for level in group]
         return divided(key, lambda: self._held(group), sizes, self.centroids)
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
-        return take_numbered(self.layers, _starts(self.layers), found.rows[chosen], self.columns)
+        return take_numbered(self.levels, _starts(self.levels), found.rows[chosen], self.columns)
 
     def describe(self) -> str:
-        """Return one line per layer for people."""
+        """Return one line per level for people."""
         where = f" where {self.filter}" if self.filter else ""
         return "\n  ".join(
-            f"{layer.label}: compare {self.query.column} by {self.query.metric} in memory{where}, "
-            f"{np.count_nonzero(~layer.live)} of {len(layer.live)} rows superseded or deleted"
-            for layer in self.layers
+            f"{level.label}: compare {self.query.column} by {self.query.metric} in memory{where}, "
+            f"{np.count_nonzero(~level.live)} of {len(level.live)} rows superseded or deleted"
+            for level in self.levels
         )
 
 
 def _nearest_of_each(
-    group: Sequence[FreshLayer],
+    group: Sequence[Level],
     held: Sequence[VectorRows],
     keeps: Sequence[npt.NDArray[np.bool_]],
     vector: npt.NDArray[Any],
@@ -139,7 +139,7 @@ def _nearest_of_each(
         yield found + start, distance
 
 
-def _starts(layers: Sequence[FreshLayer]) -> list[int]:
-    """Return the number that the first row of each layer has when all are numbered one after the other."""
-    starts: list[int] = np.cumsum([0, *(len(layer.live) for layer in layers[:-1])]).tolist()
+def _starts(levels: Sequence[Level]) -> list[int]:
+    """Return the number that the first row of each level has when all are numbered one after the other."""
+    starts: list[int] = np.cumsum([0, *(len(level.live) for level in levels[:-1])]).tolist()
     return starts

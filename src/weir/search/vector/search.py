@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import QueryError
-from weir.lsm.dataset_handle import KeptDataset
+from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.filters import named_columns
 from weir.lsm.generation import Generation
 from weir.lsm.newest import FreshSource
 from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
 from weir.search.chosen_rows import fetch_chosen, order_by_key, result_schema
-from weir.search.levels import FreshLayer, base_blocked, fresh_layers
+from weir.search.levels import Level, base_blocked, fresh_levels
 from weir.search.vector.dataset_task import DatasetVectorTask
 from weir.search.vector.index import VectorIndex, generation_vector_index, vector_index
-from weir.search.vector.levels_task import LayersVectorTask
+from weir.search.vector.levels_task import LevelsVectorTask
 from weir.search.vector.query import VectorQuery
 from weir.search.vector.rows import fits_in_memory
 from weir.search.vector.task import DISTANCE, VectorCandidates, VectorTask
@@ -131,17 +131,17 @@ def plan_vector_search(
     query = _with_metric(query, index, base.schema.field(query.column).type)
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
-    layers = fresh_layers(store, snapshot, kept)
+    levels = fresh_levels(store, snapshot, kept)
     usable = _usable(index, query)
     rows = base.dataset.count_rows()
     tasks: list[VectorTask] = [
         DatasetVectorTask(
             label=f"base table version {base.version}",
-            source=KeptDataset.of(base.dataset, store.storage_options),
+            source=DatasetHandle.of(base.dataset, store.storage_options),
             query=query,
             columns=names,
             filter=filter,
-            blocked=base_blocked(snapshot, layers),
+            blocked=base_blocked(snapshot, levels),
             rows=rows,
             use_index=usable is not None,
             refine=_refined(usable, query),
@@ -149,30 +149,30 @@ def plan_vector_search(
     ]
     centroids = None if usable is None else usable.centroids
     kind = base.schema.field(query.column).type
-    held: list[FreshLayer] = []
-    for layer in layers:
-        if not layer.live.any():
-            pruned.append(Pruned(layer.label, "every row is superseded or deleted"))
-        elif fits_in_memory(layer.source, kind) or not _has(layer.source, (query.column, *names), filter):
-            held.append(layer)
+    held: list[Level] = []
+    for level in levels:
+        if not level.live.any():
+            pruned.append(Pruned(level.label, "every row is superseded or deleted"))
+        elif fits_in_memory(level.source, kind) or not _has(level.source, (query.column, *names), filter):
+            held.append(level)
         else:
-            assert isinstance(layer.source, Generation)
-            own = _usable(generation_vector_index(base.namespace, layer.source, query.column), query)
+            assert isinstance(level.source, Generation)
+            own = _usable(generation_vector_index(base.namespace, level.source, query.column), query)
             tasks.append(
                 DatasetVectorTask(
-                    label=layer.label,
-                    source=KeptDataset.of(layer.source.dataset, store.storage_options),
+                    label=level.label,
+                    source=DatasetHandle.of(level.source.dataset, store.storage_options),
                     query=query,
                     columns=names,
                     filter=filter,
-                    blocked=layer.blocked,
-                    rows=len(layer.live),
+                    blocked=level.blocked,
+                    rows=len(level.live),
                     use_index=own is not None,
                     refine=_refined(own, query),
                 )
             )
     if held:
-        tasks.append(LayersVectorTask(tuple(held), query, names, filter, centroids))
+        tasks.append(LevelsVectorTask(tuple(held), query, names, filter, centroids))
     header = (
         f"{query.k} nearest of {store.uri}, {consistency}: base version {base.version}, "
         f"{len(kept)} of {len(snapshot.shards)} shards, {_explained(index, usable, query, rows)}"

@@ -11,12 +11,12 @@ import threading
 
 from weir.format.lease import Lease
 
-__all__ = ["GivenUpLeases", "given_up_leases"]
+__all__ = ["ReleasedLeases", "given_up_leases"]
 
 _MOST = 4096
 
 
-class GivenUpLeases:
+class ReleasedLeases:
     """Remembers which leases nobody writes with any more. Safe to use from many threads.
 
     Of very many, the ones that were given up last.
@@ -49,5 +49,5 @@ def _identity(lease: Lease) -> tuple[object, str, int]:
     return lease.shard_id, lease.holder.holder_id, lease.epoch
 
 
-given_up_leases = GivenUpLeases()
+given_up_leases = ReleasedLeases()
 """Those of this process."""

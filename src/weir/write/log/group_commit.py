@@ -40,16 +40,16 @@ class PendingWrite:
 
     Attributes
     ----------
-    passed_over : bool
+    deduplicated : bool
         Whether nothing was written because the shard has the rows already.
     """
 
     __slots__ = (
         "batch",
+        "deduplicated",
         "error",
         "held_bytes",
         "nbytes",
-        "passed_over",
         "position",
         "schema",
         "source",
@@ -67,7 +67,7 @@ class PendingWrite:
         self.batch = batch
         self.schema = schema
         self.source = source
-        self.passed_over = False
+        self.deduplicated = False
         self.nbytes = nbytes
         self.held_bytes = nbytes + overhead
         self.submitted = time.monotonic()

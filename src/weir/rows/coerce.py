@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from weir.errors import InputError, SchemaError
+from weir.rows.cast import cast_to, fits
 from weir.rows.conforming import unknown_column
-from weir.rows.fitting import cast_to, fits
 from weir.schema.list_cast import is_list
 
 __all__ = ["RowInput", "as_column", "as_table", "holds_columns", "repeatable"]
