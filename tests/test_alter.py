@@ -157,7 +157,7 @@ def test_a_killed_alter_is_before_or_after(table: Table, weir_python: list[str])
         killed = subprocess.run(
             [
                 *weir_python,
-                f"import os; from weir import failpoint; failpoint.arm({place!r}, 'kill')\n{program}",
+                f"import os; from weir.engine import failpoint; failpoint.arm({place!r}, 'kill')\n{program}",
             ],
             check=False,
             timeout=60,

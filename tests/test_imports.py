@@ -27,7 +27,7 @@ SLOW = {
     "pyspark",
     "rich",
 }
-LIGHT = ["weir", "weir.errors", "weir.engine.library_log"]
+LIGHT = ["weir", "weir.engine", "weir.engine.library_log", "weir.errors"]
 
 
 def imported_by(code: str, *arguments: str) -> set[str]:
