@@ -20,8 +20,8 @@ import weir
 from benchmarks.context import Scale
 from benchmarks.samples import SCHEMA, SampleRows, label_of
 from weir.base.table import BaseTable
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.storage.open import open_store
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = ["LayeredTable", "WrongAnswerError", "build"]
 

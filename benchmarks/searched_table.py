@@ -24,8 +24,8 @@ from lance.mem_wal import ShardSnapshot
 import weir
 from benchmarks.context import Scale
 from weir.base.table import BaseTable
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.storage.open import open_store
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = ["DIMENSION", "SearchScale", "SearchedTable", "Vectors", "build"]
 

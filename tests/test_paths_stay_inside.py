@@ -23,8 +23,8 @@ from weir.format import (
 )
 from weir.format.proto import memwal_pb2
 from weir.format.snapshot_token import SnapshotToken
+from weir.log.manifest_store import read_latest_manifest
 from weir.storage.open import open_store
-from weir.write.manifest_store import read_latest_manifest
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 SHARD = UUID("4b6f8b0e-30a0-4e0f-9a5e-2f1d0c9b8a77")

@@ -16,9 +16,9 @@ from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.errors import OptionError, ShardSealedError
 from weir.format.shard_manifest import ShardStatus
+from weir.log.manifest_store import read_latest_manifest, update_manifest
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
-from weir.write.manifest_store import read_latest_manifest, update_manifest
 
 SCHEMA = pa.schema(
     [

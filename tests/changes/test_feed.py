@@ -42,11 +42,11 @@ from weir.errors import (
 )
 from weir.format import feed_consumer, layout
 from weir.format.feed_consumer import CONSUMERS, consumer_path
+from weir.log.wal import Wal
 from weir.read import lookup
 from weir.snapshots.tokens import live_roots
 from weir.storage.open import open_store
 from weir.table.table import Table
-from weir.write.log.log import Wal
 
 SCHEMA = pa.schema(
     [

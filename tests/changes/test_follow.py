@@ -23,12 +23,12 @@ from weir.errors import ConflictError, OptionError, SnapshotExpiredError
 from weir.format import wal_entry
 from weir.format.wal_entry import wal_schema
 from weir.format.wal_header import WalEntryHeader
+from weir.log.wal import Wal
 from weir.snapshots import consumers
 from weir.snapshots.tokens import live_roots
 from weir.storage.counting import CountingStore
 from weir.storage.open import open_store
 from weir.table.table import Table
-from weir.write.log.log import Wal
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 SOON = timedelta(milliseconds=5)

@@ -13,7 +13,7 @@ import weir
 from weir.engine.cache import process_cache
 from weir.errors import CorruptionError
 from weir.format.shard_manifest import ShardManifest
-from weir.write.manifest_store import list_shards, read_latest_manifest, update_manifest
+from weir.log.manifest_store import list_shards, read_latest_manifest, update_manifest
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 KEYS = list(range(40))

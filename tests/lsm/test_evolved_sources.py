@@ -19,9 +19,9 @@ from weir.format.shard_manifest import ShardManifest
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import wal_schema
 from weir.format.wal_header import WalEntryHeader
+from weir.log.manifest_store import commit_manifest
 from weir.write.flush.generation_rows import GenerationRows
 from weir.write.flush.generation_writer import write_generation
-from weir.write.manifest_store import commit_manifest
 
 SCHEMA = pa.schema(
     [

@@ -22,12 +22,12 @@ from weir.base.table import BaseTable
 from weir.engine.cache import process_cache
 from weir.errors import ObjectNotFoundError, OptionError, TableNotFoundError, UriError
 from weir.format import layout, salvage, shard_manifest
+from weir.log.manifest_store import read_latest_manifest
 from weir.maintenance.inspect import Description, inspect
 from weir.maintenance.inspection.target import split_location
 from weir.storage.counting import CountingStore
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
-from weir.write.manifest_store import read_latest_manifest
 
 __all__ = ["s3_endpoint"]
 

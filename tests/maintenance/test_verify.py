@@ -48,12 +48,12 @@ from weir.format.index_details import IndexCatchup, IndexDetails, MergedGenerati
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import wal_schema
 from weir.format.wal_header import WalEntryHeader
+from weir.log.manifest_store import read_latest_manifest
 from weir.maintenance.verification.whole import check_whole
 from weir.maintenance.verify import VerifyReport
 from weir.storage.counting import CountingStore
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
-from weir.write.manifest_store import read_latest_manifest
 
 __all__ = ["s3_endpoint"]
 

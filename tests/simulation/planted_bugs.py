@@ -19,6 +19,9 @@ from tests.simulation.primitives import SimulatedExecutor
 
 import weir.changes.feed
 import weir.changes.plan
+import weir.log.manifest_store
+import weir.log.replay
+import weir.log.wal
 import weir.lsm.newest
 import weir.maintenance.garbage.garbage
 import weir.maintenance.garbage.policy
@@ -36,8 +39,6 @@ import weir.write.flush.flush
 import weir.write.flush.generation_writer
 import weir.write.flush.staged_generations
 import weir.write.lease.lease
-import weir.write.log.log
-import weir.write.manifest_store
 import weir.write.memtable.memtable
 import weir.write.replay
 import weir.write.shard_writer
@@ -51,6 +52,8 @@ from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.source import Source, SourceMarks
 from weir.format.wal_entry import WalEntry
+from weir.log.replay import unflushed
+from weir.log.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.merge.commit import _Merge
 from weir.merge.rows import RunRows
 from weir.snapshots.consumers import StoredConsumer
@@ -59,9 +62,7 @@ from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import Bytes, ObjectStore
 from weir.write.claim import Claim
 from weir.write.log.group_commit import GroupCommit, PendingWrite
-from weir.write.log.log import PositionedEntry, Wal, first_unflushed_position
 from weir.write.memtable.memtable import MemTable
-from weir.write.replay import unflushed
 from weir.write.shard_writer import ShardWriter
 
 __all__ = ["PLANTED_BUGS", "PlantedBug"]
@@ -200,7 +201,7 @@ def _tail_ignored() -> Sequence[Patch]:
 
 
 def _replay_one_too_late() -> Sequence[Patch]:
-    covered_position = weir.write.replay.covered_position
+    covered_position = weir.log.replay.covered_position
 
     def one_later(manifest: ShardManifest, entries: Iterable[PositionedEntry]) -> int:
         covered = covered_position(manifest, entries)
@@ -208,7 +209,7 @@ def _replay_one_too_late() -> Sequence[Patch]:
 
     return [
         (module, "covered_position", one_later)
-        for module in (weir.write.replay, weir.write.claim, weir.snapshots.shard_view)
+        for module in (weir.log.replay, weir.write.claim, weir.snapshots.shard_view)
     ]
 
 
@@ -267,7 +268,7 @@ def _manifest_overwritten() -> Sequence[Patch]:
         return manifest
 
     return [
-        (weir.write.manifest_store, "commit_manifest", commit_manifest),
+        (weir.log.manifest_store, "commit_manifest", commit_manifest),
         (weir.write.claim, "commit_manifest", commit_manifest),
     ]
 
@@ -339,7 +340,7 @@ def _unmerged_generation_collected() -> Sequence[Patch]:
 
 
 def _manifest_out_of_line_unnoticed() -> Sequence[Patch]:
-    return [(weir.write.manifest_store, "_is_in_line", lambda *_: True)]
+    return [(weir.log.manifest_store, "_is_in_line", lambda *_: True)]
 
 
 def _feed_skips() -> Sequence[Patch]:

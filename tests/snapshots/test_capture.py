@@ -22,9 +22,9 @@ from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
+from weir.log.manifest_store import commit_manifest, update_manifest
 from weir.snapshots.capture import Cut, SnapshotCapture
 from weir.storage.open import open_store
-from weir.write.manifest_store import commit_manifest, update_manifest
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 SHARDS = [UUID(int=number + 1, version=4) for number in range(4)]

@@ -21,6 +21,7 @@ from weir.engine.cache import process_cache
 from weir.engine.failpoint import FailpointError
 from weir.engine.runner import ThreadRunner
 from weir.format import layout
+from weir.log.manifest_store import list_shards
 from weir.maintenance.garbage.garbage import collect_garbage
 from weir.merge.commit import merge_run
 from weir.merge.plan import plan_merge
@@ -28,7 +29,6 @@ from weir.sharding.shard_values import field_types
 from weir.storage.counting import CountingStore
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
-from weir.write.manifest_store import list_shards
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 

@@ -12,10 +12,11 @@ import pytest
 
 from tests.write.conftest import SHARD, OpenWriter, another_machine, rows
 from weir.errors import LeaseHeldError, StorageError
+from weir.log.read_lease import read_lease
 from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local import LocalStore
-from weir.write.lease.lease import ShardLease, read_lease
+from weir.write.lease.lease import ShardLease
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.lease.released_leases import ReleasedLeases
 

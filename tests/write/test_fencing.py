@@ -12,11 +12,11 @@ from weir.errors import FencedError, ShardSealedError, StorageError, WriterClose
 from weir.format import layout, shard_manifest, wal_entry
 from weir.format.shard_manifest import ShardManifest, ShardStatus
 from weir.format.wal_header import WalEntryHeader
+from weir.log.manifest_store import commit_manifest, read_latest_manifest
+from weir.log.wal import Wal
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 from weir.write.claim import claim_shard
-from weir.write.log.log import Wal
-from weir.write.manifest_store import commit_manifest, read_latest_manifest
 
 
 def stored_rows(store: LocalStore) -> list[tuple[int, list[int], int]]:

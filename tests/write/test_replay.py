@@ -16,12 +16,13 @@ from weir.format.shard_manifest import ShardManifest
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.format.wal_header import WalEntryHeader
+from weir.log.manifest_store import commit_manifest, read_latest_manifest
+from weir.log.replay import covered_position, is_in_order, unflushed
+from weir.log.wal import PositionedEntry, Wal
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
-from weir.write.log.log import PositionedEntry, Wal
-from weir.write.manifest_store import commit_manifest, read_latest_manifest
 from weir.write.memtable.memtable_set import MemTables
-from weir.write.replay import covered_position, is_in_order, replayed_memtables, unflushed
+from weir.write.replay import replayed_memtables
 
 FENCE = "fence"
 

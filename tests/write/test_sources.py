@@ -21,8 +21,8 @@ from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format import layout, wal_entry
 from weir.format.source import MAX_SOURCES
+from weir.log.manifest_store import read_latest_manifest
 from weir.storage.local import LocalStore
-from weir.write.manifest_store import read_latest_manifest
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 

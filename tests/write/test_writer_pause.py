@@ -12,9 +12,9 @@ import pytest
 import weir
 from weir.errors import FencedError, LeaseHeldError, WriterClosedError
 from weir.format.wal_entry import wal_schema
+from weir.log.wal import Wal
 from weir.storage.counting import CountingStore
 from weir.write.claim import claim_shard
-from weir.write.log.log import Wal
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 

@@ -15,6 +15,8 @@ from weir.format.resolution import resolve
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE
+from weir.log.manifest_store import read_manifest_version
+from weir.log.replay import covered_position
 from weir.lsm.keys import KeyIndex, KeySet
 from weir.lsm.log_tail import TailRun, with_run
 from weir.lsm.visible_generations import visible_generations
@@ -24,8 +26,6 @@ from weir.snapshots.expiry import naming_what_is_gone
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot, is_complete
 from weir.storage.interface import ObjectStore
-from weir.write.manifest_store import read_manifest_version
-from weir.write.replay import covered_position
 
 __all__ = ["ShardState", "before_type", "previous_rows"]
 

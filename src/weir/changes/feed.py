@@ -24,13 +24,13 @@ from weir.changes.start import EARLIEST, ConsumerTerms, find_start
 from weir.errors import InputError, OptionError, SnapshotExpiredError
 from weir.format.ipc_framing import StreamSize
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.log.wal import Wal
 from weir.snapshots.capture import Cut, SnapshotCapture
 from weir.snapshots.consumers import StoredConsumer
 from weir.snapshots.expiry import changes_gone, check_state
 from weir.snapshots.history import state_token
 from weir.snapshots.time_travel import TokenReader
 from weir.snapshots.tokens import as_token
-from weir.write.log.log import Wal
 
 __all__ = ["EARLIEST", "ChangeBatch", "ChangeFeed", "ConsumerTerms", "FeedSource", "open_feed"]
 

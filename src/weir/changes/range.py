@@ -15,12 +15,12 @@ from weir.format.field_ids import without_field_ids
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE
+from weir.log.wal import PositionedEntry, Wal
 from weir.lsm.log_tail import TailRun
 from weir.lsm.staged_rows import with_published_rows
 from weir.snapshots.expiry import changes_gone
 from weir.snapshots.time_travel import view_at
 from weir.storage.interface import ObjectStore
-from weir.write.log.log import PositionedEntry, Wal
 
 __all__ = ["ChangeRange", "ChangeSource", "ShardChanges"]
 

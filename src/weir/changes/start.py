@@ -10,6 +10,8 @@ from weir.errors import OptionError, SnapshotExpiredError
 from weir.format.feed_consumer import FeedConsumer
 from weir.format.garbage_marks import Marks
 from weir.format.snapshot_token import SnapshotToken
+from weir.log.recorded_position import entry_lost
+from weir.log.wal import Wal
 from weir.snapshots.capture import Cut
 from weir.snapshots.consumers import StoredConsumer, drop_consumer, read_consumer, refuse_overdue
 from weir.snapshots.expiry import changes_gone, check_state
@@ -18,8 +20,6 @@ from weir.snapshots.roots import consumer_root
 from weir.snapshots.swept import read_marks, swept_part
 from weir.snapshots.tokens import as_token
 from weir.storage.interface import ObjectStore
-from weir.write.lease.recorded_position import entry_lost
-from weir.write.log.log import Wal
 
 __all__ = ["EARLIEST", "ConsumerTerms", "FeedStart", "find_start"]
 

@@ -4,7 +4,7 @@ A JSON object at :func:`weir.format.layout.version_hint_path`, overwritten witho
 manifest, so it may be stale, missing or torn. Lance MemWAL spec, section "Shard Manifest Versioning".
 
 ``weir:write_id`` is Weir's own: the stamp of the manifest that is meant. By it a reader tells that manifest
-from one that was put in its place after it had been collected (:mod:`weir.write.manifest_store`). The
+from one that was put in its place after it had been collected (:mod:`weir.log.manifest_store`). The
 released library passes over it, and writes hints without it. With it goes ``weir:xxh32``, a checksum of
 both: a hint that is proved by it says that its manifest has been there.
 """

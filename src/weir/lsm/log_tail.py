@@ -13,8 +13,8 @@ import pyarrow as pa
 from weir.format.field_ids import fingerprint, without_field_ids
 from weir.format.resolution import resolve
 from weir.format.wal_entry import TOMBSTONE
+from weir.log.wal import PositionedEntry
 from weir.lsm.keys import KeyIndex, KeySet
-from weir.write.log.log import PositionedEntry
 
 __all__ = ["TailRun", "with_run"]
 

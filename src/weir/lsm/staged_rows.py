@@ -16,10 +16,10 @@ from weir.base.table import library_options
 from weir.errors import CorruptionError, ObjectNotFoundError, SnapshotExpiredError
 from weir.format import generation_catalog, layout
 from weir.format.generation_catalog import GenerationCatalog
+from weir.log.manifest_store import read_latest_manifest
+from weir.log.wal import PositionedEntry
 from weir.lsm.damage import reading
 from weir.storage.interface import ObjectStore
-from weir.write.log.log import PositionedEntry
-from weir.write.manifest_store import read_latest_manifest
 
 __all__ = ["Gone", "with_published_rows"]
 

@@ -25,6 +25,7 @@ from weir.format.newest import newest_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import TOMBSTONE
+from weir.log.manifest_store import commit_manifest, list_shards
 from weir.lsm.newest import FreshSource
 from weir.read.planner import fresh_sources
 from weir.sharding.router import Router
@@ -34,7 +35,6 @@ from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
 from weir.write.flush.generation_rows import GenerationRows
 from weir.write.flush.generation_writer import write_generation
-from weir.write.manifest_store import commit_manifest, list_shards
 
 __all__ = ["CloneReport", "clone_table", "rows_of"]
 

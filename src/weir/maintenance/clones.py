@@ -16,8 +16,8 @@ from weir.engine.logs import get_logger
 from weir.errors import ShardConflictError
 from weir.format import layout
 from weir.format.index_details import IndexDetails
+from weir.log.manifest_store import list_shards
 from weir.sharding.shard_ids import RULE, VALUES
-from weir.write.manifest_store import list_shards
 
 __all__ = ["missing_shards", "of_its_own"]
 

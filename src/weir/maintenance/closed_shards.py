@@ -15,12 +15,13 @@ from weir.errors import CorruptionError, LeaseHeldError
 from weir.format.lease import Lease
 from weir.format.shard_manifest import ShardManifest, ShardStatus
 from weir.format.wal_entry import wal_schema
+from weir.log.manifest_store import read_latest_manifest, update_manifest
+from weir.log.read_lease import read_lease
+from weir.log.wal import Wal
 from weir.storage.interface import ObjectStore
 from weir.write.claim import claim_shard
-from weir.write.lease.lease import read_lease, release_quietly
+from weir.write.lease.lease import release_quietly
 from weir.write.lease.lease_terms import LeaseTerms, is_free
-from weir.write.log.log import Wal
-from weir.write.manifest_store import read_latest_manifest, update_manifest
 
 __all__ = ["close_shards", "refuse_live_writers"]
 

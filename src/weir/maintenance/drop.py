@@ -21,9 +21,9 @@ from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, TableNotFoundError
 from weir.format import layout
+from weir.log.manifest_store import list_shards
 from weir.maintenance.closed_shards import close_shards, refuse_live_writers
 from weir.storage.interface import ObjectStore
-from weir.write.manifest_store import list_shards
 
 __all__ = ["DropReport", "drop_table"]
 

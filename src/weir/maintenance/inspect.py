@@ -37,6 +37,7 @@ from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS
 from weir.format.wal_entry import WalEntry
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.maintenance.inspection import describe
 from weir.maintenance.inspection.describe import plain
 from weir.maintenance.inspection.description import Description
@@ -44,7 +45,6 @@ from weir.maintenance.inspection.generation import inspect_generation
 from weir.maintenance.inspection.target import resolve
 from weir.maintenance.verification.objects import ShardObjects
 from weir.storage.interface import Bytes, ObjectStore
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = ["Description", "inspect"]
 

@@ -20,10 +20,10 @@ from weir.config import WriterOptions
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError
+from weir.log.read_lease import read_lease
 from weir.snapshots.shard_view import ShardView
 from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
-from weir.write.lease.lease import read_lease
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.shard_writer import ShardWriter

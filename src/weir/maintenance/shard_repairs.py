@@ -35,6 +35,8 @@ from weir.errors import ShardConflictError
 from weir.format import layout
 from weir.format.newest import key_codes
 from weir.format.shard_manifest import ShardManifest, ShardStatus
+from weir.log.manifest_store import list_shards, read_latest_manifest, update_manifest
+from weir.log.wal import Wal
 from weir.lsm.generation import Generation
 from weir.maintenance.clone import rows_of
 from weir.maintenance.clones import missing_shards
@@ -49,8 +51,6 @@ from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot, SnapshotReader
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.log.log import Wal
-from weir.write.manifest_store import list_shards, read_latest_manifest, update_manifest
 from weir.write.shard_writer import ShardWriter
 
 __all__ = ["ForgetForeignProgress", "JoinShards", "ShardRepair", "TableShards", "repair_shards"]

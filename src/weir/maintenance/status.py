@@ -11,12 +11,12 @@ from uuid import UUID
 from weir.errors import CorruptionError
 from weir.format import layout
 from weir.format.lease import Lease
+from weir.log.read_lease import read_lease
 from weir.maintenance.index_status import IndexReport, index_reports
 from weir.merge.age import age_of_generation, age_of_object
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
-from weir.write.lease.lease import read_lease
 from weir.write.lease.lease_terms import lease_state
 
 __all__ = ["ShardReport", "TableStatus", "table_status"]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from weir.engine.cache import process_cache
 from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
 from weir.format.wal_entry import TOMBSTONE
+from weir.log.wal import first_unflushed_position
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
@@ -25,7 +26,6 @@ from weir.snapshots.capture import cut_at
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
-from weir.write.log.log import first_unflushed_position
 
 __all__ = ["Level", "base_blocked", "fresh_levels", "token_of"]
 

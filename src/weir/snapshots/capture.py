@@ -33,12 +33,12 @@ from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ConflictError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken
+from weir.log.manifest_store import list_shards, read_latest_manifest
+from weir.log.recorded_position import entry_lost, recorded_position
+from weir.log.wal import Wal, first_unflushed_position
 from weir.snapshots.shard_view import ShardView, is_another_history
 from weir.snapshots.snapshot import ReadSnapshot, is_complete, refuse_foreign_progress
 from weir.storage.interface import ObjectStore
-from weir.write.lease.recorded_position import entry_lost, recorded_position
-from weir.write.log.log import Wal, first_unflushed_position
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = ["Cut", "SnapshotCapture", "cut_at", "is_cut_of"]
 

@@ -11,10 +11,10 @@ from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError, InputError, SnapshotExpiredError, StorageError, WeirError
 from weir.format import layout
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.log.manifest_store import read_manifest_version
 from weir.snapshots.capture import is_cut_of
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
-from weir.write.manifest_store import read_manifest_version
 
 __all__ = [
     "changes_gone",

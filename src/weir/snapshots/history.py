@@ -20,12 +20,12 @@ from weir.format import layout
 from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
+from weir.log.manifest_store import read_manifest_version
+from weir.log.wal import Wal
 from weir.snapshots.capture import Cut, cut_at
 from weir.snapshots.expiry import expired
 from weir.snapshots.time_travel import before_the_first
 from weir.storage.interface import ObjectStore
-from weir.write.log.log import Wal
-from weir.write.manifest_store import read_manifest_version
 
 __all__ = ["earliest_change", "earliest_position", "place_token", "state_token"]
 
@@ -181,7 +181,7 @@ def _generation_after(store: ObjectStore, namespace: str, newest: ShardManifest,
     """Return the generation that the first rows after a position are in, or will be, if it is recorded.
 
     A manifest that has it may cover no more of the log than one from before: where it was published beside
-    the log, and where the library has flushed it (:mod:`weir.write.replay`).
+    the log, and where the library has flushed it (:mod:`weir.log.replay`).
     """
     if newest.current_generation == 1:
         return None

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from weir.engine.cache import process_cache
 from weir.format.shard_manifest import ShardManifest
+from weir.log.manifest_store import read_latest_manifest
+from weir.log.recorded_position import entry_lost, recorded_position
+from weir.log.replay import covered_position, unflushed
+from weir.log.wal import PositionedEntry, Wal, first_unflushed_position
 from weir.lsm.log_tail import TailRun, with_run
 from weir.lsm.visible_generations import visible_generations
 from weir.storage.interface import ObjectStore
-from weir.write.lease.recorded_position import entry_lost, recorded_position
-from weir.write.log.log import PositionedEntry, Wal, first_unflushed_position
-from weir.write.manifest_store import read_latest_manifest
-from weir.write.replay import covered_position, unflushed
 
 __all__ = ["AnotherHistoryError", "ShardReader", "ShardView", "is_another_history"]
 

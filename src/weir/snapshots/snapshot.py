@@ -28,9 +28,9 @@ from weir.errors import (
     SnapshotExpiredError,
 )
 from weir.format.shard_manifest import FlushedGeneration
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.storage.interface import ObjectStore
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = [
     "MAX_SNAPSHOTS",

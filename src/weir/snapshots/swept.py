@@ -12,10 +12,10 @@ from weir.base.versions import details_at
 from weir.errors import ObjectNotFoundError, SnapshotExpiredError
 from weir.format import garbage_marks
 from weir.format.garbage_marks import MARKS, Marks
+from weir.log.manifest_store import read_manifest_version
 from weir.snapshots.expiry import changes_gone, expired
 from weir.snapshots.roots import Root, ShardRoot
 from weir.storage.interface import ObjectStore
-from weir.write.manifest_store import read_manifest_version
 
 __all__ = ["read_marks", "swept_part"]
 

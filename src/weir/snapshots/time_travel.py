@@ -21,6 +21,9 @@ from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, WeirError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.log.manifest_store import read_latest_manifest, read_manifest_version
+from weir.log.replay import unflushed
+from weir.log.wal import Wal
 from weir.lsm.log_tail import TailRun
 from weir.lsm.staged_rows import with_published_rows
 from weir.lsm.visible_generations import visible_generations
@@ -29,9 +32,6 @@ from weir.snapshots.expiry import check_state, expired, explained, manifest_gone
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
-from weir.write.log.log import Wal
-from weir.write.manifest_store import read_latest_manifest, read_manifest_version
-from weir.write.replay import unflushed
 
 __all__ = ["TokenReader", "before_the_first", "view_at"]
 

@@ -21,12 +21,12 @@ from weir.format import snapshot_pin
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS, SnapshotPin, pin_path
 from weir.format.snapshot_token import SnapshotToken
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.snapshots.capture import SnapshotCapture
 from weir.snapshots.consumers import consumer_names, overdue, read_consumer
 from weir.snapshots.expiry import check_readable
 from weir.snapshots.roots import Root, ShardRoot, consumer_root, snapshot_root
 from weir.storage.interface import ObjectStore
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = ["Root", "ShardRoot", "as_token", "expired_pins", "live_roots", "release_token", "take_token"]
 

@@ -25,15 +25,15 @@ from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, Shard
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.format.wal_header import WalEntryHeader
+from weir.log.manifest_store import commit_manifest, read_latest_manifest
+from weir.log.recorded_position import entry_lost
+from weir.log.recorded_sources import recorded_sources
+from weir.log.replay import covered_position
+from weir.log.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease import ShardLease, release_quietly
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.lease.recorded_position import entry_lost
-from weir.write.log.log import PositionedEntry, Wal
-from weir.write.log.recorded_sources import recorded_sources
-from weir.write.manifest_store import commit_manifest, read_latest_manifest
-from weir.write.replay import covered_position
 
 __all__ = ["Claim", "claim_shard", "sealed_error"]
 
@@ -155,7 +155,7 @@ def _append_fence(
 ) -> tuple[tuple[PositionedEntry, ...], int]:
     """Append our fence entry; return the entries before it, and the position after it.
 
-    Some of them may be in a generation that does not say so (:mod:`weir.write.replay`).
+    Some of them may be in a generation that does not say so (:mod:`weir.log.replay`).
     """
     failpoint.reach("claim.between_epoch_and_fence")
     write_id = wal_entry.new_write_id()

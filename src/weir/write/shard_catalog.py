@@ -19,12 +19,12 @@ from weir.format.index_details import ShardSpec
 from weir.format.resolution import resolve
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest, ShardStatus
 from weir.format.wal_entry import TOMBSTONE
+from weir.log.manifest_store import list_shards, read_latest_manifest
+from weir.log.wal import Wal
 from weir.sharding.router import Router, Rows
 from weir.sharding.shard_ids import ShardIds
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
-from weir.write.log.log import Wal
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = ["ShardCatalog"]
 

@@ -18,11 +18,14 @@ import pyarrow as pa
 from weir.config import WriterOptions
 from weir.errors import FencedError, InputError, StorageError, WeirError, WriterClosedError
 from weir.format import wal_entry
+from weir.format.batch_memory import batch_overhead, joined, owned
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.source import MAX_SOURCES, Source, SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.format.wal_header import WalEntryHeader
 from weir.indexing.generation import GenerationIndex
+from weir.log.replay import is_in_order
+from weir.log.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 from weir.write.claim import Claim, claim_shard, sealed_error
 from weir.write.flush.staged_generations import StagedGeneration, publish_staged, settle_publication
@@ -32,11 +35,9 @@ from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.log.collected_position import AppendCheck
 from weir.write.log.group_commit import GroupCommit, PendingWrite
-from weir.write.log.log import PositionedEntry, Wal
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
-from weir.write.memtable.batch_memory import batch_overhead, joined, owned
 from weir.write.memtable.memtable_set import MemTables
-from weir.write.replay import is_in_order, replayed_memtables
+from weir.write.replay import replayed_memtables
 
 __all__ = ["ShardWriter"]
 

@@ -33,6 +33,8 @@ from weir.errors import FencedError, StorageError
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import wal_schema
+from weir.log.manifest_store import commit_manifest, read_latest_manifest, update_manifest
+from weir.log.wal import Wal
 from weir.maintenance.garbage.garbage import DEFAULT_FENCE_HORIZON
 from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes, ObjectStore
@@ -40,8 +42,6 @@ from weir.storage.local import LocalStore
 from weir.write.claim import claim_shard
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.log.collected_position import MAX_UNCERTAIN_SECONDS
-from weir.write.log.log import Wal
-from weir.write.manifest_store import commit_manifest, read_latest_manifest, update_manifest
 from weir.write.shard_writer import ShardWriter
 
 ROWS = wal_schema(SCHEMA)

@@ -34,9 +34,9 @@ from weir.errors import CorruptionError, OptionError, SnapshotExpiredError
 from weir.format import layout, snapshot_pin
 from weir.format.garbage_marks import MARKS, ShardMarks, Swept
 from weir.format.snapshot_pin import SnapshotPin, pin_path
+from weir.log.manifest_store import read_latest_manifest
 from weir.maintenance.garbage.garbage import DEFAULT_FENCE_HORIZON
 from weir.snapshots.swept import read_marks
-from weir.write.manifest_store import read_latest_manifest
 
 MOMENT = timedelta(seconds=1)
 

@@ -15,9 +15,9 @@ from weir.errors import BackpressureError, CorruptionError, StorageError
 from weir.format import layout
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
+from weir.log.manifest_store import read_latest_manifest
 from weir.storage.counting import CountingStore
 from weir.storage.local import LocalStore
-from weir.write.manifest_store import read_latest_manifest
 from weir.write.shard_writer import ShardWriter
 
 

@@ -8,12 +8,12 @@ from tests.write.conftest import SHARD, OpenWriter, rows
 
 from weir.format import generation_catalog, layout
 from weir.format.generation_catalog import GenerationCatalog
+from weir.log.manifest_store import read_latest_manifest
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 from weir.storage.open import open_store
 from weir.write.flush import generation_files
 from weir.write.flush.generation_files import FileDamage, check_generation_files, checksum_files
-from weir.write.manifest_store import read_latest_manifest
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from weir.errors import CorruptionError, FencedError, StorageError
 from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import wal_schema
+from weir.log import manifest_store
 from weir.maintenance.verification.finding import Severity
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
-from weir.write import manifest_store
 from weir.write.flush import generation_writer
 from weir.write.flush import staged_generations as publish
 from weir.write.flush.staged_generations import StagedGeneration
@@ -360,7 +360,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
         return commit_manifest(store, manifest, after=after)
 
     original = publish.publish_staged
-    monkeypatch.setattr("weir.write.manifest_store.commit_manifest", sleep_before)
+    monkeypatch.setattr("weir.log.manifest_store.commit_manifest", sleep_before)
     monkeypatch.setattr(
         "weir.write.shard_writer.publish_staged",
         lambda *positional, **named: original(*positional, **named, clock=Sleeper()),

@@ -15,11 +15,11 @@ from tests.write.clocks import FakeClock
 from tests.write.conftest import SHARD, OpenWriter, rows
 
 from weir.errors import FencedError, LeaseHeldError
+from weir.log.manifest_store import read_latest_manifest
+from weir.log.wal import Wal
 from weir.storage.local import LocalStore
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.log.log import Wal
-from weir.write.manifest_store import read_latest_manifest
 from weir.write.shard_writer import ShardWriter
 
 TTL = 300.0

@@ -17,10 +17,11 @@ from tests.write.conftest import SHARD, OpenWriter, rows, wait_until
 
 from weir.errors import FencedError, StorageError
 from weir.format.lease import Lease
+from weir.log.read_lease import read_lease
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 from weir.write.lease.heartbeat import Heartbeat
-from weir.write.lease.lease import ShardLease, read_lease
+from weir.write.lease.lease import ShardLease
 from weir.write.lease.lease_terms import LeaseTerms
 
 TTL = 0.6

@@ -30,15 +30,16 @@ from weir.errors import (
 from weir.format import layout, lease
 from weir.format.lease import Lease
 from weir.format.shard_manifest import ShardStatus
+from weir.log.manifest_store import commit_manifest, read_latest_manifest
+from weir.log.read_lease import read_lease
+from weir.log.wal import Wal
 from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes, ObjectStore
 from weir.storage.local import LocalStore
 from weir.write.claim import claim_shard
-from weir.write.lease.lease import ShardLease, read_lease
+from weir.write.lease.lease import ShardLease
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.log.log import Wal
-from weir.write.manifest_store import commit_manifest, read_latest_manifest
 
 TTL = 300.0
 PATH = layout.lease_path(SHARD)

@@ -32,6 +32,7 @@ from weir.format import layout
 from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
 from weir.format.version_hint import VersionHint
+from weir.log.manifest_store import list_shards, update_manifest
 from weir.maintenance.garbage.marks import update_marks
 from weir.maintenance.garbage.policy import (
     ShardPlan,
@@ -51,7 +52,6 @@ from weir.snapshots.swept import read_marks, swept_part
 from weir.snapshots.tokens import expired_pins, live_roots
 from weir.storage.interface import ObjectStore
 from weir.storage.store_time import store_time
-from weir.write.manifest_store import list_shards, update_manifest
 
 __all__ = [
     "DEFAULT_FENCE_HORIZON",

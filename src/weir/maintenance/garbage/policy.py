@@ -47,7 +47,7 @@ fence stands, and gives up if it is not its own any more. Writers of the release
 for them the fence horizon is how long they may sleep.
 
 **Shard manifests.** They are deleted from the lowest version up, one by one, so that a version that exists
-proves that none above it was collected (:mod:`weir.write.manifest_store`). The newest stays, those that
+proves that none above it was collected (:mod:`weir.log.manifest_store`). The newest stays, those that
 roots name and everything above them, and the two at the place where the merged generations end, which say
 up to where the log may be collected.
 """

@@ -139,7 +139,7 @@ def shard_roots(
         _add_root(alive.base, root, states, needs)
     for shard_id, state in states.items():
         if state.record is not None:
-            # Until a writer of Weir claims the shard and records it anew (weir.write.log.recorded_sources).
+            # Until a writer of Weir claims the shard and records it anew (weir.log.recorded_sources).
             reason = "they tell which repeatable writes the shard has"
             needs[shard_id].add_manifest(state.record.version, reason)
             needs[shard_id].add_position(state.record.replay_after_wal_entry_position + 1, reason)

@@ -18,9 +18,9 @@ from weir.engine.logs import get_logger
 from weir.errors import ConflictError, CorruptionError, InputError, ObjectNotFoundError
 from weir.format import layout, wal_entry
 from weir.format.shard_manifest import ShardManifest
+from weir.log.manifest_store import read_manifest_version
 from weir.maintenance.garbage.state import Coverage, Directory, LogObject, ShardState, coverage_of
 from weir.storage.interface import ObjectMeta, ObjectStore
-from weir.write.manifest_store import read_manifest_version
 
 __all__ = ["Survey", "survey_shard"]
 

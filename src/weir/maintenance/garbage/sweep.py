@@ -59,7 +59,7 @@ def sweep_shard(sweep: Sweep) -> UUID:
         _advance_hint(sweep)
     for version in sweep.manifests:
         # One by one, from the lowest up: a version that exists proves that those above it do
-        # (weir.write.manifest_store), and one call may delete its objects in any order.
+        # (weir.log.manifest_store), and one call may delete its objects in any order.
         store.delete([layout.manifest_path(sweep.shard_id, version)])
         failpoint.reach("garbage.between_manifests")
     failpoint.reach("garbage.after_delete")

@@ -9,9 +9,9 @@ from uuid import UUID
 from weir.errors import OptionError
 from weir.format import feed_consumer, layout, snapshot_pin
 from weir.format.garbage_marks import MARKS
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.storage.interface import ObjectStore
 from weir.storage.paths import check_prefix
-from weir.write.manifest_store import list_shards, read_latest_manifest
 
 __all__ = ["Target", "resolve", "split_location"]
 

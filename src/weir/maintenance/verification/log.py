@@ -14,12 +14,12 @@ from weir.format.log_place import LogPlace
 from weir.format.resolution import resolve
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import TOMBSTONE, WalEntry
+from weir.log.recorded_position import recorded_position
+from weir.log.wal import first_unflushed_position
 from weir.maintenance.verification.facts import TableFacts
 from weir.maintenance.verification.finding import Findings
 from weir.maintenance.verification.objects import ShardObjects, read_many
 from weir.storage.interface import ObjectStore
-from weir.write.lease.recorded_position import recorded_position
-from weir.write.log.log import first_unflushed_position
 
 __all__ = ["check_log"]
 

@@ -16,13 +16,13 @@ from weir.errors import CorruptionError, InputError, ShardingError
 from weir.format import layout, lease, shard_manifest, version_hint
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.shard_snapshot import from_table, to_table
+from weir.log.manifest_store import read_latest_manifest
 from weir.maintenance.verification.facts import Need, ShardFacts, TableFacts
 from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.log import check_log
 from weir.maintenance.verification.objects import ShardObjects, get_or_none, read_many
 from weir.sharding.shard_values import ShardValues
 from weir.snapshots.capture import is_cut_of
-from weir.write.manifest_store import read_latest_manifest
 
 __all__ = ["ShardCheck", "ShardResult", "check_shard"]
 

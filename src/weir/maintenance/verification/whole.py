@@ -26,6 +26,7 @@ from weir.format.newest import newest_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS
 from weir.format.snapshot_token import SnapshotToken
+from weir.log.manifest_store import list_shards
 from weir.lsm.damage import reading
 from weir.maintenance.verification.base_versions import check_versions
 from weir.maintenance.verification.facts import Need, ShardFacts
@@ -33,7 +34,6 @@ from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.isolation import isolated
 from weir.maintenance.verification.objects import get_or_none, read_many
 from weir.snapshots.roots import Root, snapshot_root
-from weir.write.manifest_store import list_shards
 
 __all__ = ["BaseRowsCheck", "WholeTable", "check_base_rows", "check_whole"]
 

@@ -10,10 +10,10 @@ from weir.engine.logs import get_logger
 from weir.errors import FencedError
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.indexing.generation import GenerationIndex
+from weir.log.manifest_store import read_latest_manifest, update_manifest
 from weir.storage.interface import ObjectStore
 from weir.write.claim import Claim
 from weir.write.flush.generation_writer import write_generation
-from weir.write.manifest_store import read_latest_manifest, update_manifest
 from weir.write.memtable.memtable import MemTable
 
 __all__ = ["flush_memtable"]

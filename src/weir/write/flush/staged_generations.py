@@ -35,13 +35,13 @@ from weir.format.newest import newest_rows
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.source import SourceMarks
 from weir.indexing.generation import GenerationIndex
+from weir.log.manifest_store import commit_manifest, read_latest_manifest, update_manifest
 from weir.storage.interface import ObjectStore
 from weir.storage.store_time import store_time
 from weir.write.claim import Claim
 from weir.write.flush.generation_rows import GenerationRows
 from weir.write.flush.generation_writer import write_generation
 from weir.write.lease.clock import SYSTEM_CLOCK, Clock
-from weir.write.manifest_store import commit_manifest, read_latest_manifest, update_manifest
 
 __all__ = [
     "LEFT_BEHIND_AFTER",

@@ -25,45 +25,21 @@ from weir.errors import (
     FencedError,
     LeaseHeldError,
     ObjectExistsError,
-    ObjectNotFoundError,
     PreconditionError,
     WeirError,
 )
 from weir.format import layout, lease
 from weir.format.lease import Lease, LeaseHolder
+from weir.log.read_lease import read_lease
 from weir.storage.interface import ObjectStore
 from weir.write.lease.lease_terms import LeaseTerms, is_free
 from weir.write.lease.released_leases import given_up_leases
 
-__all__ = ["ShardLease", "read_lease", "release_quietly"]
+__all__ = ["ShardLease", "release_quietly"]
 
 _log = get_logger(__name__)
 
 _MAX_ATTEMPTS = 64
-
-
-def read_lease(store: ObjectStore, shard_id: UUID) -> Lease | None:
-    """Return what the lease of a shard says, or None if nobody has ever taken it.
-
-    Raises
-    ------
-    CorruptionError
-        If it is not what was written.
-    """
-    path = layout.lease_path(shard_id)
-    try:
-        data = store.get(path)
-    except ObjectNotFoundError:
-        return None
-    where = f"{store.uri}/{path}"
-    found = lease.decode(data, where=where)
-    if found.shard_id != shard_id:
-        raise CorruptionError(
-            f"the lease says it is of shard {found.shard_id}",
-            where=where,
-            hint="The file was moved or overwritten",
-        )
-    return found
 
 
 class ShardLease:

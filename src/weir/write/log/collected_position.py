@@ -21,10 +21,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from weir.errors import FencedError
+from weir.log.manifest_store import read_latest_manifest
+from weir.log.wal import Wal
 from weir.storage.interface import ObjectStore
 from weir.write.lease.clock import Clock
-from weir.write.log.log import Wal
-from weir.write.manifest_store import read_latest_manifest
 
 __all__ = ["MAX_UNCERTAIN_SECONDS", "AppendCheck"]
 

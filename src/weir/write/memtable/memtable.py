@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from weir.format.batch_memory import batch_overhead
 from weir.format.newest import newest_rows
 from weir.format.resolution import resolve
 from weir.format.source import SourceMarks
+from weir.log.wal import PositionedEntry
 from weir.write.flush.generation_rows import GenerationRows
-from weir.write.log.log import PositionedEntry
-from weir.write.memtable.batch_memory import batch_overhead
 
 __all__ = ["MemTable"]
 

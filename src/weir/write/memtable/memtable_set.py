@@ -21,11 +21,11 @@ from weir.format.shard_manifest import ShardManifest, ShardStatus
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.indexing.generation import GenerationIndex
+from weir.log.wal import PositionedEntry, Wal
 from weir.storage.interface import ObjectStore
 from weir.write.claim import Claim
 from weir.write.flush.flush import flush_memtable
 from weir.write.lease.lease import ShardLease
-from weir.write.log.log import PositionedEntry, Wal
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
 from weir.write.memtable.memtable import MemTable
 

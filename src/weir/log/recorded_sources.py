@@ -14,9 +14,9 @@ from uuid import UUID
 from weir.errors import CorruptionError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.source import SourceMarks
+from weir.log.manifest_store import read_manifest_version
+from weir.log.wal import Wal
 from weir.storage.interface import ObjectStore
-from weir.write.log.log import Wal
-from weir.write.manifest_store import read_manifest_version
 
 __all__ = ["newest_record", "recorded_sources"]
 

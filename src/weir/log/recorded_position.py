@@ -12,8 +12,8 @@ from uuid import UUID
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, WeirError
 from weir.format import layout
+from weir.log.read_lease import read_lease
 from weir.storage.interface import ObjectStore
-from weir.write.lease.lease import read_lease
 
 __all__ = ["entry_lost", "recorded_position"]
 

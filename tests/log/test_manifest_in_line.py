@@ -16,14 +16,14 @@ from weir.format import layout, shard_manifest, version_hint
 from weir.format.buffers import Bytes
 from weir.format.shard_manifest import ShardManifest
 from weir.format.version_hint import VersionHint
-from weir.storage.interface import ObjectMeta
-from weir.storage.local import LocalStore
-from weir.write.manifest_store import (
+from weir.log.manifest_store import (
     commit_manifest,
     read_latest_manifest,
     read_manifest_version,
     update_manifest,
 )
+from weir.storage.interface import ObjectMeta
+from weir.storage.local import LocalStore
 
 SHARD = UUID(int=7)
 

@@ -13,12 +13,12 @@ from weir.engine import failpoint
 from weir.engine.cache import ByteBudgetCache, process_cache
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
+from weir.format.batch_memory import batch_overhead
 from weir.format.ipc_framing import StreamSize, measure
 from weir.format.log_place import LogPlace
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import WalEntry
 from weir.storage.interface import Bytes, ObjectStore
-from weir.write.memtable.batch_memory import batch_overhead
 
 __all__ = ["PositionedEntry", "Wal", "first_unflushed_position"]
 

@@ -1,0 +1,36 @@
+"""Reading the lease of a shard."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.format import layout, lease
+from weir.format.lease import Lease
+from weir.storage.interface import ObjectStore
+
+__all__ = ["read_lease"]
+
+
+def read_lease(store: ObjectStore, shard_id: UUID) -> Lease | None:
+    """Return what the lease of a shard says, or None if nobody has ever taken it.
+
+    Raises
+    ------
+    CorruptionError
+        If it is not what was written.
+    """
+    path = layout.lease_path(shard_id)
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError:
+        return None
+    where = f"{store.uri}/{path}"
+    found = lease.decode(data, where=where)
+    if found.shard_id != shard_id:
+        raise CorruptionError(
+            f"the lease says it is of shard {found.shard_id}",
+            where=where,
+            hint="The file was moved or overwritten",
+        )
+    return found
