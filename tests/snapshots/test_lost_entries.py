@@ -13,6 +13,7 @@ import weir
 from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, WeirError
 from weir.format import layout
+from weir.storage.local import LocalStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 
@@ -75,10 +76,11 @@ def test_a_lease_that_is_renewed_says_how_far_the_log_has_come(tmp_path: Path) -
     with table.writer(flush_on_close=False, lease_ttl=0.6) as writer:
         writer.upsert([{"id": 1, "n": 1}])
         lost = _entries(tmp_path)[-1]
-        lease = next((tmp_path / "t").glob("_mem_wal/*/lease.json"))
+        lease = next((tmp_path / "t").glob("_mem_wal/*/lease.json")).relative_to(tmp_path)
+        store = LocalStore(tmp_path)
         wanted = f'"last_position": {layout.parse_wal_name(lost.name)}'
         deadline = time.monotonic() + 30
-        while wanted not in lease.read_text():
+        while wanted not in bytes(store.get(str(lease))).decode():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         moved = lost.rename(lost.with_suffix(".away"))
@@ -127,7 +129,7 @@ def test_a_consumer_and_a_token_remember_how_far_they_have_come(tmp_path: Path) 
     token = table.snapshot()
     _entries(tmp_path)[-1].unlink()
     # Without the lease nothing else remembers.
-    for lease in (tmp_path / "t").rglob("lease.json*"):
+    for lease in (tmp_path / "t").glob("_mem_wal/*/lease.json*"):
         lease.unlink()
     again = _reopened(tmp_path)
     with pytest.raises(CorruptionError, match="the place to go on from says"):

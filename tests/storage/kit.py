@@ -61,7 +61,7 @@ BAD_PATHS = [
     "a/./b",
     "nul\0byte",
     "half \ud800 character",
-    ".weir-locks/00",
+    ".weir-swaps/00",
     "a/.weir-anything",
     "a/staged#1",
     "staged#0/b",

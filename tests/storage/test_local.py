@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import pickle
 import stat
-import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -23,14 +21,12 @@ import weir.storage.local_publish
 from tests.storage.kit import NewStore, StoreKit, in_threads
 from weir.errors import ObjectNotFoundError, PreconditionError, StorageError
 from weir.storage.local import LocalStore
-from weir.storage.local_lock import LOCK_DIRECTORY, directory_lock
-from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
+from weir.storage.local_publish import NamedFile, UnnamedFile, supports_unnamed_files
 
 
 def files_below(directory: Path) -> list[str]:
-    """Every file there is, hidden ones too, except the locks."""
-    found = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
-    return sorted(str(path) for path in found if path.parts[0] != LOCK_DIRECTORY)
+    """Every file there is, hidden ones too."""
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
 class LocalKit(StoreKit):
@@ -58,7 +54,12 @@ class LocalKit(StoreKit):
         store.compare_and_swap("c", b"3", meta.version)
         with pytest.raises(PreconditionError):
             store.compare_and_swap("c", b"4", meta.version)
-        assert files_below(Path(store.uri)) == ["a/b", "c"]
+        versions = [name for name in files_below(Path(store.uri)) if name.startswith(".weir-swaps/c/")]
+        assert [Path(name).name.lstrip("0") for name in versions] == ["", "1"]
+        assert files_below(Path(store.uri)) == [*versions, "a/b", "c"]
+        store.delete(["c"])
+        assert files_below(Path(store.uri)) == ["a/b"]
+        assert os.listdir(store.uri) == ["a"]
 
     def test_directory_in_the_place_of_an_object(self, store: LocalStore) -> None:
         store.put("a/b", b"1")
@@ -149,7 +150,7 @@ class LocalKit(StoreKit):
         results = in_threads([lambda: write(1), lambda: write(2), lambda: write(3)])
         assert results == [None] * 3
         assert list(store.list("")) == []
-        assert [path.name for path in Path(store.uri).iterdir()] in ([], [LOCK_DIRECTORY])
+        assert [path.name for path in Path(store.uri).iterdir()] == []
 
     def test_delete_never_removes_the_root(self, store: LocalStore) -> None:
         store.put("a", b"")
@@ -229,41 +230,6 @@ class LocalKit(StoreKit):
         monkeypatch.undo()
         assert files_below(Path(store.uri)) == ["a"]
         assert bytes(store.get("a")) == b"before"
-
-    def test_swap_and_delete_exclude_each_other(
-        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A delete or a put that comes between comparison and swap waits for the swap."""
-        store.put("lease/a", b"1")
-        meta = store.head("lease/a")
-        assert meta is not None
-        order: list[str] = []
-        swapping = threading.Event()
-        kind = store._kind
-        assert kind is not None
-        real_rename = kind.rename
-        main = threading.current_thread()
-
-        def slow_rename(staged: StagedFile, target: str) -> None:
-            if threading.current_thread() is main:
-                swapping.set()
-                time.sleep(0.1)
-            real_rename(staged, target)
-            order.append(threading.current_thread().name)
-
-        monkeypatch.setattr(kind, "rename", slow_rename)
-
-        def interfere() -> None:
-            swapping.wait(30)
-            store.put("lease/a", b"put")
-            store.delete(["lease/a"])
-
-        other = threading.Thread(target=interfere, name="other")
-        other.start()
-        store.compare_and_swap("lease/a", b"swapped", meta.version)
-        other.join(30)
-        assert order == [main.name, "other"]
-        assert store.head("lease/a") is None
 
     def test_unreadable_objects_are_errors_not_absences(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
@@ -460,8 +426,18 @@ def test_data_is_synced_before_and_names_after_publishing(
     assert meta is not None
     store.compare_and_swap("s/wal/2", b"4", meta.version)
     events = recorder.take()
+    (chain,) = (root / "s/wal/.weir-swaps/2").iterdir()
     assert events[0][0] == "sync"
-    assert events[-2:] == [("rename", f"{root}/s/wal/2"), ("sync", str(root / "s/wal"))]
+    # The version, then every directory above it, since all that name it are new.
+    directories = [chain, *list(chain.parents)[:6]]
+    assert events[1:] == [("link", f"{chain}/{1:020d}"), *(("sync", str(path)) for path in directories)]
+
+    meta = store.head("s/wal/2")
+    assert meta is not None
+    store.compare_and_swap("s/wal/2", b"5", meta.version)
+    events = recorder.take()
+    assert events[0][0] == "sync"
+    assert events[1:] == [("link", f"{chain}/{2:020d}"), ("sync", str(chain))]
 
 
 def test_directory_that_was_removed_is_made_durable_again(
@@ -565,45 +541,6 @@ def test_failing_sync_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     with pytest.raises(StorageError, match="written, but making its name durable failed"):
         store.put_if_absent("a", b"1")
-
-
-# ---------------------------------------------------------------------- locks
-
-
-def test_lock_that_is_never_released(tmp_path: Path) -> None:
-    with (
-        directory_lock(str(tmp_path), "a", exclusive=True),
-        pytest.raises(StorageError, match="lock") as caught,
-        directory_lock(str(tmp_path), "a", exclusive=False, timeout_seconds=0.05),
-    ):
-        pytest.fail("the lock was held already")
-    assert caught.value.hint
-    with directory_lock(str(tmp_path), "a", exclusive=False, timeout_seconds=0.05):
-        pass
-
-
-def test_locks_are_few_and_shared_by_those_who_do_not_compare(tmp_path: Path) -> None:
-    for number in range(200):
-        with (
-            directory_lock(str(tmp_path), f"{number}", exclusive=False, timeout_seconds=0.05),
-            directory_lock(str(tmp_path), f"{number}", exclusive=False, timeout_seconds=0.05),
-        ):
-            pass
-    assert len(os.listdir(tmp_path / LOCK_DIRECTORY)) <= 16
-
-
-def test_filesystem_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    store = LocalStore(tmp_path, fsync=False)
-    store.put("a", b"1")
-    meta = store.head("a")
-    assert meta is not None
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.raises(StorageError, match="flock"):
-        store.compare_and_swap("a", b"2", meta.version)
-    assert bytes(store.get("a")) == b"1"
 
 
 # ---------------------------------------------------------------------- the rest

@@ -2,9 +2,9 @@
 
 A failpoint does nothing unless the environment variable ``WEIR_FAILPOINTS`` names it when the process
 starts, or a test has armed it with :func:`arm`. The variable holds ``name=action`` pairs separated by
-commas; the action is ``kill`` (SIGKILL to this process) or ``raise`` (:class:`FailpointError`),
-optionally followed by ``@n`` for "at the n-th time this place is reached" (counted from 1, the default)
-or ``@every`` for "each time".
+commas; the action is ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP: it goes on from there when
+somebody continues it) or ``raise`` (:class:`FailpointError`), optionally followed by ``@n`` for "at the n-th
+time this place is reached" (counted from 1, the default) or ``@every`` for "each time".
 
 Examples
 --------
@@ -46,8 +46,8 @@ _lock = threading.Lock()
 
 def _parse(text: str) -> _Action:
     verb, _, at = text.partition("@")
-    if verb not in ("kill", "raise"):
-        raise ValueError(f"unknown failpoint action {verb!r}: use 'kill' or 'raise'")
+    if verb not in ("kill", "raise", "stop"):
+        raise ValueError(f"unknown failpoint action {verb!r}: use 'kill', 'stop' or 'raise'")
     return _Action(verb, 0 if at == "every" else int(at or 1))
 
 
@@ -94,4 +94,7 @@ def reach(name: str) -> None:
             return
     if action.verb == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if action.verb == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
     raise FailpointError(f"failpoint {name}")

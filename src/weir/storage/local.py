@@ -6,11 +6,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
 
+from weir.engine import failpoint
 from weir.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
@@ -22,10 +23,10 @@ from weir.storage.buffers import parts_of, size_of
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local_durability import DurableNames
 from weir.storage.local_errors import reporting
-from weir.storage.local_files import ABSENT, read_fully, status_of, sync_directory, sync_file
+from weir.storage.local_files import ABSENT, read_fully, sync_directory, sync_file
 from weir.storage.local_listing import LocalListing
-from weir.storage.local_lock import directory_lock
 from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
+from weir.storage.local_swaps import SWAPS, SwappedObject, remove_swaps_of_deleted
 from weir.storage.paths import check_listed_path, check_path, check_prefix, is_reserved
 
 __all__ = ["LocalStore"]
@@ -46,8 +47,9 @@ class LocalStore(ObjectStore):
     the root is not made again: if it was there and is gone, somebody has removed it with all there was,
     and a write into an empty one would be acknowledged and lost.
 
-    Every process that swaps, replaces or deletes the same objects must open the same root: their
-    locks are kept there (in ``.weir-locks``, which listings do not show).
+    Nothing is locked: a process that is stopped in the middle of whatever it does holds up nobody. Objects
+    that are swapped have their later versions in ``.weir-swaps`` beside them, which listings do not show
+    (:mod:`weir.storage.local_swaps`).
 
     Parameters
     ----------
@@ -131,12 +133,9 @@ class LocalStore(ObjectStore):
     def _read(self, path: str, start: int, length: int | None) -> Bytes:
         location = self._base + check_path(path)
         with reporting("Reading the object", location):
-            try:
-                descriptor = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                if error.errno in ABSENT:
-                    raise _not_found(location) from None
-                raise
+            descriptor = SwappedObject(location).open()
+            if descriptor is None:
+                raise _not_found(location)
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
@@ -152,8 +151,8 @@ class LocalStore(ObjectStore):
         """Return what is known of the object, or None if there is none."""
         location = self._base + check_path(path)
         with reporting("Looking at the object", location):
-            status = status_of(location)
-        return None if status is None else _meta(path, status)
+            head = SwappedObject(location).head()
+        return None if head is None else _meta(path, head.status)
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return every object below the directory ``prefix``, at any depth, in path order."""
@@ -177,6 +176,7 @@ class LocalStore(ObjectStore):
         directory = os.path.dirname(location)
         with reporting("Writing the object", location):
             staged = self._stage(directory, data)
+            SwappedObject(location).remove_dead()
             try:
                 self._link(staged, location, directory)
             except FileExistsError:
@@ -194,14 +194,33 @@ class LocalStore(ObjectStore):
     def put(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
         """Write or replace the object atomically."""
         location = self._base + check_path(path)
-        directory = os.path.dirname(location)
         with reporting("Writing the object", location):
-            staged = self._stage(directory, data)
-            try:
-                self._link_or_rename(staged, location, directory)
-            finally:
-                staged.close()
+            for _ in range(_ATTEMPTS):
+                staged = self._stage(os.path.dirname(location), data)
+                try:
+                    directory = self._replace(staged, SwappedObject(location))
+                finally:
+                    staged.close()
+                if directory is not None:
+                    break
+            else:
+                raise OSError(errno.EBUSY, "the object keeps changing", location)
         self._make_durable(directory)
+
+    def _replace(self, staged: StagedFile, swapped: SwappedObject) -> str | None:
+        """Publish a file whatever there is; return the directory that names it, or None to try again."""
+        head = swapped.head()
+        if head is None or not head.number:
+            directory = os.path.dirname(swapped.location)
+            swapped.remove_dead()
+            failpoint.reach("local_put.before_rename")
+            self._link_or_rename(staged, swapped.location, directory)
+            swapped.remove_dead()
+            return directory
+        chain = swapped.follow(head, staged.link)
+        if chain is not None:
+            swapped.remove_old(head.number + 1, chain)
+        return chain
 
     def _link_or_rename(self, staged: StagedFile, location: str, directory: str) -> None:
         for _ in range(_ATTEMPTS):
@@ -211,8 +230,7 @@ class LocalStore(ObjectStore):
             except FileExistsError:
                 pass
             try:
-                with self._lock(directory, exclusive=False):
-                    staged.rename(location)
+                staged.rename(location)
                 return
             except FileNotFoundError:
                 continue  # deleted with its directory since the link was tried
@@ -221,35 +239,30 @@ class LocalStore(ObjectStore):
     def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
         """Replace the object if its version is still ``expected``; return the new version."""
         location = self._base + check_path(path)
-        directory = os.path.dirname(location)
+        swapped = SwappedObject(location)
         with reporting("Replacing the object", location):
-            # Looked at before anything is written, and again when nobody else can change it.
-            self._require_version(location, expected)
-            staged = self._stage(directory, data)
+            head = swapped.head()
+            if head is None:
+                raise PreconditionError(
+                    "The object that was to be replaced is gone",
+                    where=location,
+                    hint="Somebody has deleted it; nothing was changed",
+                )
+            if _version(head.status) != expected:
+                raise _changed(location)
+            staged = self._stage(os.path.dirname(location), data)
             try:
-                with self._lock(directory, exclusive=True):
-                    self._require_version(location, expected)
-                    staged.rename(location)
+                chain = swapped.follow(head, staged.link)
+                if chain is None:
+                    raise _changed(location)
                 version = _version(os.fstat(staged.descriptor))
             finally:
                 staged.close()
-        self._make_durable(directory)
+        if not head.number:
+            self._names.forget(chain)  # it may have been there before, for an object that was deleted
+        self._make_durable(chain)
+        swapped.remove_old(head.number + 1, chain)
         return version
-
-    def _require_version(self, location: str, expected: str) -> None:
-        status = status_of(location)
-        if status is None:
-            raise PreconditionError(
-                "The object that was to be replaced is gone",
-                where=location,
-                hint="Somebody has deleted it; nothing was changed",
-            )
-        if _version(status) != expected:
-            raise PreconditionError(
-                "The object has changed since it was read",
-                where=location,
-                hint="Read it again and decide anew; nothing was changed",
-            )
 
     def _stage(self, directory: str, data: Bytes | Sequence[Bytes]) -> StagedFile:
         parts = parts_of(data)
@@ -314,9 +327,6 @@ class LocalStore(ObjectStore):
         except OSError:
             return None
 
-    def _lock(self, directory: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
-        return directory_lock(self._root, directory[len(self._base) :], exclusive=exclusive)
-
     # ------------------------------------------------------------------ deleting
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -329,15 +339,15 @@ class LocalStore(ObjectStore):
         for directory in sorted(by_directory, key=lambda name: name.count("/"), reverse=True):
             self._delete_in(directory, by_directory[directory])
 
-    def _delete_in(self, directory: str, locations: Iterable[str]) -> None:
+    def _delete_in(self, directory: str, locations: Collection[str]) -> None:
         if not os.path.isdir(directory):
             return
-        with (
-            reporting("Deleting objects of the directory", directory),
-            self._lock(directory, exclusive=False),
-        ):
+        with reporting("Deleting objects of the directory", directory):
             for location in locations:
                 _unlink(location)
+            if os.path.isdir(os.path.join(directory, SWAPS)):
+                for location in locations:
+                    SwappedObject(location).remove_dead()
         self._remove_empty(directory)
 
     def _remove_empty(self, directory: str) -> None:
@@ -348,9 +358,10 @@ class LocalStore(ObjectStore):
                 pass  # somebody else removed it
             except OSError:
                 # Not empty, or not ours to remove. Either way the objects are gone.
-                if not _remove_abandoned(directory):
-                    return
-                continue
+                with contextlib.suppress(OSError):
+                    if remove_swaps_of_deleted(directory) or _remove_abandoned(directory):
+                        continue
+                return
             self._names.forget(directory)
             directory = os.path.dirname(directory)
 
@@ -439,6 +450,14 @@ def _remove_abandoned(directory: str) -> bool:
     except OSError:
         return False
     return bool(leftovers)
+
+
+def _changed(location: str) -> PreconditionError:
+    return PreconditionError(
+        "The object has changed since it was read",
+        where=location,
+        hint="Read it again and decide anew; nothing was changed",
+    )
 
 
 def _not_found(location: str) -> ObjectNotFoundError:

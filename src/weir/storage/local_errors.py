@@ -25,8 +25,8 @@ _HINTS: dict[int, str] = {
     errno.ELOOP: "Symbolic links form a circle: remove one of them",
     errno.EIO: "The disk reported a failure: check the system log and the disk itself",
     errno.ESTALE: "The network filesystem lost the file: check the mount, then try again",
-    errno.ENOLCK: "The filesystem does not support flock: use a local disk or an object store",
-    errno.EOPNOTSUPP: "The filesystem lacks hard links or flock: use a local disk or an object store",
+    errno.ENOLCK: "The filesystem has no locks left: check the mount, or use another disk",
+    errno.EOPNOTSUPP: "The filesystem lacks hard links: use a local disk or an object store",
     errno.ETIMEDOUT: "The network filesystem did not answer: check the mount, then try again",
 }
 _DEFAULT_HINT = "Check the path and the system log"

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 
 from weir.storage.local_files import ABSENT, status_of
+from weir.storage.local_swaps import SWAPS, SwappedObject
 from weir.storage.paths import is_reserved
 
 __all__ = ["LocalListing"]
@@ -33,8 +34,14 @@ class LocalListing:
         pending = [prefix]
         while pending:
             directory = pending.pop()
+            swapped = self._swapped(directory)
             for entry in self._entries(directory):
                 path = _join(directory, entry.name)
+                if entry.name in swapped:
+                    head = SwappedObject(self._base + path).head()
+                    if head is not None:
+                        yield path, head.status
+                    continue
                 if entry.is_dir():
                     pending.append(path)
                     continue
@@ -44,6 +51,15 @@ class LocalListing:
                     continue  # deleted since the directory was read
                 if stat.S_ISREG(status.st_mode):
                     yield path, status
+
+    def _swapped(self, directory: str) -> frozenset[str]:
+        """Return the names in a directory of objects that may have been swapped."""
+        try:
+            return frozenset(os.listdir(self._base + _join(directory, SWAPS)))
+        except OSError as error:
+            if error.errno in ABSENT:
+                return frozenset()
+            raise
 
     def directories(self, prefix: str) -> list[str]:
         """Return the names directly below the directory ``prefix`` that hold objects, in order."""

@@ -2,7 +2,7 @@
 
 A path is relative to the root of the store: parts joined by ``/``, none of them empty, ``.`` or
 ``..``. Two kinds of name are reserved on every store, so that what is written to one can be copied to
-any other: names that begin with ``.weir-`` (temporary files and locks of the local store) and names
+any other: names that begin with ``.weir-`` (temporary files and versions of the local store) and names
 that end in ``#`` and digits (the temporary files of Lance's own local store, which its listings hide).
 """
 

@@ -1,0 +1,277 @@
+"""Comparing and swapping files without a lock.
+
+The file of an object's own name is its first version, and never changes while the object lives. What replaces
+it by compare-and-swap is put beside it, as ``.weir-swaps/NAME/DIGEST/NUMBER``: the digest is that of the
+first version, the numbers go up from 1, and the highest is what the object holds. A swap links its content
+under the next number, which fails if somebody else has done so. That link decides, and nobody ever waits.
+
+- A process that sleeps between looking and linking may link a number that has come and gone. It stands below
+  the highest, so no reader takes it for anything. The sleeper finds out: versions are removed from the lowest
+  on, and never the last two, so what it has linked is a version if the one that it follows is still there, or
+  if nothing is above it. Number 0 is an empty file, there for the first swap to look at. Versions of the last
+  ten seconds are kept too: who is overtaken by many is told that it went through, unless it sleeps for longer
+  right after the link, and then takes itself for refused.
+- Deleting the object is one ``unlink`` of its first version, and putting another in its place one ``rename``.
+  Either leaves versions behind that follow something which is not there any more. Nobody looks at them, also
+  if a sleeper adds to them later, and they are removed when somebody passes by.
+- A copy of the directory is a copy of the object: nothing depends on what the file system says of a file.
+
+The first versions of an object that is deleted and made anew have to differ, which is what
+:meth:`weir.storage.interface.ObjectStore.compare_and_swap` asks of everything that is swapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xxhash import xxh3_128_hexdigest
+
+from weir.engine import failpoint
+from weir.storage.local_files import ABSENT, read_fully, status_of
+from weir.storage.paths import RESERVED_PREFIX, is_reserved
+
+__all__ = ["SWAPS", "Head", "SwappedObject", "remove_swaps_of_deleted"]
+
+SWAPS = f"{RESERVED_PREFIX}swaps"
+"""The directory, beside the objects, that has the later versions of those that are swapped."""
+
+_KEPT = 2
+_KEPT_NANOSECONDS = 10_000_000_000
+_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What an object holds.
+
+    Parameters
+    ----------
+    number : int
+        The number of the version; 0 is the first, under the object's own name.
+    location : str
+        Where it is.
+    status : stat_result
+        What the system says of it.
+    first : stat_result
+        What the system says of the first version.
+    mark : stat_result or None
+        What the system says of the file that has the number; None if there is none, before the first swap.
+    """
+
+    number: int
+    location: str
+    status: os.stat_result
+    first: os.stat_result
+    mark: os.stat_result | None
+
+
+class SwappedObject:
+    """An object that may have been swapped.
+
+    Parameters
+    ----------
+    location : str
+        Where the file of the object's own name is, or would be.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        directory, name = os.path.split(location)
+        self._swaps = os.path.join(directory, SWAPS)
+        self._chains = os.path.join(self._swaps, name)
+
+    def head(self) -> Head | None:
+        """Return what the object holds; None if there is no such object."""
+        while True:
+            # In this order: if nothing has been swapped by now, what is found next has not been before now.
+            was_swapped = bool(_names(self._chains))
+            first = status_of(self.location)
+            if first is None:
+                return None
+            if not was_swapped:
+                return Head(0, self.location, first, first, None)
+            chain = self._chain(first)
+            if chain is None:
+                continue
+            newest = max(_numbers(chain), default=-1)
+            mark = status_of(_version(chain, newest)) if newest >= 0 else None
+            # What follows a version that is gone does not count, so that has to be there still.
+            if (newest >= 0 and mark is None) or not _is_same(status_of(self.location), first):
+                continue
+            if mark is None or newest == 0:
+                return Head(0, self.location, first, first, mark)
+            return Head(newest, _version(chain, newest), mark, first, mark)
+
+    def open(self) -> int | None:
+        """Open what the object holds, for reading; return None if there is no such object."""
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        while True:
+            if not _names(self._chains):
+                try:
+                    return os.open(self.location, flags)
+                except OSError as error:
+                    if error.errno in ABSENT:
+                        return None
+                    raise
+            head = self.head()
+            if head is None:
+                return None
+            try:
+                descriptor = os.open(head.location, flags)
+            except OSError as error:
+                if error.errno in ABSENT:
+                    continue
+                raise
+            if _is_same(os.fstat(descriptor), head.status):
+                return descriptor
+            os.close(descriptor)
+
+    def follow(self, head: Head, publish: Callable[[str], None]) -> str | None:
+        """Put a version after another.
+
+        Parameters
+        ----------
+        head : Head
+            The version that is to be followed.
+        publish : callable
+            Gives the content the name it is passed, or raises :class:`FileExistsError`.
+
+        Returns
+        -------
+        str or None
+            The directory that has the name of the new version; None if what was to be followed is not the
+            newest version any more.
+        """
+        chain = self._chain(head.first)
+        if chain is None:
+            return None
+        number, mark = head.number + 1, head.mark
+        if mark is None:
+            failpoint.reach("local_swap.before_begin")
+            mark = self._begin(chain, head.first)
+            if mark is None or max(_numbers(chain), default=0):
+                return None  # somebody has deleted or swapped it: what was begun may have come and gone
+            failpoint.reach("local_swap.after_begin")
+        failpoint.reach("local_swap.before_link")
+        try:
+            publish(_version(chain, number))
+        except (FileExistsError, FileNotFoundError):
+            return None  # somebody was faster, or has deleted the object and what belonged to it
+        failpoint.reach("local_swap.after_link")
+        follows = (
+            _is_same(status_of(_version(chain, head.number)), mark)
+            or max(_numbers(chain), default=0) == number
+        )
+        if not _is_same(status_of(self.location), head.first):
+            self.remove_dead()
+            return None
+        return chain if follows else None
+
+    def _begin(self, chain: str, first: os.stat_result) -> os.stat_result | None:
+        """Make number 0, which the first swap follows, unless somebody else has; return what is there.
+
+        None if the object is not there any more.
+        """
+        while _is_same(status_of(self.location), first):
+            with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(_version(chain, 0), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+                return os.stat(_version(chain, 0))
+            for directory in (self._swaps, self._chains, chain):
+                with contextlib.suppress(FileExistsError, FileNotFoundError):
+                    os.mkdir(directory)
+        return None
+
+    def remove_old(self, newest: int, chain: str) -> None:
+        """Remove versions that nobody needs any more, from the lowest on, and what nothing refers to."""
+        failpoint.reach("local_swap.before_removal")
+        # Whoever comes next does what fails now.
+        with contextlib.suppress(OSError):
+            kept_since = os.stat(_version(chain, newest)).st_mtime_ns - _KEPT_NANOSECONDS
+            for number in sorted(_numbers(chain)):
+                if number > newest - _KEPT or os.stat(_version(chain, number)).st_mtime_ns > kept_since:
+                    break
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(_version(chain, number))
+            self.remove_dead()
+
+    def remove_dead(self) -> None:
+        """Remove versions that follow a first one which is not there any more."""
+        # In this order: what is listed and does not belong to the first version of later never will.
+        chains = _names(self._chains)
+        if not chains:
+            return
+        with contextlib.suppress(OSError):
+            alive = None
+            first = status_of(self.location)
+            if first is not None:
+                alive = self._chain(first)
+                if alive is None:
+                    return
+            for name in chains:
+                chain = os.path.join(self._chains, name)
+                if chain == alive:
+                    continue
+                for version in _names(chain):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(chain, version))
+                with contextlib.suppress(OSError):
+                    os.rmdir(chain)
+            if alive is None:
+                os.rmdir(self._chains)
+                os.rmdir(self._swaps)
+
+    def _chain(self, first: os.stat_result) -> str | None:
+        """Return where the versions are that follow the first one; None if that is not there any more."""
+        try:
+            descriptor = os.open(self.location, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return None
+            raise
+        try:
+            if not _is_same(os.fstat(descriptor), first):
+                return None
+            content = read_fully(descriptor, 0, first.st_size)
+        finally:
+            os.close(descriptor)
+        return os.path.join(self._chains, xxh3_128_hexdigest(content))
+
+
+def remove_swaps_of_deleted(directory: str) -> bool:
+    """Remove what swaps have left in a directory that holds no objects any more; say whether it did."""
+    names = _names(directory)
+    if SWAPS not in names or not all(is_reserved(name) for name in names):
+        return False
+    swaps = os.path.join(directory, SWAPS)
+    for name in _names(swaps):
+        SwappedObject(os.path.join(directory, name)).remove_dead()
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(swaps, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(swaps)
+    return not os.path.exists(swaps)
+
+
+def _version(chain: str, number: int) -> str:
+    return f"{chain}/{number:0{_DIGITS}d}"
+
+
+def _numbers(chain: str) -> list[int]:
+    return [int(name) for name in _names(chain) if name.isdigit()]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return []
+        raise
+
+
+def _is_same(one: os.stat_result | None, other: os.stat_result) -> bool:
+    return one is not None and (one.st_ino, one.st_mtime_ns) == (other.st_ino, other.st_mtime_ns)
