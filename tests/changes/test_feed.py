@@ -174,9 +174,9 @@ def test_rows_are_looked_up_once_per_batch(table: weir.Table, monkeypatch: pytes
     lookups = []
     get_rows = lookup.get_rows
 
-    def counted(store: Any, snapshot: Any, keys: Any, *rest: Any) -> pa.Table:
+    def counted(snapshot: Any, keys: Any, *rest: Any) -> pa.Table:
         lookups.append(len(keys))
-        return get_rows(store, snapshot, keys, *rest)
+        return get_rows(snapshot, keys, *rest)
 
     monkeypatch.setattr(row_before, "get_rows", counted)
     found = list(table.changes(token, before=True, batch_rows=1000))

@@ -10,7 +10,6 @@ import weir
 from weir.engine.cache import process_cache
 from weir.lsm.generation import Generation
 from weir.lsm.key_groups import key_groups
-from weir.read.planner import fresh_sources
 from weir.snapshots.snapshot import STRONG
 from weir.storage.counting import CountingStore
 
@@ -33,12 +32,12 @@ def test_many_generations_are_asked_in_few_groups(tmp_path: Path) -> None:
     reader = weir.open(table.uri, fsync=False)
     snapshot = reader._reader.snapshots.take(STRONG)
     (view,) = snapshot.shards
-    sources = fresh_sources(reader._store, snapshot, view)
+    sources = snapshot.shard_levels(view).sources
     assert sum(isinstance(source, Generation) for source in sources) == GENERATIONS
     groups = key_groups("t", sources)
     # 8 + 4 + 1, and the log, newest first.
     assert [len(group.sources) for group in groups] == [1, 1, 4, 8]
-    assert [source for group in reversed(groups) for source in group.sources] == sources
+    assert [source for group in reversed(groups) for source in group.sources] == list(sources)
     keys = [*range(GENERATIONS + 8), 1000]
     expected = [{"id": key, "value": model[key]} for key in keys if key in model]
     # By bloom filters at first, by shared indexes after some lookups, and one by one.

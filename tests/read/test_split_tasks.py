@@ -43,7 +43,7 @@ def test_the_parts_read_what_the_whole_reads(table: weir.Table, rows: int, condi
     expected = {1: FRAGMENTS, 100: FRAGMENTS, 250: FRAGMENTS // 2, 10_000: 1}[rows]
     assert len(parts) == expected
     assert sum(count for _, count in parts) == 588
-    assert sum(len(part.blocked) for part, _ in parts) == len(whole.blocked) == 30
+    assert sum(len(part.mask) for part, _ in parts) == len(whole.mask) == 30
     texts = [pickle.dumps(part) for part, _ in parts]
     process_cache().clear()  # as in another process
     tasks = [pickle.loads(text) for text in texts]

@@ -350,7 +350,7 @@ def get_from(world: World, snapshot: ReadSnapshot, keys: list[int]) -> pa.Table:
             if (mine := [at for at, key in enumerate(keys) if world.checker.shard_of(key) == view.shard_id])
         ]
 
-    return get_rows(world.store, snapshot, KeySet([pa.array(keys, pa.int64())]), SCHEMA.names, route)
+    return get_rows(snapshot, KeySet([pa.array(keys, pa.int64())]), SCHEMA.names, route)
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class ShardState:
         snapshot = ReadSnapshot(self._base, (self._view,))
         names = list(dict.fromkeys([*self._columns.source_names, *self._base.primary_key]))
         with naming_what_is_gone(self._store, snapshot):
-            found = get_rows(self._store, snapshot, keys, names, lambda _, __: [(self._view, offsets)])
+            found = get_rows(snapshot, keys, names, lambda _, __: [(self._view, offsets)])
         made = self._columns.table(found, where=self._base.uri)
         return pa.Table.from_batches(made.to_batches(), self._schema)
 

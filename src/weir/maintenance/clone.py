@@ -27,7 +27,6 @@ from weir.format.source import SourceMarks
 from weir.format.wal_entry import TOMBSTONE
 from weir.log.manifest_store import commit_manifest, list_shards
 from weir.lsm.newest import FreshSource
-from weir.read.planner import fresh_sources
 from weir.sharding.router import Router
 from weir.sharding.shard_ids import RULE, VALUES, ShardIds
 from weir.sharding.shard_values import ShardValues
@@ -137,7 +136,7 @@ def _write_shards(
     parts: dict[ShardValues, list[pa.Table]] = {}
     for view in snapshot.shards:
         recorded = values.get(view.shard_id)
-        for source in fresh_sources(base.store, snapshot, view):
+        for source in snapshot.shard_levels(view).sources:
             rows = rows_of(source, schema)
             routed = [(recorded, rows)] if recorded is not None else router.route(rows)
             for held, own in routed:

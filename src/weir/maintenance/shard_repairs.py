@@ -42,7 +42,6 @@ from weir.maintenance.clone import rows_of
 from weir.maintenance.clones import missing_shards
 from weir.maintenance.closed_shards import refuse_live_writers
 from weir.merge.service import merge_generations
-from weir.read.planner import fresh_sources
 from weir.read.shared_keys import SharedKeys, find_shared_keys, find_twins
 from weir.sharding.router import Router
 from weir.sharding.shard_ids import ShardIds
@@ -241,7 +240,7 @@ def _kept(shards: TableShards, snapshot: ReadSnapshot, group: Sequence[UUID]) ->
     ids = ShardIds.of(base.details, shards.router.spec, base.identity, made_by_weir=base.has_id)
     wanted: set[UUID | None] = set()
     for view in active:
-        for source in fresh_sources(base.store, snapshot, view):
+        for source in snapshot.shard_levels(view).sources:
             routed = shards.router.partition(rows_of(source, base.row_schema)).values
             wanted |= {ids.derived(one) for one in routed}
     derived = [view.shard_id for view in active if view.shard_id in wanted]
@@ -352,7 +351,7 @@ def _written_at(
     base = snapshot.base
     store, names = base.store, keys.schema.names
     found, exact = np.zeros(keys.num_rows, dtype=np.int64), np.zeros(keys.num_rows, dtype=np.int64)
-    for source in fresh_sources(store, snapshot, view):
+    for source in snapshot.shard_levels(view).sources:
         if isinstance(source, Generation):
             meta = store.head(layout.page_lookup_path(view.shard_id, source.flushed.path))
             # Of what was staged the log has no rows.
@@ -396,7 +395,7 @@ def _newest_rows(snapshot: ReadSnapshot, view: ShardView, keys: pa.Table) -> pa.
     """Return the shard's newest version of some keys, in the schema of log entries."""
     base = snapshot.base
     rows = pa.concat_tables(
-        rows_of(source, base.row_schema) for source in fresh_sources(base.store, snapshot, view)
+        rows_of(source, base.row_schema) for source in snapshot.shard_levels(view).sources
     )
     columns = [
         pa.chunked_array([*rows.column(name).chunks, *keys.column(name).cast(rows.column(name).type).chunks])

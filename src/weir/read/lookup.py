@@ -12,15 +12,12 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.errors import ShardConflictError
-from weir.lsm.key_groups import KeyGroup, key_groups
 from weir.lsm.keys import KeySet
 from weir.lsm.newest import FreshSource
 from weir.lsm.superseded import base_rows_with_keys
-from weir.read.planner import fresh_sources
 from weir.read.threads import reading_threads
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
-from weir.storage.interface import ObjectStore
 
 __all__ = ["KeyRouter", "get_rows"]
 
@@ -33,7 +30,6 @@ KeyRouter = Callable[[ReadSnapshot, KeySet], Sequence[tuple[ShardView, Offsets]]
 
 
 def get_rows(
-    store: ObjectStore,
     snapshot: ReadSnapshot,
     keys: KeySet,
     columns: Sequence[str],
@@ -56,13 +52,13 @@ def get_rows(
         Two shards hold a key.
     """
     base = snapshot.base
-    asked = _projection(snapshot, tuple(columns))
+    asked = snapshot.once(_projection, tuple(columns))
     settled = np.zeros(len(keys), dtype=bool)
     reads: list[Callable[[], _Part]] = []
     for view, offsets in route(snapshot, keys):
         left = offsets
         elsewhere = settled.copy() if len(snapshot.shards) > 1 else None
-        for group in _key_groups(store, snapshot, view):
+        for group in snapshot.shard_levels(view).key_groups:
             if not left.size:
                 break
             wanted = keys if len(left) == len(keys) else keys.take(left)
@@ -118,20 +114,16 @@ class _Projection:
 
 
 def _projection(snapshot: ReadSnapshot, columns: tuple[str, ...]) -> _Projection:
-    key = ("projection", columns)
-    known: _Projection | None = snapshot.derived.get(key)
-    if known is None:
-        table, primary_key = snapshot.base.schema, snapshot.base.primary_key
-        fields = [table.field(name) for name in columns]
-        read = [name for name in columns if name not in primary_key]
-        known = snapshot.derived[key] = _Projection(
-            pa.schema(fields, table.metadata).empty_table(),
-            {name: table.field(name).type for name in primary_key},
-            list(columns),
-            read,
-            pa.schema([table.field(name) for name in read]),
-        )
-    return known
+    table, primary_key = snapshot.base.schema, snapshot.base.primary_key
+    fields = [table.field(name) for name in columns]
+    read = [name for name in columns if name not in primary_key]
+    return _Projection(
+        pa.schema(fields, table.metadata).empty_table(),
+        {name: table.field(name).type for name in primary_key},
+        list(columns),
+        read,
+        pa.schema([table.field(name) for name in read]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +184,3 @@ def _together(parts: Sequence[_Part], keys: KeySet, asked: _Projection) -> pa.Ta
 
 def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema)
-
-
-def _key_groups(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> Sequence[KeyGroup]:
-    """Return the sources of a shard in groups that are looked into together, newest first."""
-    key = ("key groups", view.shard_id)
-    known: Sequence[KeyGroup] | None = snapshot.derived.get(key)
-    if known is None:
-        known = snapshot.derived[key] = key_groups(
-            snapshot.base.namespace, fresh_sources(store, snapshot, view)
-        )
-    return known

@@ -38,7 +38,7 @@ class DatasetTask:
         Columns to return.
     filter : str or None
         Only rows that match.
-    blocked : DeletionMask
+    mask : DeletionMask
         Rows that do not count.
     limit : int or None
         Rows after which to stop.
@@ -55,7 +55,7 @@ class DatasetTask:
     source: DatasetHandle
     columns: tuple[str, ...]
     filter: str | None
-    blocked: DeletionMask = field(repr=False)
+    mask: DeletionMask = field(repr=False)
     limit: int | None
     strategies: tuple[TermStrategy, ...] = ()
     fragments: tuple[int, ...] | None = None
@@ -72,7 +72,7 @@ class DatasetTask:
             columns=list(self.columns),
             filter=self.filter,
             limit=limit,
-            row_addr_blocklist=self.blocked.serialized,
+            row_addr_blocklist=self.mask.serialized,
             with_row_id=not self.columns,
             fragments=self._scanned_fragments(),
         )
@@ -107,8 +107,8 @@ class DatasetTask:
         yield self._part(group, by_fragment), count
 
     def _part(self, fragments: list[int], by_fragment: bool) -> DatasetTask:
-        blocked = self.blocked.in_fragments(fragments) if by_fragment else self.blocked
-        return replace(self, fragments=tuple(fragments), blocked=blocked)
+        mask = self.mask.in_fragments(fragments) if by_fragment else self.mask
+        return replace(self, fragments=tuple(fragments), mask=mask)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
@@ -120,7 +120,7 @@ class DatasetTask:
                 yield from self._resolved(self.resolution, limit)
 
     def _batches(self, limit: int | None) -> Iterator[pa.RecordBatch]:
-        if self.filter is not None or limit is not None or not self.columns or not len(self.blocked):
+        if self.filter is not None or limit is not None or not self.columns or not len(self.mask):
             yield from self._scanner(limit).to_batches()
             return
         scanner = self.source.opened().scanner(
@@ -130,7 +130,7 @@ class DatasetTask:
             scan_in_order=True,
             fragments=self._scanned_fragments(),
         )
-        yield from map(self.blocked.remove_from, scanner.to_batches())
+        yield from map(self.mask.remove_from, scanner.to_batches())
 
     def _resolved(self, resolution: Resolution, limit: int | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a dataset that has the columns of another schema.
@@ -144,7 +144,7 @@ class DatasetTask:
         scanner = self.source.opened().scanner(
             columns=read.source_names,
             filter=self.filter if pushed else None,
-            row_addr_blocklist=self.blocked.serialized,
+            row_addr_blocklist=self.mask.serialized,
             with_row_id=True,
             scan_in_order=True,
             batch_size=_BATCH_ROWS,
@@ -187,7 +187,7 @@ class DatasetTask:
             text += f" where {self.filter}"
         if self.strategies:
             text += f" by {', '.join(map(str, self.strategies))}"
-        return f"{text}, {_rows(len(self.blocked))} superseded or deleted"
+        return f"{text}, {_rows(len(self.mask))} superseded or deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.index_changes import base_indexes
@@ -19,10 +17,9 @@ from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.generation import Generation
+from weir.lsm.levels import Level, LiveRows, ShardLevels
 from weir.lsm.log_tail import TailRun
-from weir.lsm.newest import FreshSource, Overlay, overlay
 from weir.lsm.strategy import TermStrategy, choose_strategies
-from weir.lsm.superseded import superseded_rows
 from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
 from weir.sharding.predicate import ANYTHING, Predicate, read_filter
 from weir.snapshots.shard_view import ShardView
@@ -30,8 +27,6 @@ from weir.snapshots.snapshot import Consistency, ReadSnapshot
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ScanPlanner", "ShardPruner"]
-
-LiveRows = npt.NDArray[np.bool_]
 
 ShardPruner = Callable[
     [ReadSnapshot, str | None], tuple[Sequence[ShardView], Sequence[tuple[ShardView, str]]]
@@ -82,19 +77,16 @@ class ScanPlanner:
         kept, left_out = self.prune(snapshot, filter)
         pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
         tasks: list[ScanTask] = []
-        everything: list[FreshSource] = []
         for view in kept:
-            sources = fresh_sources(self.store, snapshot, view)
-            everything += sources
             merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
             if merged:
                 pruned.append(
                     Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
                 )
-            made, dead = self._shard_tasks(base, view, sources, asked)
+            made, dead = self._shard_tasks(base, snapshot.shard_levels(view), asked)
             tasks += made
             pruned += dead
-        tasks.insert(0, self._base_task(snapshot, everything, asked))
+        tasks.insert(0, self._base_task(base, snapshot.base_mask(tuple(kept)), asked))
         header = (
             f"scan of {self.store.uri}, {consistency}: base version {base.version}, "
             f"{len(kept)} of {len(snapshot.shards)} shards"
@@ -102,24 +94,13 @@ class ScanPlanner:
         schema = pa.schema([base.schema.field(name) for name in names])
         return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header)
 
-    def _base_task(
-        self,
-        snapshot: ReadSnapshot,
-        sources: Sequence[FreshSource],
-        asked: _Asked,
-    ) -> DatasetTask:
-        base = snapshot.base
-        blocked = process_cache().get_or_load(
-            ("blocked", base.namespace, base.version_key, tuple(source.identity for source in sources)),
-            lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),
-            lambda loaded: loaded.nbytes,
-        )
+    def _base_task(self, base: BaseTable, mask: DeletionMask, asked: _Asked) -> DatasetTask:
         return DatasetTask(
             label=f"base table version {base.version}",
             source=DatasetHandle.of(base.dataset, self.store.storage_options),
             columns=asked.columns,
             filter=asked.filter,
-            blocked=blocked,
+            mask=mask,
             limit=asked.limit,
             strategies=asked.strategies(base.schema, lambda: _kinds_of_base(base)),
         )
@@ -127,24 +108,23 @@ class ScanPlanner:
     def _shard_tasks(
         self,
         base: BaseTable,
-        view: ShardView,
-        sources: Sequence[FreshSource],
+        shard: ShardLevels,
         asked: _Asked,
     ) -> tuple[list[ScanTask], list[Pruned]]:
-        merged = overlay(base.namespace, sources)
-        where = f"shard {view.shard_id}"
+        where = f"shard {shard.shard_id}"
         tasks: list[ScanTask] = []
         pruned: list[Pruned] = []
         runs: list[tuple[TailRun, LiveRows]] = []
-        for at, (source, live) in enumerate(zip(merged.sources, merged.live, strict=True)):
+        for level in shard.levels:
+            source = level.source
             if isinstance(source, TailRun):
-                runs.append((source, live))
-            elif not live.any():
-                pruned.append(_left_out(where, source, "every row is superseded or deleted"))
+                runs.append((source, level.live))
+            elif not level.live.any():
+                pruned.append(_left_out(level.label, source, "every row is superseded or deleted"))
             elif not asked.can_match(source):
-                pruned.append(_left_out(where, source, "its catalog shows no row that matches"))
+                pruned.append(_left_out(level.label, source, "its catalog shows no row that matches"))
             else:
-                tasks.append(self._generation_task(base, where, merged, at, asked))
+                tasks.append(self._generation_task(base, source, level, asked))
         if runs:
             tasks.append(_tail_task(where, runs, asked.columns, asked.filter, asked.limit))
         return tasks, pruned
@@ -152,25 +132,16 @@ class ScanPlanner:
     def _generation_task(
         self,
         base: BaseTable,
-        where: str,
-        merged: Overlay,
-        at: int,
+        source: Generation,
+        level: Level,
         asked: _Asked,
     ) -> DatasetTask:
-        source, live = merged.sources[at], merged.live[at]
-        assert isinstance(source, Generation)
-        newer = tuple(one.identity for one in merged.sources[at:])
-        blocked = process_cache().get_or_load(
-            ("blocked", base.namespace, newer),
-            lambda: DeletionMask(np.sort(source.row_ids[~live])),
-            lambda loaded: loaded.nbytes,
-        )
         return DatasetTask(
-            label=f"{where}, {source.label}",
+            label=level.label,
             source=DatasetHandle.of(source.dataset, self.store.storage_options),
             columns=asked.columns,
             filter=asked.filter,
-            blocked=blocked,
+            mask=level.mask,
             limit=asked.limit,
             strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
             resolution=asked.resolution(source),
@@ -251,25 +222,9 @@ def _generations(count: int) -> str:
     return f"{count} generation{'' if count == 1 else 's'}"
 
 
-def _left_out(where: str, generation: Generation, reason: str) -> Pruned:
+def _left_out(label: str, generation: Generation, reason: str) -> Pruned:
     flushed = generation.flushed
-    return Pruned(f"{where}, {generation.label}", reason, flushed.physical_rows, flushed.in_memory_bytes)
-
-
-def fresh_sources(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> list[FreshSource]:
-    """Return the sources of a shard that are newer than the base table, oldest first."""
-    known = snapshot.derived.get(view.shard_id)
-    if known is None:
-        base = snapshot.base
-        generations: list[FreshSource] = [
-            Generation.cached(
-                store, base.namespace, view.shard_id, flushed, base.primary_key, base.row_schema
-            )
-            for flushed in snapshot.unmerged(view)
-        ]
-        known = [*generations, *(run for run in view.tail if run.rows.num_rows)]
-        snapshot.derived[view.shard_id] = known
-    return known
+    return Pruned(label, reason, flushed.physical_rows, flushed.in_memory_bytes)
 
 
 def _tail_task(

@@ -25,7 +25,6 @@ from weir.format.newest import key_codes, newest_rows
 from weir.format.shard_manifest import ShardStatus
 from weir.lsm.keys import KeySet
 from weir.lsm.newest import FreshSource
-from weir.read.planner import fresh_sources
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.snapshots.shard_view import ShardView
@@ -78,12 +77,14 @@ def find_shared_keys(
     """
     if len(snapshot.shards) < 2:
         return ()
-    known: tuple[SharedKeys, ...] | None = snapshot.derived.get("shared keys")
-    if known is None:
-        groups = _groups(snapshot, router, values)
-        found = (_shared(snapshot, group) for group in groups)
-        known = snapshot.derived["shared keys"] = tuple(one for one in found if one is not None)
-    return known
+    return snapshot.once(_found, router, tuple(values.items()))
+
+
+def _found(
+    snapshot: ReadSnapshot, router: Router, values: tuple[tuple[UUID, ShardValues | None], ...]
+) -> tuple[SharedKeys, ...]:
+    shared = (_shared(snapshot, group) for group in _groups(snapshot, router, dict(values)))
+    return tuple(one for one in shared if one is not None)
 
 
 def find_twins(
@@ -109,9 +110,7 @@ def _groups(
     held: dict[object, list[ShardView]] = defaultdict(list)
     anywhere: list[ShardView] = []
     for view in snapshot.shards:
-        if view.manifest.status is ShardStatus.SEALED and not fresh_sources(
-            snapshot.base.store, snapshot, view
-        ):
+        if view.manifest.status is ShardStatus.SEALED and not snapshot.shard_levels(view).sources:
             continue  # all of it is in the base table, and no more will come
         recorded = values.get(view.shard_id)
         found = {recorded} if recorded is not None else _values_of_rows(snapshot, router, view)
@@ -140,7 +139,7 @@ def _values_of_rows(snapshot: ReadSnapshot, router: Router, view: ShardView) -> 
         # The promise is that a row never changes them.
         return set()
     found: set[ShardValues] = set()
-    for source in fresh_sources(snapshot.base.store, snapshot, view):
+    for source in snapshot.shard_levels(view).sources:
         held = _values_of_source(snapshot, router, source)
         if held is None:
             return None
@@ -185,7 +184,7 @@ def _shared(snapshot: ReadSnapshot, group: Sequence[ShardView]) -> SharedKeys | 
 
 def _keys_of(snapshot: ReadSnapshot, view: ShardView) -> KeySet | None:
     """Return the distinct unmerged keys of a shard, deleted ones among them; None if it has none."""
-    sources = fresh_sources(snapshot.base.store, snapshot, view)
+    sources = snapshot.shard_levels(view).sources
     sets = [source.index.keys.take(source.index.rows) for source in sources if len(source.index.rows)]
     if not sets:
         return None

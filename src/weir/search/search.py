@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
-from weir.search.levels import token_of
+from weir.snapshots.capture import token_of
 from weir.snapshots.snapshot import ReadSnapshot
 
 if TYPE_CHECKING:

@@ -50,4 +50,4 @@ def top_rows(planner: ScanPlanner, route: KeyRouter, snapshot: ReadSnapshot, nee
     context.register_record_batches(_ROWS, [batches])
     chosen = context.sql(f"SELECT {quoted(_NUMBER)} FROM {_ROWS} {needed.top.clauses}").to_arrow_table()
     keys = rows.select(list(base.primary_key)).take(chosen.column(0))
-    return get_rows(planner.store, snapshot, KeySet(keys.columns), needed.columns, route)
+    return get_rows(snapshot, KeySet(keys.columns), needed.columns, route)

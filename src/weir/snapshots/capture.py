@@ -40,7 +40,7 @@ from weir.snapshots.shard_view import ShardView, is_another_history
 from weir.snapshots.snapshot import ReadSnapshot, is_complete, refuse_foreign_progress
 from weir.storage.interface import ObjectStore
 
-__all__ = ["Cut", "SnapshotCapture", "cut_at", "is_cut_of"]
+__all__ = ["Cut", "SnapshotCapture", "cut_at", "is_cut_of", "token_of"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -108,6 +108,18 @@ def is_cut_of(cut: ShardCut, manifest: ShardManifest) -> bool:
         # An older token has no stamp.
         and (not cut.stamp or manifest.write_id.startswith(cut.stamp))
     )
+
+
+def token_of(snapshot: ReadSnapshot) -> SnapshotToken:
+    """Return the token of a snapshot; nothing is kept for it."""
+    cuts = []
+    for view in sorted(snapshot.shards, key=lambda one: one.shard_id):
+        # A published snapshot shows a shard without its log.
+        end = max(view.last_position, first_unflushed_position(view.manifest) - 1)
+        cuts.append(cut_at(view.manifest, end))
+    base = snapshot.base
+    stamp = base.version_identity[:STAMP_BYTES]
+    return SnapshotToken(base.identity, base.version, tuple(cuts), base_stamp=stamp)
 
 
 class SnapshotCapture:

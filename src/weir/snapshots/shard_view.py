@@ -27,9 +27,9 @@ _LARGE_TAIL_BYTES = 64 * 1024 * 1024
 _LARGE_TAIL_TRUST_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ShardView:
-    """A consistent cut of one shard.
+    """One shard as a snapshot shows it.
 
     Parameters
     ----------

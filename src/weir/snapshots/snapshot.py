@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from weir.base.merge_guard import deletes_id, half_merged
@@ -29,6 +29,8 @@ from weir.errors import (
 )
 from weir.format.shard_manifest import FlushedGeneration
 from weir.log.manifest_store import list_shards, read_latest_manifest
+from weir.lsm.deletion_mask import DeletionMask
+from weir.lsm.levels import Level, ShardLevels, base_mask
 from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.storage.interface import ObjectStore
 
@@ -46,6 +48,7 @@ __all__ = [
 
 _log = get_logger(__name__)
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 MAX_SNAPSHOTS = 4
@@ -132,13 +135,11 @@ class ReadSnapshot:
         The base table, pinned at a version.
     shards : tuple of ShardView
         Every shard, by ascending id.
-    derived : dict
-        What readers have worked out of it, per shard and as a whole; it follows from the rest.
     """
 
     base: BaseTable
     shards: tuple[ShardView, ...]
-    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[Hashable, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def shows(self, base: BaseTable, shards: tuple[ShardView, ...]) -> bool:
         """Whether it was made of these very objects, which is so while nothing has been written."""
@@ -147,6 +148,34 @@ class ReadSnapshot:
             and len(shards) == len(self.shards)
             and all(one is other for one, other in zip(shards, self.shards, strict=True))
         )
+
+    def once(
+        self, work_out: Callable[Concatenate[ReadSnapshot, P], Result], *args: P.args, **named: P.kwargs
+    ) -> Result:
+        """Return what a function makes of the snapshot, which is remembered for as long as the snapshot is.
+
+        Parameters
+        ----------
+        work_out : callable
+            A function of a module, by which it is remembered together with the arguments. It returns what
+            follows from the snapshot and them.
+        """
+        key = (work_out, args, *named.items())
+        if key not in self._known:
+            self._known[key] = work_out(self, *args, **named)
+        return cast("Result", self._known[key])
+
+    def shard_levels(self, view: ShardView) -> ShardLevels:
+        """Return what a shard has above the base table."""
+        return self.once(_shard_levels, view)
+
+    def levels(self, views: tuple[ShardView, ...]) -> tuple[Level, ...]:
+        """Return the levels of some shards above the base table: by shard, oldest first."""
+        return self.once(_levels, views)
+
+    def base_mask(self, views: tuple[ShardView, ...]) -> DeletionMask:
+        """Return the base table's rows that some shards have replaced or deleted."""
+        return self.once(_base_mask, views)
 
     def unmerged(self, view: ShardView) -> tuple[FlushedGeneration, ...]:
         """Return the flushed generations of a shard that the base table does not contain, ascending.
@@ -157,6 +186,18 @@ class ReadSnapshot:
         merged = self.base.details.merged_generation(view.shard_id)
         listed = (one for one in view.manifest.flushed_generations if one.generation > merged)
         return tuple(sorted(listed, key=lambda one: one.generation))
+
+
+def _shard_levels(snapshot: ReadSnapshot, view: ShardView) -> ShardLevels:
+    return ShardLevels(snapshot.base, view.shard_id, snapshot.unmerged(view), view.tail)
+
+
+def _levels(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> tuple[Level, ...]:
+    return tuple(level for view in views for level in snapshot.shard_levels(view).levels)
+
+
+def _base_mask(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> DeletionMask:
+    return base_mask(snapshot.base, [snapshot.shard_levels(view) for view in views])
 
 
 class SnapshotReader:

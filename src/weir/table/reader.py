@@ -207,7 +207,7 @@ class TableReader:
             if snapshot.base.schema is not checked:
                 check_asked(snapshot.base.schema, columns, None)
             names = snapshot.base.schema.names if columns is None else list(columns)
-            return get_rows(self._store, snapshot, wanted, names, self._shards.for_keys)
+            return get_rows(snapshot, wanted, names, self._shards.for_keys)
 
         return self._read(state, found)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from weir.engine.cache import process_cache
 from weir.lsm.deletion_mask import DeletionMask
-from weir.search.levels import Level
+from weir.lsm.levels import Level
 from weir.search.text.bm25 import Statistics, weight
 from weir.search.text.edit_distance import words_within
 from weir.search.text.index import TextIndex
@@ -35,12 +35,12 @@ class Corpus:
     def __init__(
         self,
         index: TextIndex,
-        blocked: DeletionMask,
+        mask: DeletionMask,
         levels: Sequence[Level],
         parts: Sequence[TextPart],
     ) -> None:
         self.index = index
-        self._blocked = blocked
+        self._mask = mask
         self._key: Hashable = (*index.key, tuple(level.source.identity for level in levels))
         self._given_parts = parts
         self._frequencies: dict[str, int] = {}
@@ -71,7 +71,7 @@ class Corpus:
             return int(np.count_nonzero(counted[texts.occurrences(word)[0]]))
 
         newer = sum(occurring(texts, counted) for texts, counted, _ in self._parts)
-        return len(having) - self._blocked.count(having) + newer, len(having)
+        return len(having) - self._mask.count(having) + newer, len(having)
 
     @property
     def postings(self) -> int | None:
@@ -88,7 +88,7 @@ class Corpus:
     def _total(self) -> tuple[int, int]:
         lengths = self.index.lengths
         documents, words = len(lengths), int(lengths.sum())
-        replaced = self.index.lengths_of(self._blocked.row_ids)
+        replaced = self.index.lengths_of(self._mask.row_ids)
         documents, words = documents - len(replaced), words - int(replaced.sum())
         for texts, counted, decided_by in self._parts:
             more = totals(texts, counted, decided_by)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
+from weir.schema.vectors import is_vector
 from weir.search.chosen_rows import take_row_ids
 from weir.search.text.index import text_index
 from weir.search.text.lance_query import for_lance
@@ -22,7 +23,6 @@ from weir.search.text.match import score, words_of
 from weir.search.text.query import TextQuery
 from weir.search.text.task import SCORE, Question, Scores, TextCandidates, least_of_best
 from weir.search.text.tokenizer import AskedTexts
-from weir.search.vector.query import is_vector
 
 __all__ = ["IndexTextTask"]
 
@@ -46,7 +46,7 @@ class IndexTextTask:
         What is asked for.
     query : TextQuery
         The query as it was passed, with its columns.
-    blocked : DeletionMask
+    mask : DeletionMask
         Rows that do not count.
     rows : int
         Rows of the base table.
@@ -59,7 +59,7 @@ class IndexTextTask:
     fragments: frozenset[int] = field(repr=False)
     question: Question = field(repr=False)
     query: TextQuery
-    blocked: DeletionMask = field(repr=False)
+    mask: DeletionMask = field(repr=False)
     rows: int
     excess: float
     shortfall: float
@@ -67,13 +67,13 @@ class IndexTextTask:
     @property
     def _first_limit(self) -> int:
         """How many rows to ask Lance for first."""
-        share = 0.0 if self._passes_over else len(self.blocked) / max(self.rows, 1)
+        share = 0.0 if self._passes_over else len(self.mask) / max(self.rows, 1)
         return int((self.question.k + _SPARE_ROWS) / (1 - share)) + 1
 
     @property
     def _passes_over(self) -> bool:
         # Lance takes longer to pass over many rows than to find a few more, which are then dropped.
-        return 2 * len(self.blocked) > self.rows
+        return 2 * len(self.mask) > self.rows
 
     @property
     def _at_once(self) -> bool:
@@ -93,7 +93,7 @@ class IndexTextTask:
                 limit=limit,
                 fast_search=True,
                 with_row_id=True,
-                row_addr_blocklist=self.blocked.serialized if self._passes_over else None,
+                row_addr_blocklist=self.mask.serialized if self._passes_over else None,
                 disable_scoring_autoprojection=True,
             ).to_table()
 
@@ -119,7 +119,7 @@ class IndexTextTask:
     def _possible(self, asked: pa.Table, others: Scores) -> npt.NDArray[np.int64]:
         """Return the rows that count and may be among the best: reading texts takes most of the time."""
         row_ids = asked.column(_ROW_ID).to_numpy()
-        keep = ~self.blocked.contains(row_ids)
+        keep = ~self.mask.contains(row_ids)
         if len(self.question.tokenizers) > 1:
             # Lance finds more where one column's index covers what another's does not.
             known = (text_index(self.base, column, self.fragments) for column in self.question.tokenizers)
@@ -164,5 +164,5 @@ class IndexTextTask:
         return (
             f"base table version {self.base.version}: full-text index of "
             f"{', '.join(self.question.tokenizers)}{where}, candidates by scores that may be "
-            f"{self.excess:.4f} times as high, {len(self.blocked)} rows superseded or deleted"
+            f"{self.excess:.4f} times as high, {len(self.mask)} rows superseded or deleted"
         )

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from weir.engine.cache import process_cache
 from weir.lsm.generation import Generation
+from weir.lsm.levels import Level
 from weir.search.chosen_rows import take_numbered
-from weir.search.levels import Level
 from weir.search.text.generation_terms import indexed_texts
 from weir.search.text.tokenizer import HeldTexts, TextRows, Tokenizer, occurrences, take_texts
 

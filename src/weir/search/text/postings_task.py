@@ -92,7 +92,7 @@ class PostingsTextTask:
         The column that is searched.
     question : Question
         What is asked for; it has no filter.
-    blocked : DeletionMask
+    mask : DeletionMask
         Rows that do not count.
     """
 
@@ -100,7 +100,7 @@ class PostingsTextTask:
     fragments: frozenset[int] = field(repr=False)
     column: str
     question: Question = field(repr=False)
-    blocked: DeletionMask = field(repr=False)
+    mask: DeletionMask = field(repr=False)
 
     def best(self, others: Scores) -> TextCandidates:
         """Return the best rows that count."""
@@ -139,7 +139,7 @@ class PostingsTextTask:
         while True:
             best = rows[scores[rows] >= least_of_best(scores[rows], want)]
             # Few of the best are replaced or deleted, most often.
-            counted = best[~self.blocked.contains(row_ids[best])]
+            counted = best[~self.mask.contains(row_ids[best])]
             if len(counted) >= k or len(best) == len(rows):
                 break
             want *= _MORE
@@ -156,5 +156,5 @@ class PostingsTextTask:
         """Return one line for people."""
         return (
             f"base table version {self.base.version}: posting lists of the full-text index of {self.column}, "
-            f"{len(self.blocked)} rows superseded or deleted"
+            f"{len(self.mask)} rows superseded or deleted"
         )

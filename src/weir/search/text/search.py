@@ -16,7 +16,6 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.lsm.deletion_mask import DeletionMask
 from weir.search.chosen_rows import fetch_chosen, order_by_key, result_schema
-from weir.search.levels import Level, base_blocked, fresh_levels
 from weir.search.text.corpus import Corpus
 from weir.search.text.index import TextIndex, text_index
 from weir.search.text.index_task import IndexTextTask
@@ -135,17 +134,17 @@ def plan_text_search(
     indexes = _indexes(snapshot, searched)
     tokenizers = {column: index.tokenizer for column, index in indexes.items()}
     # Every row counts for what is common, so that no shard can be left out.
-    levels = fresh_levels(store, snapshot, snapshot.shards)
-    blocked = base_blocked(snapshot, levels)
+    levels = snapshot.levels(snapshot.shards)
+    mask = snapshot.base_mask(snapshot.shards)
     parts: list[TextPart] = [
-        *fragment_parts(base, indexes, blocked, levels),
-        *_levels_parts(snapshot, levels),
+        *fragment_parts(base, indexes, mask, levels),
+        *snapshot.once(_levels_parts),
     ]
-    corpora = {column: Corpus(index, blocked, levels, parts) for column, index in indexes.items()}
+    corpora = {column: Corpus(index, mask, levels, parts) for column, index in indexes.items()}
     node = with_words(query, corpora)
     statistics = {column: corpus.statistics() for column, corpus in corpora.items()}
     question = Question(node, statistics, tokenizers, k, names, filter)
-    indexed = _indexed_task(base, _common(indexes), question, query, blocked, corpora)
+    indexed = _indexed_task(base, _common(indexes), question, query, mask, corpora)
     newer = PartsTextTask(tuple(parts), question) if parts else None
     counted = ", ".join(
         f"{one.documents} texts of {one.mean_length:.1f} words in {column}"
@@ -155,11 +154,8 @@ def plan_text_search(
     return TextSearchPlan(schema, names, base.primary_key, k, indexed, newer, header)
 
 
-def _levels_parts(snapshot: ReadSnapshot, levels: Sequence[Level]) -> list[LevelsPart]:
-    known: list[LevelsPart] | None = snapshot.derived.get("text parts")
-    if known is None:
-        known = snapshot.derived["text parts"] = levels_parts(levels)
-    return known
+def _levels_parts(snapshot: ReadSnapshot) -> list[LevelsPart]:
+    return levels_parts(snapshot.levels(snapshot.shards))
 
 
 def _indexed_task(
@@ -167,7 +163,7 @@ def _indexed_task(
     fragments: frozenset[int],
     question: Question,
     query: TextQuery,
-    blocked: DeletionMask,
+    mask: DeletionMask,
     corpora: Mapping[str, Corpus],
 ) -> IndexedTextTask:
     """Return how the rows that the index covers are searched: by its posting lists where that is quicker."""
@@ -175,14 +171,12 @@ def _indexed_task(
     if len(corpora) == 1 and question.filter is None and not has_phrases(node):
         ((column, corpus),) = corpora.items()
         if corpus.postings is not None and corpus.postings <= MOST_POSTINGS:
-            return PostingsTextTask(base, fragments, column, question, blocked)
+            return PostingsTextTask(base, fragments, column, question, mask)
     bounds = [corpus.bounds(question.statistics[column]) for column, corpus in corpora.items()]
     # By more than words that are to occur Lance may have added up more than counts.
     shortfall = min(low for low, _ in bounds) if _is_plain(node) else 0.0
     excess = max(high for _, high in bounds)
-    return IndexTextTask(
-        base, fragments, question, query, blocked, base.dataset.count_rows(), excess, shortfall
-    )
+    return IndexTextTask(base, fragments, question, query, mask, base.dataset.count_rows(), excess, shortfall)
 
 
 def _indexes(snapshot: ReadSnapshot, columns: Sequence[str]) -> dict[str, TextIndex]:

@@ -20,7 +20,7 @@ from weir.base.table import BaseTable
 from weir.engine.cache import process_cache
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
-from weir.search.levels import Level
+from weir.lsm.levels import Level
 from weir.search.text.index import TextIndex
 from weir.search.text.tokenizer import HeldTexts, TextRows, Tokenizer
 
@@ -79,16 +79,16 @@ class FragmentPart:
         The base table.
     number : int
         The fragment.
-    blocked : DeletionMask
+    mask : DeletionMask
         Rows of the base table that do not count.
-    blocked_by : tuple
+    masked_by : tuple
         Identities of the sources that these follow from.
     """
 
     base: BaseTable
     number: int
-    blocked: DeletionMask = field(repr=False)
-    blocked_by: tuple[Hashable, ...] = field(repr=False)
+    mask: DeletionMask = field(repr=False)
+    masked_by: tuple[Hashable, ...] = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -103,7 +103,7 @@ class FragmentPart:
     @property
     def decided_by(self) -> Hashable:
         """What the rows and ``live`` follow from, for caches."""
-        return (self.base.namespace, self.base.version, self.number, self.blocked_by)
+        return (self.base.namespace, self.base.version, self.number, self.masked_by)
 
     @property
     def _fragment(self) -> lance.LanceFragment:
@@ -131,7 +131,7 @@ class FragmentPart:
         """Per row: whether it counts."""
         return process_cache().get_or_load(
             ("live", self.decided_by),
-            lambda: ~np.isin(self.row_ids, self.blocked.row_ids),
+            lambda: ~np.isin(self.row_ids, self.mask.row_ids),
             lambda loaded: loaded.nbytes,
         )
 
@@ -163,7 +163,7 @@ class FragmentPart:
                 fragments=[self._fragment],
                 with_row_id=True,
                 scan_in_order=True,
-                row_addr_blocklist=None if filter is None else self.blocked.serialized,
+                row_addr_blocklist=None if filter is None else self.mask.serialized,
             ).to_table()
 
 
@@ -180,11 +180,11 @@ def totals(texts: HeldTexts, counted: Mask, decided_by: Hashable) -> Totals:
 def fragment_parts(
     base: BaseTable,
     indexes: Mapping[str, TextIndex],
-    blocked: DeletionMask,
+    mask: DeletionMask,
     levels: Sequence[Level],
 ) -> list[FragmentPart]:
     """Return the fragments of the base table that some of the indexes do not cover."""
     covered = frozenset.intersection(*(index.fragments for index in indexes.values()))
     numbers = sorted(fragment.fragment_id for fragment in base.dataset.get_fragments())
     by = tuple(level.source.identity for level in levels)
-    return [FragmentPart(base, number, blocked, by) for number in numbers if number not in covered]
+    return [FragmentPart(base, number, mask, by) for number in numbers if number not in covered]

@@ -16,8 +16,9 @@ import pyarrow as pa
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import NOTHING_DELETED, DeletionMask
+from weir.schema.vectors import is_vector
 from weir.search.chosen_rows import take_row_ids
-from weir.search.vector.query import VectorQuery, is_vector
+from weir.search.vector.query import VectorQuery
 from weir.search.vector.task import DISTANCE, VectorCandidates
 
 __all__ = ["DatasetVectorTask"]
@@ -45,7 +46,7 @@ class DatasetVectorTask:
         Columns of the result.
     filter : str or None
         Only rows that match.
-    blocked : DeletionMask
+    mask : DeletionMask
         Rows that do not count.
     rows : int
         Rows of the dataset.
@@ -60,7 +61,7 @@ class DatasetVectorTask:
     query: VectorQuery = field(repr=False)
     columns: tuple[str, ...]
     filter: str | None
-    blocked: DeletionMask = field(repr=False)
+    mask: DeletionMask = field(repr=False)
     rows: int
     use_index: bool
     refine: int | None
@@ -68,29 +69,29 @@ class DatasetVectorTask:
     def candidates(self) -> VectorCandidates:
         """Return the nearest rows that count."""
         k = self.query.k
-        share = len(self.blocked) / max(self.rows, 1)
+        share = len(self.mask) / max(self.rows, 1)
         # Twice as many spare rows as will be dropped on average.
-        spare = int(2 * k * share / max(1 - share, 0.01)) + _SPARE_ROWS if len(self.blocked) else 0
+        spare = int(2 * k * share / max(1 - share, 0.01)) + _SPARE_ROWS if len(self.mask) else 0
         with reading(self.label, self.source.uri, self.filter):
             if spare > 4 * k:
-                return self._asked(k, self.blocked)
+                return self._asked(k, self.mask)
             found = self._asked(k + spare, NOTHING_DELETED)
-            if not len(self.blocked):
+            if not len(self.mask):
                 return found
-            keep = ~self.blocked.contains(found.rows.astype(np.uint64))
+            keep = ~self.mask.contains(found.rows.astype(np.uint64))
             counts = np.bincount(found.query, minlength=len(self.query.vectors))
             left = np.bincount(found.query[keep], minlength=len(self.query.vectors))
             if np.any((left < k) & (counts == k + spare)):
-                return self._asked(k, self.blocked)
+                return self._asked(k, self.mask)
         return found.filter(keep)
 
-    def _asked(self, k: int, blocked: DeletionMask) -> VectorCandidates:
+    def _asked(self, k: int, mask: DeletionMask) -> VectorCandidates:
         vectors = self.query.vectors
         if len(vectors) == 1:
-            return self._answer(vectors[0], k, blocked, 0)
+            return self._answer(vectors[0], k, mask, 0)
         if _LIBRARY_QUERY_INDEX not in self.source.opened().schema.names:
-            return self._answer(vectors, k, blocked, None)
-        parts = [self._answer(vector, k, blocked, at) for at, vector in enumerate(vectors)]
+            return self._answer(vectors, k, mask, None)
+        parts = [self._answer(vector, k, mask, at) for at, vector in enumerate(vectors)]
         return VectorCandidates(
             np.concatenate([part.query for part in parts]),
             np.concatenate([part.distance for part in parts]),
@@ -109,7 +110,7 @@ class DatasetVectorTask:
         return not any(is_vector(schema.field(name).type) for name in self.columns)
 
     def _answer(
-        self, asked: npt.NDArray[Any], k: int, blocked: DeletionMask, number: int | None
+        self, asked: npt.NDArray[Any], k: int, mask: DeletionMask, number: int | None
     ) -> VectorCandidates:
         dataset = self.source.opened()
         element = dataset.schema.field(self.query.column).type.value_type
@@ -133,7 +134,7 @@ class DatasetVectorTask:
             filter=self.filter,
             prefilter=self.filter is not None,
             with_row_id=True,
-            row_addr_blocklist=blocked.serialized,
+            row_addr_blocklist=mask.serialized,
             disable_scoring_autoprojection=True,
         ).to_table()
         distance = table.column(DISTANCE).to_numpy()
@@ -162,4 +163,4 @@ class DatasetVectorTask:
             text += f", exact distances of {self.refine} x {self.query.k}"
         if self.filter:
             text += f" where {self.filter}"
-        return f"{text}, {len(self.blocked)} rows superseded or deleted"
+        return f"{text}, {len(self.mask)} rows superseded or deleted"

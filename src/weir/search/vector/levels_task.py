@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.lsm.generation import Generation
+from weir.lsm.levels import Level
 from weir.search.chosen_rows import take_numbered
-from weir.search.levels import Level
 from weir.search.vector.ivf_partitions import Centroids, IvfPartitions, divided
 from weir.search.vector.query import VectorQuery
 from weir.search.vector.rows import VectorRows, vector_rows

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.errors import QueryError
+from weir.schema.vectors import is_vector
 from weir.search.vector.distances import METRICS
 
-__all__ = ["MAX_K", "MAX_QUERIES", "VectorQuery", "check_k", "is_vector", "vector_query"]
+__all__ = ["MAX_K", "MAX_QUERIES", "VectorQuery", "check_k", "vector_query"]
 
 MAX_K = 10_000
 """The most rows that a search may ask for."""
@@ -106,20 +107,6 @@ def check_k(k: int) -> int:
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_K:
         raise QueryError(f"k must be a whole number from 1 to {MAX_K:,}, got {k!r:.60}", where="k")
     return int(k)
-
-
-def is_vector(kind: pa.DataType) -> bool:
-    """Whether a column of this type can be searched by vector.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> is_vector(pa.list_(pa.float32(), 8)), is_vector(pa.list_(pa.float32()))
-    (True, False)
-    """
-    if not pa.types.is_fixed_size_list(kind):
-        return False
-    return bool(pa.types.is_floating(kind.value_type) or pa.types.is_uint8(kind.value_type))
 
 
 def _vector_column(schema: pa.Schema, column: str | None) -> str:

@@ -17,11 +17,11 @@ from weir.errors import QueryError
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.filters import named_columns
 from weir.lsm.generation import Generation
+from weir.lsm.levels import Level
 from weir.lsm.newest import FreshSource
 from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
 from weir.search.chosen_rows import fetch_chosen, order_by_key, result_schema
-from weir.search.levels import Level, base_blocked, fresh_levels
 from weir.search.vector.dataset_task import DatasetVectorTask
 from weir.search.vector.index import VectorIndex, generation_vector_index, vector_index
 from weir.search.vector.levels_task import LevelsVectorTask
@@ -131,7 +131,7 @@ def plan_vector_search(
     query = _with_metric(query, index, base.schema.field(query.column).type)
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
-    levels = fresh_levels(store, snapshot, kept)
+    levels = snapshot.levels(tuple(kept))
     usable = _usable(index, query)
     rows = base.dataset.count_rows()
     tasks: list[VectorTask] = [
@@ -141,7 +141,7 @@ def plan_vector_search(
             query=query,
             columns=names,
             filter=filter,
-            blocked=base_blocked(snapshot, levels),
+            mask=snapshot.base_mask(tuple(kept)),
             rows=rows,
             use_index=usable is not None,
             refine=_refined(usable, query),
@@ -165,7 +165,7 @@ def plan_vector_search(
                     query=query,
                     columns=names,
                     filter=filter,
-                    blocked=level.blocked,
+                    mask=level.mask,
                     rows=len(level.live),
                     use_index=own is not None,
                     refine=_refined(own, query),

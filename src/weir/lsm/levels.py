@@ -1,43 +1,46 @@
-"""The levels of the merged view as a search sees them: which rows of each source count."""
+"""The levels of the merged view, and which of their rows are live: what every read begins with.
+
+The base table is the lowest level. Above it each shard has its flushed generations that are not merged yet,
+and above those the tail of its log. A row is live if it is its key's newest version and no tombstone. All
+versions of a key are in one shard, so that the levels of different shards never concern each other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.table import BaseTable
 from weir.engine.cache import process_cache
-from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
+from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
-from weir.log.wal import first_unflushed_position
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.generation import Generation
+from weir.lsm.key_groups import KeyGroup, key_groups
+from weir.lsm.log_tail import TailRun
 from weir.lsm.newest import FreshSource, overlay
 from weir.lsm.superseded import superseded_rows
-from weir.read.planner import fresh_sources
-from weir.search.vector.query import is_vector
-from weir.snapshots.capture import cut_at
-from weir.snapshots.shard_view import ShardView
-from weir.snapshots.snapshot import ReadSnapshot
-from weir.storage.interface import ObjectStore
+from weir.schema.vectors import is_vector
 
-__all__ = ["Level", "base_blocked", "fresh_levels", "token_of"]
-
+__all__ = ["Level", "ShardLevels", "base_mask"]
 
 Rows = npt.NDArray[np.int64]
+LiveRows = npt.NDArray[np.bool_]
 
 _HELD_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A source that is newer than the base table, and which of its rows count.
+    """A source that is newer than the base table, and its live mask. Can be pickled.
 
     Parameters
     ----------
@@ -55,7 +58,7 @@ class Level:
 
     shard_id: UUID
     source: FreshSource
-    live: npt.NDArray[np.bool_] = field(repr=False)
+    live: LiveRows = field(repr=False)
     namespace: str
     decided_by: tuple[Hashable, ...] = field(repr=False)
 
@@ -65,17 +68,17 @@ class Level:
         return f"shard {self.shard_id}, {self.source.label}"
 
     @property
-    def blocked(self) -> DeletionMask:
-        """The rows of a generation that do not count, as Lance takes them."""
+    def mask(self) -> DeletionMask:
+        """The rows of a generation that are not live, as Lance takes them."""
         source = self.source
         assert isinstance(source, Generation)
         return process_cache().get_or_load(
-            ("blocked", self.namespace, self.decided_by),
+            ("deletion mask", self.namespace, self.decided_by),
             lambda: DeletionMask(np.sort(source.row_ids[~self.live])),
             lambda loaded: loaded.nbytes,
         )
 
-    def take(self, rows: npt.NDArray[np.int64], columns: list[str]) -> pa.Table:
+    def take(self, rows: Rows, columns: list[str]) -> pa.Table:
         """Return some rows, by their offset.
 
         Searches come back to the same few generations again and again. Columns of a generation that take
@@ -99,8 +102,8 @@ class Level:
             lambda loaded: loaded.nbytes,
         )
 
-    def matching(self, filter: str | None) -> npt.NDArray[np.bool_]:
-        """Return, per row, whether it counts and a filter lets it pass."""
+    def matching(self, filter: str | None) -> LiveRows:
+        """Return, per row, whether it is live and a filter lets it pass."""
         if filter is None:
             return self.live
         if isinstance(self.source, Generation):
@@ -114,15 +117,15 @@ class Level:
 
     def _matching_of(
         self, take: Callable[[Rows, list[str]], pa.Table], columns: list[str], filter: str
-    ) -> npt.NDArray[np.bool_]:
-        # Only rows that count are shown to the filter, which may fail on others.
+    ) -> LiveRows:
+        # Only live rows are shown to the filter, which may fail on others.
         rows = np.flatnonzero(self.live)
         found = np.zeros(len(self.live), dtype=bool)
         if len(rows):
             found[rows[matching_rows(take(rows, columns), filter)]] = True
         return found
 
-    def _matching_of_generation(self, filter: str) -> npt.NDArray[np.bool_]:
+    def _matching_of_generation(self, filter: str) -> LiveRows:
         source = self.source
         assert isinstance(source, Generation)
         named = named_columns(filter, source.columns.schema)
@@ -130,53 +133,73 @@ class Level:
             return self._matching_of(source.take, named, filter)
         with reading(self.label, source.uri, filter):
             scanner = source.dataset.scanner(
-                columns=[], filter=filter, with_row_id=True, row_addr_blocklist=self.blocked.serialized
+                columns=[], filter=filter, with_row_id=True, row_addr_blocklist=self.mask.serialized
             )
             row_ids = scanner.to_table().column("_rowid").to_numpy()
         return np.isin(source.row_ids, row_ids)
 
 
-def fresh_levels(store: ObjectStore, snapshot: ReadSnapshot, views: Sequence[ShardView]) -> tuple[Level, ...]:
-    """Return the levels of some shards above the base table: by shard, oldest first."""
-    key = ("levels", tuple(view.shard_id for view in views))
-    known: tuple[Level, ...] | None = snapshot.derived.get(key)
-    if known is not None:
-        return known
-    found: list[Level] = []
-    for view in views:
-        merged = overlay(snapshot.base.namespace, fresh_sources(store, snapshot, view))
-        namespace = snapshot.base.namespace
-        identities = tuple(source.identity for source in merged.sources)
-        found += [
-            Level(view.shard_id, source, live, namespace, identities[at:])
-            for at, (source, live) in enumerate(zip(merged.sources, merged.live, strict=True))
-        ]
-    known = snapshot.derived[key] = tuple(found)
-    return known
+class ShardLevels:
+    """What one shard has above the base table, each part worked out when it is first asked for.
 
+    Parameters
+    ----------
+    base : BaseTable
+        The base table, pinned at a version.
+    shard_id : UUID
+        The shard.
+    generations : sequence of FlushedGeneration
+        Its flushed generations that the base table does not contain, ascending.
+    tail : sequence of TailRun
+        The runs of its log tail, oldest first.
+    """
 
-def base_blocked(snapshot: ReadSnapshot, levels: Sequence[Level]) -> DeletionMask:
-    """Return the base table's rows that some level has replaced or deleted."""
-    base = snapshot.base
-    sources = [level.source for level in levels]
-    key = ("blocked", base.namespace, base.version_key, tuple(source.identity for source in sources))
-    known: DeletionMask | None = snapshot.derived.get(key)
-    if known is None:
-        known = snapshot.derived[key] = process_cache().get_or_load(
-            key,
-            lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),
-            lambda loaded: loaded.nbytes,
+    def __init__(
+        self,
+        base: BaseTable,
+        shard_id: UUID,
+        generations: Sequence[FlushedGeneration],
+        tail: Sequence[TailRun],
+    ) -> None:
+        self._base = base
+        self.shard_id = shard_id
+        self._generations = tuple(generations)
+        self._tail = tuple(tail)
+
+    @cached_property
+    def sources(self) -> tuple[FreshSource, ...]:
+        """The generations and the runs of the tail that hold rows, oldest first."""
+        base = self._base
+        generations = (
+            Generation.cached(
+                base.store, base.namespace, self.shard_id, flushed, base.primary_key, base.row_schema
+            )
+            for flushed in self._generations
         )
-    return known
+        return (*generations, *(run for run in self._tail if run.rows.num_rows))
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The same with their live masks, oldest first."""
+        namespace = self._base.namespace
+        merged = overlay(namespace, self.sources)
+        identities = tuple(source.identity for source in merged.sources)
+        return tuple(
+            Level(self.shard_id, source, live, namespace, identities[at:])
+            for at, (source, live) in enumerate(zip(merged.sources, merged.live, strict=True))
+        )
+
+    @cached_property
+    def key_groups(self) -> Sequence[KeyGroup]:
+        """The sources in groups that are looked into together, newest first."""
+        return key_groups(self._base.namespace, self.sources)
 
 
-def token_of(snapshot: ReadSnapshot) -> SnapshotToken:
-    """Return the token of a snapshot; nothing is kept for it."""
-    cuts = []
-    for view in sorted(snapshot.shards, key=lambda one: one.shard_id):
-        # A published snapshot shows a shard without its log.
-        end = max(view.last_position, first_unflushed_position(view.manifest) - 1)
-        cuts.append(cut_at(view.manifest, end))
-    base = snapshot.base
-    stamp = base.version_identity[:STAMP_BYTES]
-    return SnapshotToken(base.identity, base.version, tuple(cuts), base_stamp=stamp)
+def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:
+    """Return the base table's rows that some level of some shards has replaced or deleted."""
+    sources = [source for shard in shards for source in shard.sources]
+    return process_cache().get_or_load(
+        ("deletion mask", base.namespace, base.version_key, tuple(source.identity for source in sources)),
+        lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),
+        lambda loaded: loaded.nbytes,
+    )
