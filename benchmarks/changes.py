@@ -16,7 +16,7 @@ import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.samples import SCHEMA, SampleRows
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 
 __all__ = ["run"]
 
@@ -96,7 +96,7 @@ def _written(directory: Path, log: _Log, writes: int) -> tuple[weir.Table, list[
 
 
 def _feed(uri: str, *, before: bool) -> int:
-    process_cache().clear()
+    default_context().cache.clear()
     return sum(change.rows.num_rows for change in weir.open(uri).changes(before=before))
 
 

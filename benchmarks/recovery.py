@@ -13,7 +13,7 @@ from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Measurement, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.samples import SCHEMA, SampleRows
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.write.table_writer import TableWriter
 
 __all__ = ["run"]
@@ -80,13 +80,13 @@ def _write_log(directory: Path, megabytes: int) -> tuple[int, int, int]:
 
 @contextmanager
 def _recovery(directory: Path, rows: int) -> Iterator[Callable[[], object]]:
-    process_cache().clear()
+    default_context().cache.clear()
     table = weir.open(directory, fsync=False)
     first = SampleRows(2).table(np.arange(1))
     with _writer(table) as writer:
         yield lambda: writer.upsert(first)
         found = table.scan().count()
-    process_cache().clear()
+    default_context().cache.clear()
     if found != rows:
         raise WrongAnswerError(f"{found:,} rows are there after recovery, not {rows:,}")
 

@@ -13,7 +13,7 @@ import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.layered_table import LayeredTable, build
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 
 __all__ = ["run"]
 
@@ -99,5 +99,5 @@ def _remembering(read: _Read) -> nullcontext[_Read]:
 
 
 def _forgetting(read: _Read) -> nullcontext[_Read]:
-    process_cache().clear()
+    default_context().cache.clear()
     return nullcontext(read)

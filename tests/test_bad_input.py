@@ -288,7 +288,7 @@ def test_corrupt_wal_entry_names_path_and_position(table: weir.Table) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(bytes(data))
-    weir.engine.cache.process_cache().clear()
+    weir.engine.context.default_context().cache.clear()
     fresh = weir.open(table.uri, fsync=False)
     for read in (lambda: fresh.scan().to_table(), lambda: fresh.get([1]), lambda: fresh.status()):
         with pytest.raises(CorruptionError, match=rf"{path.name}.*position {position}"):
@@ -339,7 +339,7 @@ def test_damaged_data_file_is_corruption(table: weir.Table, part: str) -> None:
     pattern = "data/*.lance" if part == "base" else "_mem_wal/*/*_gen_*/data/*.lance"
     for path in Path(table.uri).glob(pattern):
         path.write_bytes(b"\x00" * path.stat().st_size)
-    weir.engine.cache.process_cache().clear()
+    weir.engine.context.default_context().cache.clear()
     fresh = weir.open(table.uri, fsync=False)
     with pytest.raises(CorruptionError, match=table.uri):
         fresh.scan().to_table()

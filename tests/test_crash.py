@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 WRITER = Path(__file__).with_name("crash_writer.py")
@@ -78,7 +78,7 @@ class Expected:
 
     def check(self, table: weir.Table) -> None:
         """Compare; if the write in doubt has landed, it counts from then on."""
-        process_cache().clear()
+        default_context().cache.clear()
         found = table.scan().to_table()
         seen = dict(zip(found.column("id").to_pylist(), found.column("value").to_pylist(), strict=True))
         assert len(seen) == found.num_rows, "a row is doubled"

@@ -44,7 +44,7 @@ from docs import generate
 import weir
 from tests.forked_program import forked_program
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.format import layout, wal_entry
 from weir.format.proto import memwal_pb2
 from weir.format.wal_entry import wal_schema
@@ -349,7 +349,7 @@ def test_entries_of_either_suffix_are_read(tmp_path: Path) -> None:
         (shard,) = writer.upsert([{"id": 1, "name": "first"}]).positions
     for entry in (tmp_path / "t" / layout.wal_directory(shard)).iterdir():
         entry.rename(entry.with_suffix(".lance"))
-    process_cache().clear()
+    default_context().cache.clear()
     assert weir.open(table.uri).scan().to_table().column("name").to_pylist() == ["first"]
     with weir.open(table.uri, fsync=False).writer() as writer:
         writer.upsert([{"id": 2, "name": "second"}])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, InputError
 from weir.format import (
     checked_json,
@@ -124,7 +124,7 @@ def test_a_strong_read_of_a_table_with_such_a_manifest_names_it(tmp_path: Path, 
     store = open_store(table.uri, fsync=False)
     path = layout.manifest_path(SHARD, 1)
     store.put(path, manifest_listing(name))
-    process_cache().clear()
+    default_context().cache.clear()
     for read in (
         table.scan().to_table,
         lambda: table.get([1]),

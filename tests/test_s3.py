@@ -7,7 +7,7 @@ import pytest
 
 import weir
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError, StorageError, TableExistsError
 from weir.storage.counting import CountingStore
 
@@ -35,7 +35,7 @@ def test_whole_path(s3_endpoint: S3Endpoint) -> None:
         expected |= {n: f"second {n}" for n in range(5)}
         writer.delete([7])
         del expected[7]
-        process_cache().clear()
+        default_context().cache.clear()
         elsewhere = weir.open(uri, storage_options=options)
         assert names(elsewhere.scan().to_table()) == expected
         assert names(elsewhere.get([3, 7, 19])) == {3: "second 3", 19: "first 19"}
@@ -47,7 +47,7 @@ def test_whole_path(s3_endpoint: S3Endpoint) -> None:
     assert elsewhere.merge().rows_upserted == len(expected)
     assert names(table.scan().to_table()) == expected
     assert names(table.scan(filter="name LIKE 'second%'").to_table()) == {n: f"second {n}" for n in range(5)}
-    process_cache().clear()
+    default_context().cache.clear()
     assert names(weir.open(uri, storage_options=options).scan(consistency="snapshot").to_table()) == expected
 
 

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 import weir
 from tests.search.search_model import check_ranking, nearest, text_scores
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError
 from weir.write.table_writer import TableWriter
 
@@ -168,7 +168,7 @@ class TableMachine(RuleBasedStateMachine):
         self.writer.__exit__(RuntimeError, RuntimeError("crash"), None)
         self.writer = None
         if forget:
-            process_cache().clear()
+            default_context().cache.clear()
             self.table = weir.open(self.table.uri, fsync=False)
 
     @rule(data=st.data())
@@ -205,7 +205,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(cold=st.booleans())
     def scan(self, cold: bool) -> None:
         if cold:
-            process_cache().clear()
+            default_context().cache.clear()
         found = self.from_table(self.reader.scan().to_table())
         assert sorted(map(repr, found)) == sorted(map(repr, self.model.items()))
 
@@ -224,7 +224,7 @@ class TableMachine(RuleBasedStateMachine):
     def get(self, data: st.DataObject, cold: bool) -> None:
         keys = data.draw(st.lists(self.keys, min_size=1, max_size=6))
         if cold:
-            process_cache().clear()
+            default_context().cache.clear()
         plain: list[Any] = [key[0] for key in keys] if len(self.fields) == 1 else keys
         found = self.from_table(self.reader.get(plain))
         assert found == [(key, self.model[key]) for key in dict.fromkeys(keys) if key in self.model]

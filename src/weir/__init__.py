@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BooleanQuery",
     "BoostQuery",
+    "Engine",
     "IndexDefinition",
     "IndexPolicy",
     "MatchQuery",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         year,
     )
     from weir.snapshots.snapshot import bounded
+    from weir.table.engine import Engine
     from weir.table.table import Table, adopt, clone, create, drop, open
 else:
     _NAMES = {
@@ -85,6 +87,7 @@ else:
             *("bucket", "day", "expression", "hour", "identity", "month", "multi_bucket", "truncate"),
             *("unsharded", "year"),
         ],
+        "weir.table.engine": ["Engine"],
         "weir.table.table": ["Table", "adopt", "clone", "create", "drop", "open"],
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}

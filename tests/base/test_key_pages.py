@@ -16,7 +16,7 @@ from weir.base.create import create_base_table
 from weir.base.key_index import extend_key_index
 from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, StorageError
 from weir.storage.local import LocalStore
 
@@ -78,7 +78,7 @@ def test_finds_what_a_scan_finds(tmp_path: Path, kind: pa.DataType, count: int) 
     base = base.latest()
     for _ in range(3):
         _check(base, _keys(kind, generator.choice(np.arange(3 * ROWS), count, replace=False)))
-    process_cache().clear()
+    default_context().cache.clear()
     _check(base, _keys(kind, np.arange(0, 3 * ROWS, 7)))
 
 
@@ -129,7 +129,7 @@ def test_a_segment_that_is_cut_short_is_named(tmp_path: Path, name: str) -> None
     base = _made(tmp_path, pa.int64(), np.arange(ROWS))
     (path,) = tmp_path.glob(f"_indices/*/{name}")
     path.write_bytes(path.read_bytes()[:-20])
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises((CorruptionError, StorageError), match="key index") as caught:
         key_pages(BaseTable.open(base.store))
     assert "_indices" in str(caught.value.where)
@@ -144,7 +144,7 @@ def test_many_threads_read_pages_of_one_file(tmp_path: Path) -> None:
 
     def find(seed: int) -> None:
         wanted = np.sort(np.random.default_rng(seed).choice(numbers, 20, replace=False))
-        process_cache().clear()
+        default_context().cache.clear()
         which, addresses = pages.find(pa.array(wanted))
         assert which.tolist() == list(range(20))
         taken = pages.take(addresses, ["id", "value", "_rowid"])
@@ -160,7 +160,7 @@ def test_many_threads_read_pages_of_one_file(tmp_path: Path) -> None:
 def test_keys_one_by_one_bring_the_whole_segment_into_memory(tmp_path: Path, kind: pa.DataType) -> None:
     numbers = np.arange(0, 2 * 100_000, 2)
     base = _made(tmp_path, kind, numbers)
-    process_cache().clear()
+    default_context().cache.clear()
     pages = key_pages(base)
     assert pages is not None
     (segment,) = pages._segments
@@ -182,7 +182,7 @@ def test_keys_one_by_one_bring_the_whole_segment_into_memory(tmp_path: Path, kin
 def test_a_large_segment_is_not_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weir.base.key_pages._GATHERED_UP_TO_ROWS", 99_999)
     base = _made(tmp_path, pa.int64(), np.arange(100_000))
-    process_cache().clear()
+    default_context().cache.clear()
     pages = key_pages(base)
     assert pages is not None
     (segment,) = pages._segments

@@ -17,7 +17,7 @@ import weir.base.published
 from weir.base.details_commit import update_details
 from weir.base.published import is_left_behind, publish_shards, published_shards
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import ConflictError, CorruptionError
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.shard_snapshot import INLINE_SHARDS, recorded
@@ -69,7 +69,7 @@ def test_a_file_is_read_once_per_version(tmp_path: Path) -> None:
     made = publish_shards(new_table(tmp_path), shards(INLINE_SHARDS + 1))
     store = CountingStore(made.store)
     base = BaseTable.open(store)
-    process_cache().clear()
+    default_context().cache.clear()
     store.reset()
     for _ in range(3):
         assert len(published_shards(base)) == INLINE_SHARDS + 1
@@ -106,7 +106,7 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, count: int) -> None:
     for at in range(0, len(data), max(len(data) // 50, 1)):
         damaged = bytearray(data)
         damaged[at] ^= 1 << at % 8
-        process_cache().clear()
+        default_context().cache.clear()
         if count > INLINE_SHARDS:
             base.store.put(next(iter(files(base))), bytes(damaged))
             broken = base
@@ -145,7 +145,7 @@ def test_the_file_is_found_after_commits_of_the_library_until_it_is_cleaned_up(t
     assert is_left_behind(base)
 
     lance.dataset(base.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    process_cache().clear()
+    default_context().cache.clear()
     assert published_shards(base) == ()
     again = publish_shards(base, shards(INLINE_SHARDS + 1, version=2))
     assert len(published_shards(again)) == INLINE_SHARDS + 1
@@ -158,5 +158,5 @@ def test_another_implementations_file_is_found_by_the_id_of_the_index(tmp_path: 
     plain = update_details(base, lambda details: replace(details, writer_config_defaults={}))
     assert published_shards(plain) == ()
     plain.store.put(f"_indices/{plain.index_id}/index.lance", data)
-    process_cache().clear()
+    default_context().cache.clear()
     assert len(published_shards(plain)) == INLINE_SHARDS + 1

@@ -13,7 +13,7 @@ from tests.base.table_kit import SCHEMA
 import weir
 from weir.base import published
 from weir.base.scratch import readable_file, scratch_directory
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, StorageError
 
 
@@ -70,6 +70,6 @@ def test_readers_need_no_temporary_directory(tmp_path: Path, monkeypatch: pytest
     with table.writer() as writer:
         writer.upsert([{"id": 1}])
     table.merge()
-    process_cache().clear()
+    default_context().cache.clear()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     assert weir.open(table.uri).scan(consistency="snapshot").count() == 1

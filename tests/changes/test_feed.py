@@ -27,7 +27,7 @@ from weir.changes import before_image as row_before
 from weir.changes.before_image import previous_rows
 from weir.changes.feed import ChangeBatch, ChangeFeed
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import (
     ConflictError,
     CorruptionError,
@@ -89,7 +89,7 @@ def collect(table: weir.Table) -> None:
     """Delete everything that nobody needs."""
     for _ in range(2):
         table.collect_garbage(NOW, version_retention=NOW)
-    process_cache().clear()
+    default_context().cache.clear()
 
 
 # --- What is in it -----------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def test_an_entry_that_vanishes_on_the_way_is_named(table: weir.Table) -> None:
             writer.upsert(rows((number, "a")))
         (shard,) = writer.epochs
     feed = table.changes(batch_rows=1)
-    process_cache().clear()
+    default_context().cache.clear()
     (Path(table.uri) / layout.wal_path(shard, 4)).unlink()
     changes = iter(feed)
     assert [listed(next(changes)), listed(next(changes))] == [[(0, "a")], [(1, "a")]]
@@ -470,7 +470,7 @@ def test_a_damaged_entry_is_named(table: weir.Table) -> None:
         (shard,) = writer.upsert(rows((1, "a"))).positions
     path = Path(table.uri) / layout.wal_path(shard, 2)
     path.write_bytes(path.read_bytes()[:-9])
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises(CorruptionError, match="position 2"):
         list(table.changes())
 
@@ -779,7 +779,7 @@ def test_a_log_of_which_nothing_follows_a_kept_fence(table: weir.Table) -> None:
     table.merge()
     store = open_store(table.uri, fsync=False)
     store.delete([layout.wal_path(shard, position) for position in (2, 3)])
-    process_cache().clear()
+    default_context().cache.clear()
     assert Wal(store, shard, namespace="another").exists(1)
     with pytest.raises(SnapshotExpiredError, match="WAL entry 3 of shard"):
         table.changes()

@@ -18,7 +18,7 @@ import weir
 from weir.base.table import BaseTable
 from weir.changes import feed as changes
 from weir.changes import start as feed_start
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import ConflictError, OptionError, SnapshotExpiredError
 from weir.format import wal_entry
 from weir.format.wal_entry import wal_schema
@@ -158,7 +158,7 @@ def test_waiting_costs_a_listing_and_a_probe_per_shard(
 ) -> None:
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows(*((n, "a") for n in range(20))))
-    process_cache().clear()
+    default_context().cache.clear()
     store = CountingStore(open_store(table.uri, fsync=False))
     counted = Table(store, BaseTable.open(store))
     feed = counted.changes("earliest", follow=True, poll=timedelta(hours=1), timeout=timedelta(minutes=30))
@@ -191,7 +191,7 @@ def test_what_was_collected_before_it_was_seen_is_named(
     table.merge()
     for _ in range(2):
         table.collect_garbage(NOW, version_retention=NOW)
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises(SnapshotExpiredError, match=r"WAL entry \d+ of shard .* is gone"):
         list(following)
 

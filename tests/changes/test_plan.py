@@ -20,7 +20,7 @@ import weir
 from weir.base.table import BaseTable
 from weir.changes.plan import PlanLimits, admit
 from weir.changes.range import ChangeRange
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import InputError, OptionError, SnapshotExpiredError
 from weir.format import layout
 from weir.format.ipc_framing import StreamSize
@@ -166,7 +166,7 @@ def test_bytes_are_limited_wherever_the_rows_are_stored(tmp_path: Path) -> None:
         writer.publish_routed([(values, [staged])])
     for forget in (False, True):
         if forget:
-            process_cache().clear()
+            default_context().cache.clear()
         place: SnapshotToken | str = "earliest"
         found = []
         for _ in range(20):
@@ -236,7 +236,7 @@ def test_a_range_names_what_is_gone(history: weir.Table, tmp_path: Path) -> None
     (part,) = table.changes().plan().ranges
     part = pickle.loads(pickle.dumps(part))
     assert isinstance(part, ChangeRange)
-    process_cache().clear()
+    default_context().cache.clear()
     (Path(table.uri) / layout.wal_path(shard, 3)).unlink()
     with pytest.raises(SnapshotExpiredError, match="WAL entry 3 of shard"):
         part.to_table()
@@ -262,7 +262,7 @@ def counted(tmp_path: Path) -> tuple[Table, CountingStore, int]:
     with weir.open(tmp_path / "t", fsync=False).writer(flush_on_close=False) as writer:
         for number in range(5):
             writer.upsert(rows(*range(12), name=str(number)))
-    process_cache().clear()
+    default_context().cache.clear()
     store = CountingStore(open_store(tmp_path / "t", fsync=False))
     table = Table(store, BaseTable.open(store))
     positions = sum(cut.position for cut in table.snapshot(retain=None).shards)
@@ -301,11 +301,11 @@ def test_what_reading_costs(counted: tuple[Table, CountingStore, int]) -> None:
 
 def test_a_feed_does_not_push_out_what_readers_hold(counted: tuple[Table, CountingStore, int]) -> None:
     table, _, _ = counted
-    held = process_cache().nbytes
+    held = default_context().cache.nbytes
     assert sum(change.rows.num_rows for change in table.changes("earliest")) == 60
-    assert process_cache().nbytes == held
+    assert default_context().cache.nbytes == held
     table.scan().count()
-    assert process_cache().nbytes > held
+    assert default_context().cache.nbytes > held
 
 
 # --- Acknowledging a plan ----------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tests.conformance.tables import KINDS, Key, Kind, Model
 from tests.sharding.oracles import library_values
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError
 from weir.write.table_writer import TableWriter
 
@@ -212,7 +212,7 @@ class Writers(RuleBasedStateMachine):
 
     @rule()
     def read_from_nothing(self) -> None:
-        process_cache().clear()
+        default_context().cache.clear()
         table = weir.open(self.place, fsync=False)
         self.model.check(table.scan().to_table())
         found = table.get(self.kind.key_table(self.kind.keys))

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, InputError, WeirError
 from weir.format import (
     checked_json,
@@ -465,10 +465,10 @@ def test_damaged_key_pages(indexed: tuple[weir.Table, list[Path]], data: st.Data
     broken = data.draw(damaged(tail).map(lambda end: head + end) | damaged(valid))
     try:
         path.write_bytes(broken)
-        process_cache().clear()
+        default_context().cache.clear()
         with contextlib.suppress(WeirError):
             found = weir.open(table.uri, fsync=False).get([5, 19_999, 20_001])
             assert found.num_rows <= 2
     finally:
         path.write_bytes(valid)
-        process_cache().clear()
+        default_context().cache.clear()

@@ -15,7 +15,7 @@ from tests.conformance import library
 import weir
 from weir.base.published import decode_snapshot
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError
 from weir.format import layout, shard_manifest, shard_snapshot, table_manifest
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
@@ -56,7 +56,7 @@ def test_a_manifest_of_another_version_or_shard_is_corruption(table: weir.Table,
     path = tmp_path / "t" / layout.manifest_path(shard, latest.version)
     for wrong in (replace(latest, version=latest.version + 5), replace(latest, shard_id=uuid.UUID(int=3))):
         path.write_bytes(shard_manifest.encode(wrong))
-        process_cache().clear()
+        default_context().cache.clear()
         with pytest.raises(CorruptionError, match=str(wrong.version)) as caught:
             weir.open(table.uri, fsync=False).scan().to_table()
         assert path.name in str(caught.value.where)

@@ -12,7 +12,7 @@ from tests.conformance import library
 from tests.conformance.tables import KINDS, Model
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -39,7 +39,7 @@ def test_weir_reads_and_takes_over_what_the_library_writes(name: str, tmp_path: 
         model.check(table.scan().to_table())
         for key in keys:
             assert table.get(kind.key_table([key])).to_pylist() == model.at(key)
-        process_cache().clear()
+        default_context().cache.clear()
         model.check(weir.open(place, fsync=False).scan().to_table())
 
     check_reads()

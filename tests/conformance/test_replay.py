@@ -22,7 +22,7 @@ from tests.conformance.tables import KINDS, Model
 
 import weir
 from weir.config import WriterOptions
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 
 KIND = KINDS["int64"]
 SCHEMA = pa.schema(
@@ -63,7 +63,7 @@ def check(place: Path, model: Model, table: weir.Table) -> None:
     model.check(table.scan().to_table())
     asked = KIND.key_table(KIND.keys)
     assert table.get(asked).to_pylist() == [row for key in KIND.keys for row in model.at(key)]
-    process_cache().clear()
+    default_context().cache.clear()
     model.check(weir.open(place, fsync=False).scan().to_table())
 
 

@@ -79,30 +79,20 @@ def test_a_rest_is_short_however_long_the_work_was(fake_time: FakeTime) -> None:
     assert throttle.rested == pytest.approx(0.25)
 
 
-def test_flushes_and_merges_give_way_to_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushes_and_merges_give_way_to_reads(tmp_path: Path) -> None:
     """A ratio of times within one run: how long each kind of work rested, to how long it took."""
-    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+    engine = weir.Engine()
+    throttle = engine.throttle = GivesWayToReads()
+    table = engine.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
     values = np.random.default_rng(1).bytes(ROWS * 512)
     column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(512), ROWS, [None, pa.py_buffer(values)])
     rows = pa.table([pa.array(np.arange(ROWS)), column], SCHEMA)
 
-    def throttled() -> Throttle:
-        made = Throttle()
-        for module in (
-            weir.write.flush.generation_writer,
-            weir.merge.commit,
-            weir.merge.service,
-            weir.table.reader,
-        ):
-            monkeypatch.setattr(module, "background", made)
-        return made
-
     def rested_share(work: Callable[[], object], *, beside_a_read: bool) -> float:
-        throttle = throttled()
-        began = time.monotonic()
+        before, began = throttle.rested, time.monotonic()
         with throttle.reading() if beside_a_read else nullcontext():
             work()
-        return throttle.rested / (time.monotonic() - began)
+        return (throttle.rested - before) / (time.monotonic() - began)
 
     def fill_memtable() -> None:
         # One MemTable after the other is full, and none waits for room: flushes are not urgent.
@@ -124,10 +114,10 @@ def test_flushes_and_merges_give_way_to_reads(tmp_path: Path, monkeypatch: pytes
             assert flush == merge == 0
 
 
-def test_every_kind_of_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
-    throttle = CountsReads()
-    monkeypatch.setattr(weir.table.reader, "background", throttle)
+def test_every_kind_of_read_counts(tmp_path: Path) -> None:
+    engine = weir.Engine()
+    throttle = engine.throttle = CountsReads()
+    table = engine.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
     token = table.snapshot()
     for read in (
         lambda: table.get([1]),
@@ -140,6 +130,13 @@ def test_every_kind_of_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         before = throttle.reads
         read()
         assert throttle.reads > before
+
+
+class GivesWayToReads(Throttle):
+    """Does not rest for the writes that fill the MemTable."""
+
+    def foreground(self) -> None:
+        pass
 
 
 class CountsReads(Throttle):

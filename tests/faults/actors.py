@@ -22,7 +22,7 @@ import pyarrow as pa
 import weir
 from tests.faults.journal import Journal
 from tests.faults.model import Key
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import ConflictError, FencedError, LeaseHeldError, StorageError
 from weir.write.table_writer import TableWriter
 from weir.write.write_result import WriteResult
@@ -74,7 +74,7 @@ def run(role: str, seed: int, place: Place, journal: Path) -> None:
         try:
             table = table or place.opened()
             if role == "reader" and dice.random() < 0.3:
-                process_cache().clear()
+                default_context().cache.clear()
                 table = place.opened()
             ROLES[role](table, dice, told)
         except StorageError as error:

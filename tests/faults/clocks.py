@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import WeirError
 from weir.write.table_writer import TableWriter
 
@@ -52,7 +52,7 @@ class Told:
         return str(self._table.snapshot(retain=timedelta(hours=hours)))
 
     def scan(self, at: str | None = None) -> dict[str, str]:
-        process_cache().clear()
+        default_context().cache.clear()
         found = weir.open(self._uri, fsync=False).scan(at=at).to_table()
         return {str(row["id"]): row["name"] for row in found.to_pylist()}
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import StorageError
 from weir.write.table_writer import TableWriter
 
@@ -80,7 +80,7 @@ class Kept:
         return done
 
     def check(self) -> None:
-        process_cache().clear()
+        default_context().cache.clear()
         found = weir.open(self.uri).scan().to_table()
         assert found.num_rows == len(self.rows), (found.num_rows, len(self.rows))
         seen = zip(found.column("id").to_pylist(), found.column("text").to_pylist(), strict=True)

@@ -22,7 +22,7 @@ from tests.faults.journal import read_journal
 from tests.faults.model import Change, Model, Observation, Write
 from tests.faults.proxy import Seeded, proxied
 from tests.storage.s3 import serve_s3
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 
 __all__ = ["CAST", "Killing", "killing_on_s3"]
 
@@ -138,7 +138,7 @@ class Killing:
                 assert one["event"] != "unexpected", f"{life.role}: {one['text']}"
             writes += _writes(told, life.died_at)
             seen += _observations(told)
-        process_cache().clear()
+        default_context().cache.clear()
         table = self._place.opened()
         self._model.follow(writes, self._changes(table))
         for observation in seen:

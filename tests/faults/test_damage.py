@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, WeirError
 from weir.format import generation_catalog
 from weir.storage.local import LocalStore
@@ -57,7 +57,7 @@ class Whole:
         return max(found, key=lambda path: path.stat().st_mtime_ns)
 
     def read(self, how: Callable[[weir.Table], pa.Table]) -> dict[int, str]:
-        process_cache().clear()
+        default_context().cache.clear()
         found = how(weir.open(self.uri, fsync=False))
         return dict(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
 

@@ -11,7 +11,7 @@ import pytest
 import weir
 from tests.faults.proxy import Fault, FirstOfEach, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError, StorageError
 
 __all__ = ["s3_endpoint"]
@@ -67,7 +67,7 @@ def tell_a_story(uri: str, options: dict[str, str]) -> None:
     feed.commit()
     for _ in range(3):
         table.collect_garbage(timedelta(0))
-    process_cache().clear()
+    default_context().cache.clear()
     table = weir.open(uri, storage_options=options)
     assert rows_of(table.scan().to_table()) == expected
     assert rows_of(table.get(list(range(10)))) == expected
@@ -105,7 +105,7 @@ def test_a_writer_that_hears_nothing_goes_on_at_the_same_position(s3_endpoint: S
             assert next_one == first + 2
             expected = {1: "heard", 2: "not heard", 3: "heard again"}
             assert rows_of(table.scan().to_table()) == expected
-        process_cache().clear()
+        default_context().cache.clear()
         assert rows_of(table.scan().to_table()) == expected
         table.merge()
         assert rows_of(table.scan().to_table()) == expected

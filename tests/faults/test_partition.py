@@ -11,7 +11,7 @@ import pytest
 import weir
 from tests.faults.proxy import Proxy, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError, LeaseHeldError, StorageError
 from weir.write.table_writer import TableWriter
 
@@ -32,7 +32,7 @@ class Two:
         self.second = weir.open(self._uri, storage_options=second.options)
 
     def rows(self) -> dict[int, str]:
-        process_cache().clear()
+        default_context().cache.clear()
         found = weir.open(self._uri, storage_options=self._options).scan().to_table()
         assert len(set(found.column("id").to_pylist())) == found.num_rows
         return dict(zip(found.column("id").to_pylist(), found.column("name").to_pylist(), strict=True))

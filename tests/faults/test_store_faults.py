@@ -16,7 +16,7 @@ from tests.faults.actors import GROUPS, KEYS, SCHEMA, found_rows
 from tests.faults.model import Change, Key, Model, Write
 from tests.faults.proxy import Proxy, Seeded, proxied
 from tests.storage.s3 import S3Endpoint, s3_endpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError, LeaseHeldError, StorageError
 from weir.write.table_writer import TableWriter
 
@@ -51,7 +51,7 @@ class Story:
             elif choice < 0.9:
                 self._close()
             else:
-                process_cache().clear()
+                default_context().cache.clear()
                 found_rows(self.table.scan().to_table())
         except (StorageError, FencedError) as error:
             self.failures[type(error).__name__] += 1
@@ -132,7 +132,7 @@ def test_a_store_that_stumbles(s3_endpoint: S3Endpoint, seed: int) -> None:
         happened = {fault for _, fault in proxy.seen}
     assert len(happened) > 5, "next to everything that can happen has happened"
     # Now that all is well again: what is there, for somebody who has not been there before.
-    process_cache().clear()
+    default_context().cache.clear()
     table = weir.open(uri, storage_options=s3_endpoint.options)
     model = Model()
     model.follow(story.writes, changes_of(table))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError
 from weir.format.shard_manifest import ShardManifest
 from weir.log.manifest_store import list_shards, read_latest_manifest, update_manifest
@@ -37,7 +37,7 @@ class Whole:
             writer.flush()
 
     def look_up(self) -> list[str]:
-        process_cache().clear()
+        default_context().cache.clear()
         names: list[str] = weir.open(self.table.uri, fsync=False).get(KEYS)["name"].to_pylist()
         return names
 

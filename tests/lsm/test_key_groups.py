@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.lsm.generation import Generation
 from weir.lsm.key_groups import key_groups
 from weir.snapshots.snapshot import STRONG
@@ -34,7 +34,7 @@ def test_many_generations_are_asked_in_few_groups(tmp_path: Path) -> None:
     (view,) = snapshot.shards
     sources = snapshot.shard_levels(view).sources
     assert sum(isinstance(source, Generation) for source in sources) == GENERATIONS
-    groups = key_groups("t", sources)
+    groups = key_groups(default_context().cache, "t", sources)
     # 8 + 4 + 1, and the log, newest first.
     assert [len(group.sources) for group in groups] == [1, 1, 4, 8]
     assert [source for group in reversed(groups) for source in group.sources] == list(sources)
@@ -51,7 +51,7 @@ def test_a_log_without_a_tail_is_probed_under_one_name(tmp_path: Path) -> None:
     made = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
     with made.writer() as writer:
         writer.upsert([{"id": 1, "value": 1}])
-    process_cache().clear()
+    default_context().cache.clear()
     store = CountingStore(made._store)
     table = weir.Table(store, made._base)
     assert table.get([1]).num_rows == 1

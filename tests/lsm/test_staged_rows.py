@@ -15,7 +15,7 @@ from tests.write.flush.test_staged_generations import SCHEMA, published, staged,
 import weir
 from weir.base.table import BaseTable
 from weir.changes.feed import EARLIEST, ChangeBatch
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import SnapshotExpiredError, StorageError
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
@@ -161,7 +161,7 @@ def test_a_generation_that_is_collected_while_a_place_is_read_is_not_damaged(tab
     write(table, (2, "later"))
     *_, place = (place for place, _ in places(table, begin, {}))
     table.merge()
-    process_cache().clear()
+    default_context().cache.clear()
     store = CollectedStore(table.store)
     reader = Table(store, BaseTable.open(store))
     store.then = lambda: collect_fully(table, Clock())

@@ -19,7 +19,7 @@ import weir
 import weir.base.published
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import ObjectNotFoundError, OptionError, TableNotFoundError, UriError
 from weir.format import layout, salvage, shard_manifest
 from weir.log.manifest_store import read_latest_manifest
@@ -197,7 +197,7 @@ def test_details_and_shard_snapshots(stored: Stored, monkeypatch: pytest.MonkeyP
     base = BaseTable.open(stored.store)
     assert stored.look("details").facts["index_id"] == str(base.index_id)
     stored.store.delete([path])
-    process_cache().clear()
+    default_context().cache.clear()
     gone = stored.look("snapshots")
     assert "gone" in gone.problems[0]
     assert path in gone.problems[0]

@@ -10,7 +10,7 @@ import pytest
 import weir
 from weir.base.manifest import manifest_path
 from weir.base.torn_versions import SET_ASIDE
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.maintenance.version_repairs import SetAsideTornVersion, SetAsideUnreadableManifest
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
@@ -75,7 +75,7 @@ def test_a_collection_sets_older_manifests_aside_that_nobody_can_read(table: wei
     table.merge()
     for version in (older, older - 1):
         manifest(table, version).write_bytes(b"")
-    process_cache().clear()
+    default_context().cache.clear()
     again = weir.open(table.uri)
     again.collect_garbage(timedelta(0), version_retention=timedelta(0))
     again.collect_garbage(timedelta(0), version_retention=timedelta(0))

@@ -28,7 +28,7 @@ from weir.base.manifest import manifest_path
 from weir.base.merge_guard import guard_id
 from weir.base.published import publish_shards
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError
 from weir.format import (
     feed_consumer,
@@ -71,7 +71,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look again at once: nothing here settles by itself."""
     monkeypatch.setattr(weir.maintenance.verify, "_LOOK_AGAIN_AFTER_SECONDS", (0.0,))
-    process_cache().clear()
+    default_context().cache.clear()
 
 
 def found(report: VerifyReport) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ def found(report: VerifyReport) -> list[tuple[str, str]]:
 
 
 def verify(uri: str | Path) -> VerifyReport:
-    process_cache().clear()
+    default_context().cache.clear()
     return weir.open(uri, fsync=False).verify()
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.read.plan import DatasetTask, RowsTask
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])
@@ -45,7 +45,7 @@ def test_the_parts_read_what_the_whole_reads(table: weir.Table, rows: int, condi
     assert sum(count for _, count in parts) == 588
     assert sum(len(part.mask) for part, _ in parts) == len(whole.mask) == 30
     texts = [pickle.dumps(part) for part, _ in parts]
-    process_cache().clear()  # as in another process
+    default_context().cache.clear()  # as in another process
     tasks = [pickle.loads(text) for text in texts]
     read = pa.concat_tables(task.table() for task in tasks).sort_by("id")
     assert read.equals(whole.table().sort_by("id"))

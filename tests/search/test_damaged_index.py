@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, WeirError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string()), ("vector", pa.list_(pa.float32(), 4))])
@@ -42,7 +42,7 @@ def damaged(table: weir.Table, pattern: str, *, keep: int) -> weir.Table:
     assert files
     for path in files:
         path.write_bytes(path.read_bytes()[:keep])
-    process_cache().clear()
+    default_context().cache.clear()
     return weir.open(table.uri, fsync=False)
 
 
@@ -80,7 +80,7 @@ def test_a_generation_without_its_columns_is_corruption(table: weir.Table) -> No
         writer.upsert(rows(5))
     (manifest,) = Path(table.uri).glob("_mem_wal/*/*_gen_2/_versions/*.manifest")
     manifest.write_bytes(bytes(manifest.stat().st_size))
-    process_cache().clear()
+    default_context().cache.clear()
     reader = weir.open(table.uri, fsync=False)
     with pytest.raises(CorruptionError):
         reader.scan().to_table()

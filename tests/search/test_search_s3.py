@@ -10,7 +10,7 @@ from tests.search.search_model import check_ranking, nearest, text_scores
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.search.text.query import TextQuery
 from weir.write.table_writer import TableWriter
 
@@ -98,7 +98,7 @@ def test_searches_at_every_stage(s3_endpoint: S3Endpoint) -> None:
         for key in (0, 7, 55):
             del model[key,]
         check(table, model)
-        process_cache().clear()
+        default_context().cache.clear()
         elsewhere = weir.open(uri, storage_options=options)
         check(elsewhere, model)
     token = table.snapshot()

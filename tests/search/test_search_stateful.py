@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from tests.search.search_model import check_ranking, nearest, text_scores
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.format.snapshot_token import SnapshotToken
 from weir.search.text.query import TextQuery
 
@@ -154,7 +154,7 @@ class SearchMachine(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        process_cache().clear()
+        default_context().cache.clear()
         self.table = weir.open(self.table.uri, fsync=False)
 
     @rule()

@@ -1,7 +1,7 @@
 """What Weir keeps once per process: every simulated process has its own.
 
-A module-level cache, thread pool or throttle would carry something from one simulated process to another,
-and from one seed to the next, so that a seed would no longer say all that happens.
+What is kept at the level of a module, or by an engine, would be carried from one simulated process to
+another, and from one seed to the next, so that a seed would no longer say all that happens.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from tests.simulation.primitives import SimulatedExecutor
 from tests.simulation.scheduler import current_scheduler
 
-from weir.engine.cache import ByteBudgetCache
+from weir.engine.context import EngineContext
+from weir.engine.executors import Executors
 
-__all__ = ["OfProcess", "process_cache", "reading_threads"]
+__all__ = ["OfProcess", "own_engine"]
 
 T = TypeVar("T")
 _CACHE_BYTES = 8 * 1024 * 1024
-_SCAN_THREADS = 8
 
 
 class OfProcess:
@@ -37,14 +37,14 @@ class OfProcess:
         return getattr(_own(self, self._make), name)
 
 
-def process_cache() -> ByteBudgetCache:
-    """Stand in for :func:`weir.engine.cache.process_cache`."""
-    return _own(process_cache, lambda: ByteBudgetCache(_CACHE_BYTES))
+def own_engine() -> EngineContext:
+    """Return the engine of the simulated process that runs."""
+    return _own(own_engine, _engine)
 
 
-def reading_threads() -> SimulatedExecutor:
-    """Stand in for the threads that :mod:`weir.read.scan` reads with."""
-    return _own(reading_threads, lambda: SimulatedExecutor(_SCAN_THREADS, "scan"))
+def _engine() -> EngineContext:
+    executors = Executors(make=lambda name, threads: SimulatedExecutor(threads, name))
+    return EngineContext(read_cache_bytes=_CACHE_BYTES, executors=executors)
 
 
 def _own(key: object, make: Callable[[], T]) -> T:

@@ -18,8 +18,10 @@ from typing import Protocol, TypeVar
 
 import greenlet
 from tests.simulation.primitives import instant
+from tests.simulation.process_wide import own_engine
 from tests.simulation.scheduler import Process, Scheduler, Task
 
+from weir.engine.context import EngineContext
 from weir.errors import ObjectExistsError, ObjectNotFoundError, PreconditionError, StorageError
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.paths import check_path, check_prefix
@@ -134,6 +136,11 @@ class SimulatedStore(ObjectStore):
         self._local = local
         self._versions = 0
         self._network = Process("network", may_crash=False)
+
+    @property
+    def engine(self) -> EngineContext:
+        """The engine of the process that asks: each has its own."""
+        return own_engine()
 
     @property
     def trace_hash(self) -> str:

@@ -32,9 +32,6 @@ import weir.base.manifest
 import weir.base.publish
 import weir.base.published
 import weir.base.torn_versions
-import weir.engine.cache
-import weir.engine.throttle
-import weir.read.threads
 import weir.table.table  # What is imported later would not be replaced.
 import weir.write.lease.lease_owner
 import weir.write.lease.lease_terms
@@ -56,6 +53,10 @@ __all__ = ["substituted"]
 
 _STAYS_REAL = (
     "weir.engine.cache",
+    "weir.engine.context",
+    "weir.engine.executors",
+    "weir.engine.metrics",
+    "weir.engine.registry",
     "weir.engine.failpoint",
     "weir.engine.logs",
     "weir.cli",
@@ -122,9 +123,6 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.published._from_lance_bytes, library.from_lance_bytes),
         (weir.write.lease.lease_owner.is_certainly_dead, world.is_certainly_dead),
         (weir.base.key_index.extend_key_index, library.extend_key_index),
-        (weir.engine.cache.process_cache, process_wide.process_cache),
-        (weir.read.threads.reading_threads, process_wide.reading_threads),
-        (weir.engine.throttle.background, process_wide.OfProcess(weir.engine.throttle.Throttle)),
         (
             weir.write.lease.released_leases.given_up_leases,
             process_wide.OfProcess(weir.write.lease.released_leases.ReleasedLeases),

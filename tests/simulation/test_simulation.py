@@ -15,9 +15,7 @@ from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
-from weir.engine.cache import process_cache
-from weir.engine.throttle import background
-from weir.read.threads import reading_threads
+from weir.engine.context import default_context
 
 _SEEDS = 2000
 _STAGING_SEEDS = 100
@@ -92,14 +90,14 @@ def test_nothing_of_the_real_process_gets_in() -> None:
     """What Weir keeps once per process is of the simulated process, whatever has used it before."""
     with substituted():
         before = [simulate(seed).trace_hash for seed in range(10)]
-    real = reading_threads()
-    list(real.map(abs, range(8)))
-    background.foreground()
-    process_cache().clear()
+    real = default_context()
+    list(real.executors.scans.map(abs, range(8)))
+    real.throttle.foreground()
+    real.cache.clear()
     with substituted():
         assert [simulate(seed).trace_hash for seed in range(10)] == before
-    assert reading_threads() is real
-    assert process_cache().nbytes == 0
+    assert default_context() is real
+    assert real.cache.nbytes == 0
 
 
 def test_a_seed_that_fails_replays_exactly() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, WeirError
 from weir.format import layout
 from weir.storage.local import LocalStore
@@ -38,7 +38,7 @@ def _write(table: weir.Table) -> None:
 
 def _reopened(tmp_path: Path) -> weir.Table:
     """Return the table as a process sees it that has never looked at it."""
-    process_cache().clear()
+    default_context().cache.clear()
     return weir.open(tmp_path / "t")
 
 

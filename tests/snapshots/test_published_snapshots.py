@@ -17,7 +17,7 @@ import weir.snapshots.snapshot
 from weir.base.published import publish_shards, published_shards
 from weir.base.table import BaseTable
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.engine.failpoint import FailpointError
 from weir.engine.runner import ThreadRunner
 from weir.format import layout
@@ -91,7 +91,7 @@ def test_no_listing_no_manifest_and_no_log_is_read(table: weir.Table) -> None:
     publish(table)
     store = CountingStore(open_store(table.uri))
     reader = weir.Table(store, BaseTable.open(store))
-    process_cache().clear()
+    default_context().cache.clear()
     store.reset()
     reader.scan(consistency="snapshot").to_table()
     asked = dict(store.counts)
@@ -157,7 +157,7 @@ def test_deletes_of_a_merge_are_not_shown_without_its_rows(table: weir.Table, ar
     assert read(table) == read(weir.open(table.uri, fsync=False)) == expected
     store = CountingStore(open_store(table.uri))
     reader = weir.Table(store, BaseTable.open(store))
-    process_cache().clear()
+    default_context().cache.clear()
     store.reset()
     reader.scan(consistency="snapshot").to_table()
     assert ("list_directories" in store.counts) != are_listed
@@ -241,7 +241,7 @@ def test_a_snapshot_whose_file_is_gone_shows_the_base_table(table: weir.Table, f
     publish(table)
     store = open_store(table.uri)
     store.delete([one.path for one in store.list("_indices") if one.path.endswith("/index.lance")])
-    process_cache().clear()
+    default_context().cache.clear()
     expected = MERGED if form == "file" else MERGED | dict.fromkeys(range(5, 15), "published")
     assert read(weir.open(table.uri, fsync=False)) == expected
 

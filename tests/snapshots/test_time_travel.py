@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 import weir
 from weir.changes import before_image as row_before
 from weir.changes.feed import ChangeBatch
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError, LeaseHeldError, SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
 from weir.write.table_writer import TableWriter
@@ -140,7 +140,7 @@ class TimeTravelMachine(RuleBasedStateMachine):
     def crash(self, forget: bool) -> None:
         self.lose_writer()
         if forget:
-            process_cache().clear()
+            default_context().cache.clear()
             self.table = weir.open(self.table.uri, fsync=False)
 
     @rule()
@@ -190,7 +190,7 @@ class TimeTravelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     def read_at(self, data: st.DataObject, cold: bool) -> None:
         if cold:
-            process_cache().clear()
+            default_context().cache.clear()
             self.table = weir.open(self.table.uri, fsync=False)
         one = data.draw(st.sampled_from(self.tokens))
         wanted = data.draw(st.lists(self.keys, min_size=1, max_size=4))

@@ -25,7 +25,7 @@ from tests.storage.s3 import S3Endpoint, s3_endpoint
 import weir
 from weir.base.manifest import manifest_path
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import (
     ConflictError,
     CorruptionError,
@@ -106,7 +106,7 @@ def test_a_token_shows_what_was_there(table: weir.Table) -> None:
         assert names(table.scan().to_table()) == later
         for cold in (False, True):
             if cold:
-                process_cache().clear()
+                default_context().cache.clear()
                 table = weir.open(table.uri, fsync=False)
             for at in (token, str(token), token.unpinned(), pickle.loads(pickle.dumps(token))):
                 assert names(table.scan(at=at).to_table()) == THEN
@@ -226,7 +226,7 @@ def test_pins_hold_collection_back_until_they_are_released(table: weir.Table) ->
     for holders in (2, 1, 0):
         for _ in range(3):
             table.collect_garbage(timedelta(0), version_retention=timedelta(0))
-        process_cache().clear()
+        default_context().cache.clear()
         table = weir.open(table.uri, fsync=False)
         if holders:
             for token in (pinned, other, loose):
@@ -249,7 +249,7 @@ def test_a_pin_lasts_as_long_as_was_said(table: weir.Table) -> None:
     time.sleep(max(expires - time.monotonic(), 0) + 0.01)
     for _ in range(2):
         table.collect_garbage(timedelta(0), version_retention=timedelta(0))
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises(SnapshotExpiredError, match="is gone") as caught:
         weir.open(table.uri, fsync=False).scan(at=token).to_table()
     assert "retain=" in str(caught.value.hint)
@@ -322,7 +322,7 @@ def test_a_lost_answer_does_not_lose_a_pin(table: weir.Table) -> None:
 
 def gone(table: weir.Table, token: SnapshotToken) -> str:
     """Return what an expired token says, in this process and in one that remembers nothing."""
-    process_cache().clear()
+    default_context().cache.clear()
     table = weir.open(table.uri, fsync=False)
     messages = set()
     for read in (
@@ -392,7 +392,7 @@ def test_a_token_of_an_older_weir_is_read(table: weir.Table) -> None:
     oldest = replace(old, shards=tuple(replace(cut, stamp=b"") for cut in token.shards))
     assert str(oldest).startswith("w1.")
     change_everything(table)
-    process_cache().clear()
+    default_context().cache.clear()
     expected = names(weir.open(table.uri).scan(at=str(token)).to_table())
     for older in (old, oldest):
         assert names(weir.open(table.uri).scan(at=str(older)).to_table()) == expected
@@ -444,13 +444,13 @@ def test_damage_is_no_expiry(table: weir.Table) -> None:
     data = bytearray(path.read_bytes())
     data[-30] ^= 1
     path.write_bytes(data)
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises(CorruptionError, match="checksum"):
         weir.open(table.uri).scan(at=token).to_table()
     (directory,) = (Path(table.uri) / layout.shard_directory(cut.shard_id)).glob("*_gen_2/data/*")
     directory.write_bytes(b"no data file")
     path.write_bytes(bytes(data[:-30]) + bytes([data[-30] ^ 1]) + bytes(data[-29:]))
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises(CorruptionError):
         weir.open(table.uri).scan(at=token).to_table()
 
@@ -535,7 +535,7 @@ def test_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
         writer.delete([8])
     table.merge()
     elsewhere = weir.open(uri, storage_options=options)
-    process_cache().clear()
+    default_context().cache.clear()
     assert names(elsewhere.scan(at=str(token)).to_table()) == dict.fromkeys(range(9), "first")
     changed = {
         row["id"]: (row["name"], row["_op"], row["_before"]["name"])

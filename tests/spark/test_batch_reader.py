@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tests.spark.tables import SCHEMA, build, rows
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import InputError, OptionError, SchemaError, SnapshotExpiredError
 from weir.read.scan import Scan
 from weir.spark.batch_reader import BatchReader, PushdownBatchReader
@@ -46,7 +46,7 @@ def read(plan: tuple[BatchReader, list[InputPartition]]) -> pa.Table:
     text = pickle.dumps(reader)
     tasks = [pickle.dumps(partition) for partition in partitions]
     random.Random(len(tasks)).shuffle(tasks)
-    process_cache().clear()
+    default_context().cache.clear()
     batches = [batch for task in tasks for batch in pickle.loads(text).read(pickle.loads(task))]
     schema = to_arrow_schema(reader._schema, timezone="UTC")
     assert all(batch.schema.equals(schema) for batch in batches)
@@ -112,7 +112,7 @@ def test_collection_passes_a_plan_unless_it_is_retained(table: weir.Table) -> No
     for _ in range(2):
         table.collect_garbage(timedelta(0), version_retention=timedelta(0))
     assert read(kept).to_pylist() == expected
-    process_cache().clear()
+    default_context().cache.clear()
     table.release(kept_token(table))
     for _ in range(2):
         table.collect_garbage(timedelta(0), version_retention=timedelta(0))

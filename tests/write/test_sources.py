@@ -17,7 +17,7 @@ import weir
 from tests.conformance import library
 from tests.maintenance.garbage.garbage_kit import Clock, collect_fully, rows
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format import layout, wal_entry
 from weir.format.source import MAX_SOURCES
@@ -98,7 +98,7 @@ def test_marks_outlive_flush_merge_and_collection(table: weir.Table) -> None:
     collect_fully(table, clock, fence_horizon=timedelta(hours=1))
     clock.advance(timedelta(hours=2))
     collect_fully(table, clock, fence_horizon=timedelta(hours=1))
-    process_cache().clear()
+    default_context().cache.clear()
     assert upsert(table, 2, *range(20), value="wrong") == 3
     assert upsert(table, 3, 0, value="third") == 0
     assert rows(table) == dict.fromkeys(range(10, 20), "first") | dict.fromkeys(range(10), "second") | {
@@ -125,7 +125,7 @@ def test_marks_outlive_a_writer_of_the_library_and_collection(tmp_path: Path, fl
         table.merge()
         collect_fully(table, clock, fence_horizon=timedelta(hours=1))
         clock.advance(timedelta(hours=2))
-    process_cache().clear()
+    default_context().cache.clear()
     assert upsert(table, 2, 1, 2, value="wrong") == 1
     assert upsert(table, 9, 1, 2, value="wrong", name="returns") == 1
     assert library.manifest_of(Path(table.uri), shard).sources is not None
@@ -284,6 +284,6 @@ def test_what_is_missing_to_tell_the_marks_is_loud(tmp_path: Path) -> None:
     assert latest is not None
     assert latest.replay_after_wal_entry_position > 2
     store.delete([layout.wal_path(shard, 2)])
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises(CorruptionError, match="log entries are gone"):
         upsert(table, 2, 1, value="b")

@@ -6,7 +6,6 @@ from weir.base.index_changes import base_indexes
 from weir.base.index_upkeep import model_of
 from weir.base.table import BaseTable
 from weir.base.versions import maintained_indexes
-from weir.engine.cache import process_cache
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError
 from weir.indexing.describe import ExistingIndex
@@ -23,7 +22,7 @@ def generation_indexes(base: BaseTable) -> tuple[GenerationIndex, ...]:
     Read once per process for each version.
     """
     base = base.latest()
-    return process_cache().get_or_load(
+    return base.engine.cache.get_or_load(
         ("generation indexes", base.namespace, base.version_key), lambda: _found(base), lambda _: 1024
     )
 

@@ -31,7 +31,6 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
 from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.format.index_details import IndexCatchup, IndexDetails
 from weir.indexing.build import build_index, build_segment
@@ -178,7 +177,7 @@ def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
         with _reading(base, index):
             return read_vector_model(base.store, base.dataset, index.name, kind, index.segments[-1].uuid)
 
-    return process_cache().get_or_load(
+    return base.engine.cache.get_or_load(
         ("vector model", base.namespace, index.segments), load, lambda model: model.nbytes
     )
 

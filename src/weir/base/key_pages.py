@@ -34,7 +34,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.cache import ByteBudgetCache
 from weir.errors import CorruptionError
 from weir.indexing.library_message import library_message
 
@@ -116,6 +116,8 @@ class _Segment:
         Smallest and largest value of each page.
     fragments : ndarray of uint64
         The fragments it speaks for, ascending; what it says of others counts for nothing.
+    cache : ByteBudgetCache
+        Holds its pages.
     """
 
     uuid: str
@@ -126,10 +128,11 @@ class _Segment:
     low: Values
     high: Values
     fragments: npt.NDArray[np.uint64]
+    cache: ByteBudgetCache
 
     def pages(self, wanted: Sequence[int]) -> list[_Page]:
         """Return some pages, in order; ``wanted`` ascends."""
-        cache = process_cache()
+        cache = self.cache
         pages: dict[int, _Page] = {}
         for at in wanted:
             page = cache.get(self._key(at))
@@ -145,13 +148,13 @@ class _Segment:
 
     def whole(self) -> _Page:
         """Return all pages as one."""
-        return process_cache().get_or_load(self._whole_key, self._load_whole, lambda loaded: loaded.nbytes)
+        return self.cache.get_or_load(self._whole_key, self._load_whole, lambda loaded: loaded.nbytes)
 
     def held(self) -> _Page | None:
         """Return all pages as one where they are in memory, or page by page would not take less by now."""
         if self.rows <= _GATHERED_UP_TO_ROWS and self.file.reads > max(len(self.low) // _READS_OF_WHOLE, 1):
             return self.whole()
-        return process_cache().get(self._whole_key)
+        return self.cache.get(self._whole_key)
 
     @property
     def _whole_key(self) -> tuple[str, str]:
@@ -175,7 +178,7 @@ class _Segment:
         for at in range(first, end):
             cut = slice((at - first) * self.page_rows, (at - first + 1) * self.page_rows)
             page = pages[at] = _Page(whole.values[cut], whole.addresses[cut])
-            process_cache().put(self._key(at), page, page.nbytes)
+            self.cache.put(self._key(at), page, page.nbytes)
         return pages
 
 
@@ -253,7 +256,7 @@ def key_pages(base: BaseTable) -> KeyPages | None:
     """
     key = ("key pages", base.namespace, base.version_key)
     # Wrapped, because the cache takes None for a miss.
-    return process_cache().get_or_load(key, lambda: (_open(base),), lambda _: _NOMINAL_BYTES)[0]
+    return base.engine.cache.get_or_load(key, lambda: (_open(base),), lambda _: _NOMINAL_BYTES)[0]
 
 
 def _open(base: BaseTable) -> KeyPages | None:
@@ -303,7 +306,15 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
     except pa.ArrowNotImplementedError:
         return None
     return _Segment(
-        uuid, place, _PageFile(data), rows, page_rows, low, high, np.array(sorted(covered), dtype=np.uint64)
+        uuid,
+        place,
+        _PageFile(data),
+        rows,
+        page_rows,
+        low,
+        high,
+        np.array(sorted(covered), dtype=np.uint64),
+        base.engine.cache,
     )
 
 

@@ -18,7 +18,6 @@ from weir.base.details_commit import update_details
 from weir.base.library_errors import is_panic
 from weir.base.scratch import readable_file, scratch_directory
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import shard_snapshot
 from weir.format.index_details import IndexDetails
@@ -44,7 +43,7 @@ def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
     where = f"{base.uri}, MemWAL index of version {base.version}"
     if not details.inline_snapshots and not details.snapshot_ts_millis:
         return ()
-    return process_cache().get_or_load(
+    return base.engine.cache.get_or_load(
         ("published", base.namespace, base.version_key),
         lambda: read_published(base.store, details, base.index_id, where=where),
         lambda shards: 512 * len(shards) + 128 * sum(len(one.flushed_generations) for one in shards),

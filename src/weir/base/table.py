@@ -20,7 +20,7 @@ from weir.base.library_errors import (
 from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
-from weir.engine.cache import process_cache
+from weir.engine.context import EngineContext
 from weir.errors import (
     CorruptionError,
     ObjectNotFoundError,
@@ -210,6 +210,11 @@ class BaseTable:
         return self._store
 
     @property
+    def engine(self) -> EngineContext:
+        """What the table shares with others of this process."""
+        return self._store.engine
+
+    @property
     def uri(self) -> str:
         """Location of the table."""
         return self._store.uri
@@ -342,7 +347,7 @@ class BaseTable:
             return self._latest_sound(None)
         if dataset.version < self.version:
             # This one was set aside, or another state of the table restored: numbers come back.
-            process_cache().clear()
+            self._store.engine.cache.clear()
         return BaseTable._pinned(self._store, dataset, manifest)
 
     def _latest_sound(self, error: WeirError | None) -> BaseTable:

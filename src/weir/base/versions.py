@@ -20,7 +20,6 @@ from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, manifest_version, read_manifest
 from weir.base.published import read_published
 from weir.base.table import BaseTable, open_dataset
-from weir.engine.cache import process_cache
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ObjectNotFoundError
 from weir.format.index_details import IndexDetails
@@ -113,7 +112,9 @@ def _index_at(base: BaseTable, version: int) -> _Index | None:
         details = manifest.decode_details(entry)
         return _Index(entry.uuid, details), 256 + len(details.inline_snapshots or b"")
 
-    found = process_cache().get_or_load(("details", base.namespace, version), load, lambda loaded: loaded[1])
+    found = base.engine.cache.get_or_load(
+        ("details", base.namespace, version), load, lambda loaded: loaded[1]
+    )
     return found[0]
 
 
@@ -170,7 +171,9 @@ def referenced_generations(
 
 
 def _read_indexes(base: BaseTable, versions: Sequence[int]) -> Iterator[tuple[int, _Index | None]]:
-    read = concurrent_map(partial(_index_at, base), versions, is_local=base.store.is_local)
+    read = concurrent_map(
+        partial(_index_at, base), versions, is_local=base.store.is_local, engine=base.engine
+    )
     yield from zip(versions, read, strict=True)
 
 
@@ -191,7 +194,7 @@ def _listed(base: BaseTable, version: int, index: _Index) -> dict[UUID, dict[str
         same = snapshot_path(index.details, index.id, where=where)
     if same is None:
         return {}
-    return process_cache().get_or_load(
+    return base.engine.cache.get_or_load(
         ("listed", base.namespace, same), load, lambda found: 256 * sum(map(len, found.values())) + 256
     )
 

@@ -1,4 +1,4 @@
-"""One cache per process for immutable things, with a budget in bytes.
+"""A cache for immutable things, with a budget in bytes.
 
 What is cached never changes under its key: decoded WAL entries, key indexes of generations, bloom
 filters, which rows of an older source a newer one supersedes. So an entry is never invalid, only
@@ -13,11 +13,11 @@ from typing import Any, TypeVar, cast
 
 from cachetools import LRUCache
 
-__all__ = ["ByteBudgetCache", "process_cache"]
+from weir.engine.metrics import Metrics
+
+__all__ = ["ByteBudgetCache"]
 
 T = TypeVar("T")
-
-_DEFAULT_BUDGET = 1024 * 1024 * 1024
 
 
 class ByteBudgetCache:
@@ -27,11 +27,16 @@ class ByteBudgetCache:
     ----------
     budget : int
         Bytes the cached values may take together. A value larger than the budget is not kept.
+    metrics : Metrics, optional
+        Told of hits, misses and evictions.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, metrics: Metrics | None = None) -> None:
         self._entries = _entries(budget)
         self._lock = threading.Lock()
+        self._metrics = metrics
+        if metrics is not None:
+            metrics.cache_bytes.observe(lambda: self.nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -42,6 +47,8 @@ class ByteBudgetCache:
         """Return the value under ``key``, or None."""
         with self._lock:
             pair = self._entries.get(key)
+        if self._metrics is not None:
+            (self._metrics.cache_misses if pair is None else self._metrics.cache_hits).add()
         return None if pair is None else pair[0]
 
     def put(self, key: Hashable, value: object, nbytes: int) -> None:
@@ -50,12 +57,15 @@ class ByteBudgetCache:
         size = max(nbytes, 256)
         with self._lock:
             if size <= self._entries.maxsize:
+                before = len(self._entries) + (key not in self._entries)
                 try:
                     self._entries[key] = (value, size)
                 except BaseException:
                     # Interrupted between values and sizes, which from then on would not agree.
                     self._entries = _entries(int(self._entries.maxsize))
                     raise
+                if self._metrics is not None and (evicted := before - len(self._entries)):
+                    self._metrics.cache_evictions.add(evicted)
 
     def get_or_load(self, key: Hashable, load: Callable[[], T], size: Callable[[T], int]) -> T:
         """Return the value under ``key``, loading and keeping it if it is absent.
@@ -83,11 +93,3 @@ class ByteBudgetCache:
 
 def _entries(budget: int) -> LRUCache[Hashable, tuple[Any, int]]:
     return LRUCache(budget, getsizeof=lambda pair: pair[1])
-
-
-_process_cache = ByteBudgetCache(_DEFAULT_BUDGET)
-
-
-def process_cache() -> ByteBudgetCache:
-    """Return the cache of this process (1 GiB)."""
-    return _process_cache

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from weir.engine.context import EngineContext
 
 __all__ = ["concurrent_map"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-_MOST_AT_ONCE = 16
+_MOST_AT_ONCE = 24
 
 
 def concurrent_map(
-    ask: Callable[[Item], Answer], items: Sequence[Item], *, is_local: bool
+    ask: Callable[[Item], Answer],
+    items: Sequence[Item],
+    *,
+    is_local: bool,
+    engine: EngineContext,
 ) -> Iterator[Answer]:
     """Yield what is answered to every item, in their order.
+
+    The caller's thread asks too. So a question that asks several things itself never waits for a thread,
+    and nothing stands still where all threads are taken.
 
     Parameters
     ----------
@@ -28,14 +38,77 @@ def concurrent_map(
     is_local : bool
         Whether the store is local: then an answer takes less time than handing a question to a thread, and
         each item is asked for when its answer is.
+    engine : EngineContext
+        Whose threads help.
 
     Examples
     --------
-    >>> list(concurrent_map(len, ["a", "bc"], is_local=False))
+    >>> from weir.engine.context import default_context
+    >>> list(concurrent_map(len, ["a", "bc"], is_local=False, engine=default_context()))
     [1, 2]
     """
     if is_local or len(items) < 2:
         yield from map(ask, items)
         return
-    with ThreadPoolExecutor(min(len(items), _MOST_AT_ONCE), "weir-ask") as pool:
-        yield from pool.map(ask, items)
+    asked = _Asked(ask, items)
+    try:
+        for _ in range(min(len(items), _MOST_AT_ONCE) - 1):
+            try:
+                engine.executors.requests.submit(asked.work)
+            except RuntimeError:
+                break  # the process is ending, and starts no threads any more
+        asked.work()
+        for at in range(len(items)):
+            yield asked.answer(at)
+    finally:
+        asked.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered(Generic[Answer]):
+    answer: Answer
+
+
+class _Asked(Generic[Item, Answer]):
+    """Items that several threads take in turn, in their order."""
+
+    def __init__(self, ask: Callable[[Item], Answer], items: Sequence[Item]) -> None:
+        self._ask = ask
+        self._items = items
+        self._taken = 0
+        self._outcomes: list[_Answered[Answer] | BaseException | None] = [None] * len(items)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+
+    def stop(self) -> None:
+        """Take no more items."""
+        self._taken = len(self._items)
+
+    def work(self) -> None:
+        """Ask for items until none is left, or one has failed."""
+        while True:
+            with self._lock:
+                at = self._taken
+                if at >= len(self._items):
+                    return
+                self._taken = at + 1
+            outcome: _Answered[Answer] | BaseException
+            try:
+                outcome = _Answered(self._ask(self._items[at]))
+            except BaseException as error:
+                # Items before this one have been taken, so whoever waits comes to this one.
+                outcome = error
+            with self._lock:
+                if isinstance(outcome, BaseException):
+                    self.stop()
+                self._outcomes[at] = outcome
+                self._changed.notify_all()
+
+    def answer(self, at: int) -> Answer:
+        """Wait for the answer to an item, and return or raise it."""
+        with self._lock:
+            while (outcome := self._outcomes[at]) is None:
+                self._changed.wait()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome.answer

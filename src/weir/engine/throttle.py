@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["Throttle", "background"]
+__all__ = ["Throttle"]
 
 T = TypeVar("T")
 
@@ -73,7 +73,3 @@ class Throttle:
             now = time.monotonic()
             self.rest(now - before, urgency())
             before = time.monotonic()
-
-
-background = Throttle()
-"""The throttle of this process."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
 from weir.engine import failpoint
-from weir.engine.cache import ByteBudgetCache, process_cache
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
 from weir.format.batch_memory import batch_overhead
@@ -77,7 +76,7 @@ class Wal:
         self._store = store
         self._shard_id = shard_id
         self._namespace = namespace
-        self._cache: ByteBudgetCache = process_cache()
+        self._cache = store.engine.cache
         # None until an entry has been seen; and whether the one before an absent one was looked for.
         self._spec_suffix: bool | None = None
         self._looked_back = False
@@ -280,12 +279,8 @@ class Wal:
             if not self._store.is_local:
                 ahead = min(ahead * 2, _MAX_READ_AHEAD)
 
-    @staticmethod
-    def _many(positions: range, ask: Callable[[int], T | None]) -> list[T | None]:
-        if len(positions) == 1:
-            return [ask(positions.start)]
-        with ThreadPoolExecutor(len(positions), thread_name_prefix="weir-wal-read") as pool:
-            return list(pool.map(ask, positions))
+    def _many(self, positions: range, ask: Callable[[int], T | None]) -> list[T | None]:
+        return list(concurrent_map(ask, positions, is_local=self._store.is_local, engine=self._store.engine))
 
     def append_or_read(self, position: int, data: Sequence[Bytes]) -> WalEntry | None:
         """Append, or return the entry that holds the position already.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 import lance
 
-from weir.engine.cache import process_cache
+from weir.engine.context import EngineContext
+from weir.storage.interface import ObjectStore
 
 __all__ = ["DatasetHandle"]
 
@@ -27,17 +28,20 @@ class DatasetHandle:
         Its version.
     storage_options : tuple of (str, str)
         How to reach it.
+    engine : EngineContext
+        Whose cache holds it; in another process, that of this one.
     """
 
     uri: str
     version: int
     storage_options: tuple[tuple[str, str], ...]
+    engine: EngineContext = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, dataset: lance.LanceDataset, storage_options: Mapping[str, str]) -> DatasetHandle:
+    def of(cls, dataset: lance.LanceDataset, store: ObjectStore) -> DatasetHandle:
         """Return an open dataset as a value; in this process it is not opened again."""
-        kept = cls(dataset.uri, dataset.version, tuple(sorted(storage_options.items())))
-        process_cache().put(kept._key, dataset, _NBYTES)
+        kept = cls(dataset.uri, dataset.version, tuple(sorted(store.storage_options.items())), store.engine)
+        store.engine.cache.put(kept._key, dataset, _NBYTES)
         return kept
 
     @property
@@ -47,7 +51,7 @@ class DatasetHandle:
     def opened(self) -> lance.LanceDataset:
         """Return the dataset."""
         options = dict(self.storage_options) or None
-        return process_cache().get_or_load(
+        return self.engine.cache.get_or_load(
             self._key,
             lambda: lance.dataset(self.uri, version=self.version, storage_options=options),
             lambda _: _NBYTES,

@@ -7,13 +7,13 @@ memory, with only the columns the filter names, so that one engine decides every
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.engine.cache import process_cache
 from weir.errors import FilterError
 from weir.format.unsliced import unsliced
 from weir.indexing.library_message import library_message
@@ -51,12 +51,12 @@ def check_filter(schema: pa.Schema, text: str) -> None:
             where="filter",
             hint=f"The columns are {', '.join(schema.names)}",
         )
-    process_cache().get_or_load(
-        ("filter", schema.serialize().to_pybytes(), text), lambda: _checked(schema, text), lambda _: len(text)
-    )
+    _check(schema.serialize().to_pybytes(), text)
 
 
-def _checked(schema: pa.Schema, text: str) -> bool:
+@lru_cache(maxsize=1024)
+def _check(serialized: bytes, text: str) -> None:
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     refuse_deep(text, "the filter", where="filter", error=FilterError)
     _evaluate(schema.empty_table(), text)
     # Lance passes over whatever follows a complete condition; in parentheses that is an error, if they
@@ -64,7 +64,6 @@ def _checked(schema: pa.Schema, text: str) -> bool:
     if _closes_too_much(text):
         raise FilterError(f"the filter {text!r} closes a parenthesis that it does not open", where="filter")
     _evaluate(schema.empty_table(), text, as_condition=f"({text}\n)")
-    return True
 
 
 def _closes_too_much(text: str) -> bool:

@@ -14,7 +14,6 @@ import xxhash
 
 from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
-from weir.engine.cache import process_cache
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout
@@ -101,7 +100,7 @@ class Generation:
     ) -> Generation:
         """Return the generation with what this process has opened of it."""
         # A published snapshot tells less of a generation than a manifest: what one was told is not for all.
-        return process_cache().get_or_load(
+        return store.engine.cache.get_or_load(
             ("generation", namespace, shard_id, flushed, fingerprint(row_schema)),
             lambda: cls(store, namespace, shard_id, flushed, key_columns, row_schema),
             lambda _: _NOMINAL_BYTES,
@@ -176,7 +175,7 @@ class Generation:
                 )
                 return None, 0
 
-        return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
+        return self.store.engine.cache.get_or_load(key, load, lambda loaded: loaded[1])[0]
 
     def _written_filter(self) -> int | None:
         """Return the checksum of the bloom filter that was written, if anything tells it."""
@@ -218,7 +217,7 @@ class Generation:
                 )
             return catalog, len(data)
 
-        return process_cache().get_or_load(key, load, lambda loaded: loaded[1])[0]
+        return self.store.engine.cache.get_or_load(key, load, lambda loaded: loaded[1])[0]
 
     @property
     def _content_key(self) -> Hashable:
@@ -227,14 +226,14 @@ class Generation:
 
     @property
     def _content(self) -> _Content:
-        return process_cache().get_or_load(
+        return self.store.engine.cache.get_or_load(
             self._content_key, self._load_content, lambda content: content.nbytes
         )
 
     @property
     def is_indexed(self) -> bool:
         """Whether its key index is in memory."""
-        return process_cache().get(self._content_key) is not None
+        return self.store.engine.cache.get(self._content_key) is not None
 
     def _load_content(self) -> _Content:
         columns = self.columns

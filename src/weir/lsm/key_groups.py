@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from weir.engine.cache import process_cache
+from weir.engine.cache import ByteBudgetCache
 from weir.lsm.generation import Generation
 from weir.lsm.keys import KeyIndex, KeySet
 from weir.lsm.newest import FreshSource
@@ -36,7 +36,8 @@ class KeyGroup:
         Oldest first.
     """
 
-    def __init__(self, namespace: str, sources: Sequence[FreshSource]) -> None:
+    def __init__(self, cache: ByteBudgetCache, namespace: str, sources: Sequence[FreshSource]) -> None:
+        self._cache = cache
         self.sources = tuple(sources)
         self._key: Hashable = ("key group", namespace, tuple(source.identity for source in sources))
 
@@ -92,7 +93,7 @@ class KeyGroup:
         The first few lookups ask the bloom filters, for which nothing else need be loaded; but not for the
         sake of a few generations among many that are.
         """
-        cache = process_cache()
+        cache = self._cache
         known = cache.get(self._key)
         if isinstance(known, tuple):
             return known
@@ -109,7 +110,7 @@ class KeyGroup:
         return index, starts
 
 
-def key_groups(namespace: str, sources: Sequence[FreshSource]) -> list[KeyGroup]:
+def key_groups(cache: ByteBudgetCache, namespace: str, sources: Sequence[FreshSource]) -> list[KeyGroup]:
     """Return the groups of the sources of one shard, newest first.
 
     Parameters
@@ -131,4 +132,4 @@ def key_groups(namespace: str, sources: Sequence[FreshSource]) -> list[KeyGroup]
             rows, newer = groups.pop()
             groups[-1] = (groups[-1][0] + rows, groups[-1][1] + newer)
     together = [*(group for _, group in groups), *runs]
-    return [KeyGroup(namespace, group) for group in reversed(together)]
+    return [KeyGroup(cache, namespace, group) for group in reversed(together)]

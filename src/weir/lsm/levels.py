@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import EngineContext
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
@@ -54,6 +54,8 @@ class Level:
         Identity of the table, for caches.
     decided_by : tuple
         Identities of the sources that ``live`` follows from.
+    engine : EngineContext
+        Whose cache holds what is read of it.
     """
 
     shard_id: UUID
@@ -61,6 +63,7 @@ class Level:
     live: LiveRows = field(repr=False)
     namespace: str
     decided_by: tuple[Hashable, ...] = field(repr=False)
+    engine: EngineContext = field(repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -72,7 +75,7 @@ class Level:
         """The rows of a generation that are not live, as Lance takes them."""
         source = self.source
         assert isinstance(source, Generation)
-        return process_cache().get_or_load(
+        return self.engine.cache.get_or_load(
             ("deletion mask", self.namespace, self.decided_by),
             lambda: DeletionMask(np.sort(source.row_ids[~self.live])),
             lambda loaded: loaded.nbytes,
@@ -96,7 +99,7 @@ class Level:
         return pa.table([column.take(places) for column in held], schema=wanted)
 
     def _held(self, source: Generation, name: str) -> pa.Array:
-        return process_cache().get_or_load(
+        return self.engine.cache.get_or_load(
             ("column", self.namespace, source.identity, name),
             lambda: source.column(name),
             lambda loaded: loaded.nbytes,
@@ -107,7 +110,7 @@ class Level:
         if filter is None:
             return self.live
         if isinstance(self.source, Generation):
-            return process_cache().get_or_load(
+            return self.engine.cache.get_or_load(
                 ("matching", self.namespace, self.decided_by, filter),
                 lambda: self._matching_of_generation(filter),
                 lambda loaded: loaded.nbytes,
@@ -182,23 +185,23 @@ class ShardLevels:
     def levels(self) -> tuple[Level, ...]:
         """The same with their live masks, oldest first."""
         namespace = self._base.namespace
-        merged = overlay(namespace, self.sources)
+        merged = overlay(self._base.engine.cache, namespace, self.sources)
         identities = tuple(source.identity for source in merged.sources)
         return tuple(
-            Level(self.shard_id, source, live, namespace, identities[at:])
+            Level(self.shard_id, source, live, namespace, identities[at:], self._base.engine)
             for at, (source, live) in enumerate(zip(merged.sources, merged.live, strict=True))
         )
 
     @cached_property
     def key_groups(self) -> Sequence[KeyGroup]:
         """The sources in groups that are looked into together, newest first."""
-        return key_groups(self._base.namespace, self.sources)
+        return key_groups(self._base.engine.cache, self._base.namespace, self.sources)
 
 
 def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:
     """Return the base table's rows that some level of some shards has replaced or deleted."""
     sources = [source for shard in shards for source in shard.sources]
-    return process_cache().get_or_load(
+    return base.engine.cache.get_or_load(
         ("deletion mask", base.namespace, base.version_key, tuple(source.identity for source in sources)),
         lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),
         lambda loaded: loaded.nbytes,

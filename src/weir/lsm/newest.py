@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from weir.engine.cache import process_cache
+from weir.engine.cache import ByteBudgetCache
 from weir.format.newest import newest_rows
 from weir.lsm.generation import Generation
 from weir.lsm.keys import KeySet
@@ -44,11 +44,13 @@ class Overlay:
         return sum(mask.nbytes for mask in self.live)
 
 
-def overlay(namespace: str, sources: Sequence[FreshSource]) -> Overlay:
+def overlay(cache: ByteBudgetCache, namespace: str, sources: Sequence[FreshSource]) -> Overlay:
     """Return which rows of ``sources`` count.
 
     Parameters
     ----------
+    cache : ByteBudgetCache
+        Holds what is found.
     namespace : str
         Identity of the table, for the cache.
     sources : sequence of Generation or TailRun
@@ -57,7 +59,6 @@ def overlay(namespace: str, sources: Sequence[FreshSource]) -> Overlay:
     sources = tuple(sources)
     if not sources:
         return Overlay((), ())
-    cache = process_cache()
     known = cache.get(_key(namespace, sources))
     if known is not None:
         return Overlay(sources, known.live)

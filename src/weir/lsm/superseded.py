@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from weir.base.key_pages import KeyPages, key_pages
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
 from weir.lsm.damage import reading
 from weir.lsm.keys import KeyMatcher, KeySet
 from weir.lsm.literals import key_filter
@@ -130,7 +129,7 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
 
     What one immutable source supersedes in one version of the base table is found once per process.
     """
-    cache = process_cache()
+    cache = base.engine.cache
     found: list[RowIds] = []
     missing: list[FreshSource] = []
     for source in sources:

@@ -38,9 +38,12 @@ def oldest_age(tasks: Sequence[MergeTask]) -> timedelta:
     for task in tasks:
         first.setdefault(task.shard_id, task)
     oldest = list(first.values())
+    if not oldest:
+        return timedelta(0)
     ages = concurrent_map(
         lambda task: age_of_generation(task.store, task.shard_id, task.generations[0]),
         oldest,
-        is_local=bool(oldest) and oldest[0].store.is_local,
+        is_local=oldest[0].store.is_local,
+        engine=oldest[0].store.engine,
     )
-    return max(ages, default=timedelta(0))
+    return max(ages)

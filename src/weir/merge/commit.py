@@ -42,7 +42,6 @@ from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, s
 from weir.base.merge_guard import deletes_id, guard_id
 from weir.base.table import BaseTable
 from weir.engine import failpoint
-from weir.engine.throttle import background
 from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.format.wal_entry import TOMBSTONE
 from weir.merge.plan import MergeTask
@@ -264,7 +263,7 @@ class _Merge:
     def _upserts(self) -> pa.Table | pa.RecordBatchReader:
         schema = self._base.schema
         # With rests, so that reads and writes of this process get their turn.
-        batches = background.paced(self._batches())
+        batches = self._base.engine.throttle.paced(self._batches())
         if sum(task.nbytes for task in self._tasks) < _STREAM_FROM_BYTES:
             # The library joins against the smaller side only if it knows how large they are.
             return pa.Table.from_batches(list(batches), schema=schema)

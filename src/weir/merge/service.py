@@ -20,7 +20,6 @@ from weir.base.published import is_left_behind, publish_shards
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
-from weir.engine.throttle import background
 from weir.format.shard_manifest import ShardManifest
 from weir.merge.commit import MergeResult, merge_runs
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
@@ -137,7 +136,7 @@ def run_merge_group(group: MergeGroup) -> MergedGroup:
     results: list[MergeResult] = []
     worked = 0.0
     for step in group.steps:
-        background.rest(worked)
+        step[0].store.engine.throttle.rest(worked)
         began = time.monotonic()
         results.append(merge_runs(step))
         worked = time.monotonic() - began

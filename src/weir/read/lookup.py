@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +16,6 @@ from weir.errors import ShardConflictError
 from weir.lsm.keys import KeySet
 from weir.lsm.newest import FreshSource
 from weir.lsm.superseded import base_rows_with_keys
-from weir.read.threads import reading_threads
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 
@@ -75,7 +75,7 @@ def get_rows(
     if left.size:
         wanted = keys if len(left) == len(keys) else keys.take(left)
         reads.append(partial(_read_base, base, wanted, left, asked))
-    parts = [part for part in _parts(reads) if part.offsets.size]
+    parts = [part for part in _parts(reads, base.engine.executors.scans) if part.offsets.size]
     return _together(parts, keys, asked) if parts else asked.nothing
 
 
@@ -155,11 +155,11 @@ def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projecti
     return _Part(offsets[which], _as_schema(rows.select(asked.read), asked.read_schema))
 
 
-def _parts(reads: Sequence[Callable[[], _Part]]) -> list[_Part]:
+def _parts(reads: Sequence[Callable[[], _Part]], threads: Executor) -> list[_Part]:
     """Read every source: several side by side, because each waits for the disk or the network."""
     if len(reads) == 1:
         return [reads[0]()]
-    return list(reading_threads().map(lambda read: read(), reads))
+    return list(threads.map(lambda read: read(), reads))
 
 
 def _together(parts: Sequence[_Part], keys: KeySet, asked: _Projection) -> pa.Table:

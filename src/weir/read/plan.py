@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import lance
 import pyarrow as pa
 
+from weir.engine.context import EngineContext
 from weir.format.resolution import Resolution
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
@@ -291,6 +292,8 @@ class ScanPlan:
         Rows after which to stop.
     header : str
         The read as a whole, for people.
+    engine : EngineContext
+        Whose threads read; in another process, that of this one.
     """
 
     schema: pa.Schema
@@ -298,6 +301,7 @@ class ScanPlan:
     pruned: tuple[Pruned, ...]
     limit: int | None
     header: str
+    engine: EngineContext = field(repr=False, compare=False)
 
     def describe(self) -> str:
         """Return the plan for people, one source per line."""

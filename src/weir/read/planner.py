@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
 from weir.base.index_changes import base_indexes
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
 from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.catalog_pruning import can_match
@@ -92,12 +92,12 @@ class ScanPlanner:
             f"{len(kept)} of {len(snapshot.shards)} shards"
         )
         schema = pa.schema([base.schema.field(name) for name in names])
-        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header)
+        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header, self.store.engine)
 
     def _base_task(self, base: BaseTable, mask: DeletionMask, asked: _Asked) -> DatasetTask:
         return DatasetTask(
             label=f"base table version {base.version}",
-            source=DatasetHandle.of(base.dataset, self.store.storage_options),
+            source=DatasetHandle.of(base.dataset, self.store),
             columns=asked.columns,
             filter=asked.filter,
             mask=mask,
@@ -138,7 +138,7 @@ class ScanPlanner:
     ) -> DatasetTask:
         return DatasetTask(
             label=level.label,
-            source=DatasetHandle.of(source.dataset, self.store.storage_options),
+            source=DatasetHandle.of(source.dataset, self.store),
             columns=asked.columns,
             filter=asked.filter,
             mask=level.mask,
@@ -181,17 +181,15 @@ class _Asked:
 
 
 def _predicate(filter: str | None, schema: pa.Schema) -> Predicate:
-    if filter is None:
+    return ANYTHING if filter is None else _read(filter, schema.serialize().to_pybytes())
+
+
+@lru_cache(maxsize=1024)
+def _read(filter: str, schema: bytes) -> Predicate:
+    try:
+        return read_filter(filter, pa.ipc.read_schema(pa.py_buffer(schema)))
+    except (ValueError, RecursionError):
         return ANYTHING
-
-    def load() -> Predicate:
-        try:
-            return read_filter(filter, schema)
-        except (ValueError, RecursionError):
-            return ANYTHING
-
-    key = ("predicate", schema.serialize().to_pybytes(), filter)
-    return process_cache().get_or_load(key, load, lambda _: 1024 + len(filter))
 
 
 def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
@@ -203,7 +201,7 @@ def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
         return kinds
 
     key = ("index kinds", base.namespace, base.version_key)
-    return process_cache().get_or_load(key, load, lambda _: 1024)
+    return base.engine.cache.get_or_load(key, load, lambda _: 1024)
 
 
 def _kinds_of_generation(generation: Generation) -> Mapping[str, Collection[str]]:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.read.plan import ScanPlan
-from weir.read.threads import reading_threads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +70,7 @@ class Scan:
             with self._reading():
                 return _as_schema(plan.tasks[0].table(), plan.schema)
         with self._reading():
-            tables = list(reading_threads().map(lambda task: task.table(), plan.tasks))
+            tables = list(plan.engine.executors.scans.map(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([_as_schema(table, plan.schema) for table in tables])
 
     def to_pandas(self) -> pd.DataFrame:

@@ -19,7 +19,6 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from weir.engine.cache import process_cache
 from weir.errors import ShardConflictError, WeirError
 from weir.format.newest import key_codes, newest_rows
 from weir.format.shard_manifest import ShardStatus
@@ -159,7 +158,7 @@ def _values_of_source(
             return None
 
     key = ("shard values", snapshot.base.namespace, repr(router.spec), source.identity)
-    return process_cache().get_or_load(key, load, lambda held: 256 * (1 + len(held or ())))
+    return snapshot.base.engine.cache.get_or_load(key, load, lambda held: 256 * (1 + len(held or ())))
 
 
 def _shared(snapshot: ReadSnapshot, group: Sequence[ShardView]) -> SharedKeys | None:

@@ -281,7 +281,7 @@ class SnapshotCapture:
         )
 
     def _for_each(self, ask: Callable[[T], U], items: list[T]) -> list[U]:
-        return list(concurrent_map(ask, items, is_local=self._store.is_local))
+        return list(concurrent_map(ask, items, is_local=self._store.is_local, engine=self._store.engine))
 
 
 class _LogEnd:

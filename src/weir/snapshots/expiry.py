@@ -84,7 +84,7 @@ def check_readable(store: ObjectStore, token: SnapshotToken) -> None:
         lambda: _without_base(store, token.base_version)
     ]
     probes += [_shard_probe(store, cut) for cut in token.shards]
-    for error in concurrent_map(lambda probe: probe(), probes, is_local=store.is_local):
+    for error in concurrent_map(lambda probe: probe(), probes, is_local=store.is_local, engine=store.engine):
         if error is not None:
             raise error
 

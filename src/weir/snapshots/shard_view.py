@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.engine.cache import process_cache
 from weir.format.shard_manifest import ShardManifest
 from weir.log.manifest_store import read_latest_manifest
 from weir.log.recorded_position import entry_lost, recorded_position
@@ -141,7 +140,7 @@ class ShardReader:
             begins = view is None
             remembered = begins and self._wal.remembers(max(first_unflushed_position(manifest), 1))
             view = self._rebased(view, manifest)
-            if remembered and process_cache().get(self._seen_key) is None:
+            if remembered and self._store.engine.cache.get(self._seen_key) is None:
                 # A writer of this process has left them there, and may have written another history.
                 self._check_end(view)
         entries = list(self._wal.read_from(view.last_position + 1))
@@ -167,7 +166,7 @@ class ShardReader:
         AnotherHistoryError
             It does not.
         """
-        seen = process_cache().get(self._seen_key)
+        seen = self._store.engine.cache.get(self._seen_key)
         if not isinstance(seen, _Seen):
             return
         if is_another_history(seen.manifest, manifest):
@@ -198,7 +197,7 @@ class ShardReader:
 
     def _remember(self, view: ShardView) -> None:
         """Keep a view, and what follows from it."""
-        process_cache().put(self._seen_key, _Seen(view.manifest, _last_entry(view)), 512)
+        self._store.engine.cache.put(self._seen_key, _Seen(view.manifest, _last_entry(view)), 512)
         manifest = visible_generations(view.manifest, view.last_position)
         shown = view if manifest is view.manifest else replace(view, manifest=manifest)
         large = sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES

@@ -364,7 +364,7 @@ class SnapshotReader:
         self, shard_ids: Collection[UUID], refresh: Callable[[ShardReader], ShardView | None]
     ) -> tuple[ShardView, ...]:
         readers = [self._reader(shard_id) for shard_id in shard_ids]
-        views = concurrent_map(refresh, readers, is_local=self._store.is_local)
+        views = concurrent_map(refresh, readers, is_local=self._store.is_local, engine=self._store.engine)
         return tuple(view for view in views if view is not None)
 
     def _reader(self, shard_id: UUID) -> ShardReader:
@@ -397,6 +397,7 @@ class SnapshotReader:
                 lambda shard_id: read_latest_manifest(self._store, shard_id),
                 behind,
                 is_local=self._store.is_local,
+                engine=self._store.engine,
             )
             views.update((one.shard_id, ShardView(one, (), 0)) for one in newest if one is not None)
             snapshot = ReadSnapshot(base, tuple(views[shard_id] for shard_id in sorted(views)))

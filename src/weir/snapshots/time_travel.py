@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, WeirError
 from weir.format.shard_manifest import ShardManifest
@@ -64,7 +63,7 @@ class TokenReader:
         token = token.unpinned()
         # What is remembered belongs to this reader: it holds on to its store and credentials.
         key: Hashable = ("as of", self, token)
-        return process_cache().get_or_load(key, lambda: self._load(token), _nbytes)
+        return self._store.engine.cache.get_or_load(key, lambda: self._load(token), _nbytes)
 
     def base_at(self, token: SnapshotToken) -> BaseTable:
         """Return the base table at the version of a token.
@@ -98,7 +97,7 @@ class TokenReader:
         check_state(token, self._store)
         base = self.base_at(token)
         at_cut = partial(view_at, self._store, base)
-        views = concurrent_map(at_cut, token.shards, is_local=self._store.is_local)
+        views = concurrent_map(at_cut, token.shards, is_local=self._store.is_local, engine=self._store.engine)
         return ReadSnapshot(base, tuple(views))
 
 

@@ -164,5 +164,5 @@ def _pins(store: ObjectStore) -> Iterator[tuple[str, SnapshotPin]]:
 
 def _newest_manifests(store: ObjectStore) -> list[ShardManifest]:
     read = partial(read_latest_manifest, store)
-    found = concurrent_map(read, list_shards(store), is_local=store.is_local)
+    found = concurrent_map(read, list_shards(store), is_local=store.is_local, engine=store.engine)
     return [manifest for manifest in found if manifest is not None]

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from weir.engine.context import EngineContext
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 
 __all__ = ["CountingStore"]
@@ -79,6 +80,11 @@ class CountingStore(ObjectStore):
     def is_local(self) -> bool:
         """Whether the root is a directory of this machine."""
         return self._store.is_local
+
+    @property
+    def engine(self) -> EngineContext:
+        """What is shared with other tables."""
+        return self._store.engine
 
     def get(self, path: str) -> Bytes:
         """Return the whole object."""

@@ -20,6 +20,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from weir.engine.context import EngineContext, default_context
+
 __all__ = ["Bytes", "ObjectMeta", "ObjectStore"]
 
 
@@ -77,6 +79,11 @@ class ObjectStore(ABC):
     @abstractmethod
     def is_local(self) -> bool:
         """Whether the root is a directory of this machine."""
+
+    @property
+    def engine(self) -> EngineContext:
+        """What is shared with other tables by whatever is read and written here. Default: the process's."""
+        return default_context()
 
     @abstractmethod
     def get(self, path: str) -> Bytes:

@@ -12,6 +12,7 @@ from weir.base.create import adopt_base_table, create_base_table, refuse_table
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.stored_types import unreadable_by_library
 from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.engine.context import EngineContext, default_context
 from weir.engine.logs import get_logger
 from weir.errors import UriError
 from weir.format.index_details import ShardSpec
@@ -21,6 +22,7 @@ from weir.sharding.shard_by import ShardBy, unsharded
 from weir.sharding.shard_ids import RULE, VALUES
 from weir.sharding.spec import build_spec, describe_spec, library_note
 from weir.storage.interface import ObjectStore
+from weir.storage.metered import MeteredStore
 from weir.storage.open import open_store
 from weir.write.shard_catalog import ShardCatalog
 
@@ -55,7 +57,12 @@ class TableSharding:
         return cls(spec, router, ShardCatalog(store, base, router, spec))
 
 
-def table_store(uri: str | Path, storage_options: Mapping[str, str] | None, fsync: bool) -> ObjectStore:
+def table_store(
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None,
+    fsync: bool,
+    engine: EngineContext | None = None,
+) -> ObjectStore:
     """Return the store of a table.
 
     Raises
@@ -69,7 +76,7 @@ def table_store(uri: str | Path, storage_options: Mapping[str, str] | None, fsyn
             where=str(uri),
             hint="Use a temporary directory",
         )
-    return open_store(uri, storage_options, fsync=fsync)
+    return MeteredStore(open_store(uri, storage_options, fsync=fsync), engine or default_context())
 
 
 def create_table(

@@ -17,7 +17,6 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.changes.feed import FeedSource
 from weir.changes.range import ChangeSource
-from weir.engine.throttle import background
 from weir.errors import CorruptionError, InputError
 from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
@@ -62,6 +61,7 @@ class TableReader:
     def __init__(self, store: ObjectStore, base: BaseTable, shards: ShardChoice) -> None:
         self._store = store
         self._shards = shards
+        self._throttle = store.engine.throttle
         self._cuts = SnapshotCapture(store, base)
         self._states = TokenReader(store, base)
         self._planner = ScanPlanner(store, shards.for_filter)
@@ -168,7 +168,7 @@ class TableReader:
         @contextmanager
         def reading() -> Iterator[None]:
             try:
-                with background.reading():
+                with self._throttle.reading():
                     yield
             except CorruptionError:
                 if read is None:
@@ -181,7 +181,7 @@ class TableReader:
     def _scan_at(self, token: SnapshotToken, planned: Callable[[ReadSnapshot, bool], ScanPlan]) -> Scan:
         @contextmanager
         def reading() -> Iterator[None]:
-            with background.reading(), self._states.reading(token):
+            with self._throttle.reading(), self._states.reading(token):
                 yield
 
         return Scan(lambda count_only: planned(self._states.take(token), count_only), reading)
@@ -234,7 +234,7 @@ class TableReader:
             return query if same else request.checked(seen.base.schema)
 
         def plan() -> tuple[ReadSnapshot, SearchPlan]:
-            background.foreground()
+            self._throttle.foreground()
             return self.snapshots.read(state.fresh, planned)
 
         def planned(seen: ReadSnapshot) -> tuple[ReadSnapshot, SearchPlan]:
@@ -246,7 +246,7 @@ class TableReader:
     def _search_plan_at(
         self, token: SnapshotToken, request: SearchRequest[Query], state: str
     ) -> tuple[ReadSnapshot, SearchPlan]:
-        background.foreground()
+        self._throttle.foreground()
         with self._states.reading(token):
             seen = self._states.take(token)
             self._shards.refuse_shared_keys(seen)
@@ -281,7 +281,7 @@ class TableReader:
 
     def _read(self, state: AskedState, use: Callable[[ReadSnapshot], pa.Table]) -> pa.Table:
         """Return what is made of a snapshot that is fresh enough, or of that of a token."""
-        with background.reading():
+        with self._throttle.reading():
             if state.token is None:
                 return self.snapshots.read(state.fresh, use)
             with self._states.reading(state.token):

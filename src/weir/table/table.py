@@ -20,6 +20,7 @@ from weir.base.table import BaseTable
 from weir.changes.feed import ChangeFeed, ConsumerTerms, open_feed
 from weir.changes.options import FeedOptions
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
+from weir.engine.context import EngineContext
 from weir.engine.runner import Runner, ThreadRunner
 from weir.format.snapshot_token import SnapshotToken
 from weir.indexing.definition import IndexDefinition
@@ -74,6 +75,7 @@ def create(
     shard_by: ShardBy | Sequence[ShardBy] | None = None,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
+    engine: EngineContext | None = None,
 ) -> Table:
     """Create a table.
 
@@ -94,6 +96,8 @@ def create(
     fsync : bool
         On local disk, whether an acknowledged write survives the loss of power (invariant I1), not
         only the death of every process. Default True. No effect on object stores.
+    engine : Engine, optional
+        Whose limits and threads the table counts against. Default: the engine of the process.
 
     Raises
     ------
@@ -113,7 +117,7 @@ def create(
     >>> table.scan().to_table().to_pylist()
     [{'id': 1, 'name': 'Ada'}]
     """
-    store = table_store(uri, storage_options, fsync)
+    store = table_store(uri, storage_options, fsync, engine)
     return Table(store, create_table(store, schema, primary_key, shard_by))
 
 
@@ -122,12 +126,13 @@ def open(
     *,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
+    engine: EngineContext | None = None,
 ) -> Table:
     """Open a table.
 
     Parameters
     ----------
-    uri, storage_options, fsync
+    uri, storage_options, fsync, engine
         As for :func:`create`.
 
     Raises
@@ -135,7 +140,7 @@ def open(
     TableNotFoundError
         If there is no table, or a Lance dataset that is not a Weir table.
     """
-    return _opened(table_store(uri, storage_options, fsync))
+    return _opened(table_store(uri, storage_options, fsync, engine))
 
 
 def adopt(
@@ -146,6 +151,7 @@ def adopt(
     set_aside: bool = False,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
+    engine: EngineContext | None = None,
 ) -> Table:
     """Turn a Lance dataset into a Weir table, in place: its rows and versions stay.
 
@@ -160,7 +166,7 @@ def adopt(
         Whether to move what a former table has left here (shards, pins, consumers) to ``_weir/set_aside``,
         where nothing reads it. Lance leaves it behind when it overwrites a dataset or drops its MemWAL index.
         Its writers are fenced. Default False: such a place is refused.
-    shard_by, storage_options, fsync
+    shard_by, storage_options, fsync, engine
         As for :func:`create`.
 
     Raises
@@ -183,7 +189,7 @@ def adopt(
     >>> weir.adopt(place, primary_key="id").get([2]).to_pylist()
     [{'id': 2, 'name': 'Grace'}]
     """
-    store = table_store(uri, storage_options, fsync)
+    store = table_store(uri, storage_options, fsync, engine)
     return Table(store, adopt_table(store, primary_key, shard_by, set_aside=set_aside))
 
 
@@ -346,6 +352,11 @@ class Table:
     def _base(self) -> BaseTable:
         """The base table at the newest version that has been seen."""
         return self._reader.base
+
+    @property
+    def engine(self) -> EngineContext:
+        """What the table shares with others of this process: its limits, threads and metrics."""
+        return self._store.engine
 
     @property
     def uri(self) -> str:

@@ -94,6 +94,7 @@ def open_writer(
         checked,
         where=store.uri,
         merge_progress=lambda: base.latest().details.merged_generation,
+        engine=store.engine,
     )
     return TableWriter(columns, shards)
 

@@ -139,7 +139,7 @@ class ShardCatalog:
 
     def _read_manifests(self, shards: Sequence[UUID]) -> list[ShardManifest]:
         read = partial(read_latest_manifest, self._store)
-        found = concurrent_map(read, shards, is_local=self._store.is_local)
+        found = concurrent_map(read, shards, is_local=self._store.is_local, engine=self._store.engine)
         return [manifest for manifest in found if manifest is not None]
 
     def values_of(self, manifests: Iterable[ShardManifest]) -> Mapping[UUID, ShardValues | None]:

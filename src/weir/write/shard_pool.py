@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from weir.config import WriterOptions
+from weir.engine.context import EngineContext
 from weir.errors import WriterClosedError, WriterError
 from weir.sharding.shard_values import ShardValues
 from weir.write.lease.heartbeat import Heartbeat
@@ -73,6 +74,8 @@ class ShardPool:
     merge_progress : callable
         Reads from the base table how far merges have got; returns what gives the newest merged
         generation of a shard.
+    engine : EngineContext
+        Whose threads and limits it shares with other tables.
     """
 
     def __init__(
@@ -83,7 +86,9 @@ class ShardPool:
         *,
         where: str,
         merge_progress: Callable[[], Callable[[UUID], int]],
+        engine: EngineContext,
     ) -> None:
+        self.engine = engine
         self._find_shards = find_shards
         self._open_shard = open_shard
         self._writers: dict[ShardValues, ShardWriter] = {}

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.engine.throttle import background
 from weir.errors import InputError, WriterError
 from weir.format.source import Source
 from weir.rows import (
@@ -57,6 +56,7 @@ class TableWriter:
     def __init__(self, columns: FollowedColumns, shards: ShardPool) -> None:
         self._columns = columns
         self._shards = shards
+        self._throttle = shards.engine.throttle
 
     @overload
     def upsert(
@@ -113,7 +113,7 @@ class TableWriter:
             If the store failed; writing the same rows again is safe.
         """
         self._shards.refuse_if_closed()
-        background.foreground()
+        self._throttle.foreground()
         if wait and source is None and isinstance(data, pa.RecordBatchReader):
             receipt = WriteResult(0, {})
             for batch in data:
@@ -170,7 +170,7 @@ class TableWriter:
             As for :meth:`upsert`.
         """
         self._shards.refuse_if_closed()
-        background.foreground()
+        self._throttle.foreground()
         given = repeatable(keys)
 
         def made(columns: TableColumns) -> list[pa.RecordBatch]:
@@ -213,7 +213,7 @@ class TableWriter:
             As for :meth:`upsert`.
         """
         self._shards.refuse_if_closed()
-        background.foreground()
+        self._throttle.foreground()
         given = repeatable(changes)
 
         def made(columns: TableColumns) -> pa.Table:
@@ -242,7 +242,7 @@ class TableWriter:
             If rows have values of a column that has been dropped meanwhile. Nothing was written.
         """
         self._shards.refuse_if_closed()
-        background.foreground()
+        self._throttle.foreground()
 
         def made(columns: TableColumns) -> list[tuple[ShardValues, pa.Table]]:
             return [(values, resolved(rows, columns)) for values, rows in changes]
@@ -347,7 +347,7 @@ class TableWriter:
             As for :meth:`upsert`.
         """
         self._shards.refuse_if_closed()
-        background.foreground()
+        self._throttle.foreground()
         shards = self._shards.of([values for values, _ in staged])
         work = [
             (shard, self._shards.start(shard.publish, generations, source))

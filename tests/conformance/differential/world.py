@@ -23,7 +23,7 @@ from tests.sharding.oracles import library_values
 
 import weir
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.engine.failpoint import FailpointError
 from weir.errors import FencedError, SchemaError, SnapshotExpiredError, WeirError
 from weir.write.table_writer import TableWriter
@@ -484,7 +484,7 @@ class World:
     def check(self, *, anew: bool, feed: bool) -> None:
         """Compare everybody with the dict."""
         if anew:
-            process_cache().clear()
+            default_context().cache.clear()
         table = weir.open(self.place, fsync=False) if anew else self.table
         self._compare("Weir's scan", table.scan().to_table())
         names = list(self.model.shape.key_names)

@@ -20,7 +20,7 @@ import pytest
 from tests.maintenance.garbage.garbage_kit import create, rows, stored, write
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
 from weir.write.table_writer import TableWriter
@@ -113,7 +113,7 @@ class Scene:
     def check(self) -> None:
         """Compare what readers with and without memory see."""
         assert rows(self.table) == self.model
-        process_cache().clear()
+        default_context().cache.clear()
         elsewhere = weir.open(self.table.uri, fsync=False)
         assert rows(elsewhere) == self.model
         assert rows(elsewhere, at=self.token) == self.at_token

@@ -29,7 +29,7 @@ from weir.base.published import publish_shards
 from weir.base.table import BaseTable
 from weir.base.versions import list_versions
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, OptionError, SnapshotExpiredError
 from weir.format import layout, snapshot_pin
 from weir.format.garbage_marks import MARKS, ShardMarks, Swept
@@ -510,7 +510,7 @@ def test_versions_that_go_while_they_are_looked_at(
         assert len(list_versions(store)) == 1
         return found
 
-    process_cache().clear()
+    default_context().cache.clear()
     monkeypatch.setattr("weir.maintenance.garbage.garbage.list_versions", then_cleaned_up)
     assert kinds(collect(table, clock), deleted=True)["generation"] == 24
     assert rows(weir.open(table.uri)) == {0: "x", 1: "x", 2: "x"}

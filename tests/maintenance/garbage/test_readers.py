@@ -32,7 +32,7 @@ from weir.base.table import BaseTable
 from weir.base.versions import remove_versions
 from weir.changes.feed import ChangeFeed
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, SnapshotExpiredError
 from weir.format import layout
 from weir.lsm.generation import Generation
@@ -138,7 +138,7 @@ PLACES: dict[str, Callable[[str, str], bool]] = {
     [(place, warm) for place in PLACES for warm in (False, True) if not (warm and "hint" in place)],
 )
 def test_a_reader_that_is_held_up(table: weir.Table, clock: Clock, place: str, warm: bool) -> None:
-    process_cache().clear()
+    default_context().cache.clear()
     store = Interrupted(table.uri)
     reader = weir.Table(store, BaseTable.open(store))
     if warm:
@@ -156,7 +156,7 @@ def test_a_reader_that_is_held_up(table: weir.Table, clock: Clock, place: str, w
 def test_a_lookup_whose_generation_goes_while_it_looks(
     table: weir.Table, clock: Clock, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process_cache().clear()
+    default_context().cache.clear()
     store = Interrupted(table.uri)
     reader = weir.Table(store, BaseTable.open(store))
     if place == "before the bloom filter":
@@ -179,7 +179,7 @@ def test_a_lookup_whose_generation_goes_while_it_looks(
 
 def test_a_bounded_read_of_a_snapshot_that_is_older_than_the_horizon(table: weir.Table, clock: Clock) -> None:
     """Its snapshot, planned and opened, is a memory of files that are gone."""
-    process_cache().clear()
+    default_context().cache.clear()
     # So much that Lance has to go to the file for it.
     with table.writer(takeover=True) as writer:
         writer.upsert([{"id": key, "value": f"{key} {key**3}"} for key in range(1000, 100_000)])
@@ -215,7 +215,7 @@ def test_a_generation_that_is_really_lost_is_corruption(table: weir.Table) -> No
     shard = the_shard(table)
     (directory,) = stored(table._store, shard)[2]
     shutil.rmtree(Path(table.uri) / layout.generation_path(shard, directory))
-    process_cache().clear()
+    default_context().cache.clear()
     with pytest.raises(CorruptionError):
         rows(weir.open(table.uri))
     with pytest.raises(CorruptionError):
@@ -263,7 +263,7 @@ def test_snapshots_taken_beside_collections_show_one_state(table: weir.Table, cl
         table.merge()
         clock.advance(DEFAULT_FENCE_HORIZON)
         collect_fully(table, clock)
-        process_cache().clear()
+        default_context().cache.clear()
         assert rows(weir.open(table.uri), at=token) == {0: f"round {n}"}
 
 
@@ -309,7 +309,7 @@ def test_a_consumer_that_begins_beside_a_collection_loses_nothing(
     for _ in range(2):
         clock.advance(HORIZON)
         collect(table, clock, **options)
-    process_cache().clear()
+    default_context().cache.clear()
     again = weir.open(table.uri, fsync=False).changes(consumer="late", before=before)
     assert again.token == token
     changes = [row for batch in again for row in batch.rows.to_pylist()]

@@ -9,7 +9,7 @@ from tests.maintenance.garbage.garbage_kit import HORIZON, SCHEMA, Clock, collec
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError, SnapshotExpiredError
 from weir.storage.counting import CountingStore
 
@@ -47,7 +47,7 @@ def test_main_path(s3_endpoint: S3Endpoint) -> None:
     assert store.counts["delete"] <= 2 * 3 + manifests
     assert store.counts.total() <= 70
 
-    process_cache().clear()
+    default_context().cache.clear()
     elsewhere = weir.open(uri, storage_options=options)
     assert rows(elsewhere) == dict.fromkeys(range(16), "new")
     assert rows(elsewhere, at=pinned) == dict.fromkeys(range(16), "old")
@@ -63,7 +63,7 @@ def test_main_path(s3_endpoint: S3Endpoint) -> None:
         log, versions, directories = stored(store, shard.shard_id)
         assert (len(log), directories) == (4, [])
         assert len(versions) <= 4
-    process_cache().clear()
+    default_context().cache.clear()
     assert rows(weir.open(uri, storage_options=options)) == dict.fromkeys(range(16), "new")
     with pytest.raises(SnapshotExpiredError):
         rows(weir.open(uri, storage_options=options), at=pinned)

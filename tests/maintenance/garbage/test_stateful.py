@@ -28,7 +28,7 @@ from tests.maintenance.garbage.garbage_kit import HORIZON, Clock, collect, colle
 
 import weir
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import FencedError, SnapshotExpiredError, WeirError
 from weir.maintenance.garbage.garbage import DEFAULT_FENCE_HORIZON
 from weir.write.table_writer import TableWriter
@@ -176,7 +176,7 @@ class CollectedTable(RuleBasedStateMachine):
     def read_at_token(self, which: int, cold: bool) -> None:
         token, state, held = self.tokens[which % len(self.tokens)]
         if cold:
-            process_cache().clear()
+            default_context().cache.clear()
         try:
             assert rows(self.reader, at=token) == state
         except SnapshotExpiredError:
@@ -196,7 +196,7 @@ class CollectedTable(RuleBasedStateMachine):
     @rule(cold=st.booleans(), rested=st.booleans())
     def scan(self, cold: bool, rested: bool) -> None:
         if cold:
-            process_cache().clear()
+            default_context().cache.clear()
         if rested:
             for known in self.reader._reader.snapshots._shards.values():
                 known._manifest_read_at -= 3600

@@ -12,7 +12,7 @@ from tests.search.text.test_search import QUERIES, WORDS, Lives, index, rows
 
 import weir
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.indexing import generation as generation_indexes
 from weir.indexing.kinds import IndexKind
 from weir.search.text import search as text_search_module
@@ -136,7 +136,7 @@ def test_an_index_of_several_segments_that_knows_deleted_rows(tmp_path: Path) ->
 
 def test_files_in_an_unknown_way_are_left_to_lance(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = planned(lives, "w2 w8").run()
-    process_cache().clear()
+    default_context().cache.clear()
     monkeypatch.setattr(text_segment_module, "TAIL_CODEC", "another")
     try:
         reader = weir.open(lives.table.uri)
@@ -147,7 +147,7 @@ def test_files_in_an_unknown_way_are_left_to_lance(lives: Lives, monkeypatch: py
         for query, k in QUERIES:
             lives.check(query, k)
     finally:
-        process_cache().clear()
+        default_context().cache.clear()
 
 
 def test_a_generation_whose_posting_lists_are_damaged_is_read_from_its_texts(
@@ -160,7 +160,7 @@ def test_a_generation_whose_posting_lists_are_damaged_is_read_from_its_texts(
     try:
         for path, data in whole.items():
             path.write_bytes(data[:100] + bytes(200) + data[300:])
-        process_cache().clear()
+        default_context().cache.clear()
         reader = weir.open(lives.table.uri)
         assert reader.search_text("w2 w8", 5).to_table().equals(expected)
         # What was read of the texts is kept: it is said once.
@@ -168,7 +168,7 @@ def test_a_generation_whose_posting_lists_are_damaged_is_read_from_its_texts(
     finally:
         for path, data in whole.items():
             path.write_bytes(data)
-        process_cache().clear()
+        default_context().cache.clear()
     fields = [getattr(record, "event_fields", {}) for record in caplog.records]
     said = [one for one in fields if one.get("event") == "generation.text_index_damaged"]
     numbers = {

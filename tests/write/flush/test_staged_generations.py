@@ -17,7 +17,7 @@ from tests.maintenance.garbage.garbage_kit import Clock, collect, collect_fully,
 
 import weir
 from weir.engine import failpoint
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, FencedError, StorageError
 from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
@@ -368,7 +368,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
     with pytest.raises(StorageError, match="might be collected as garbage"):
         published(table, piece)
     assert slept
-    process_cache().clear()
+    default_context().cache.clear()
     assert rows(weir.open(table.uri)) == {}
     assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
 
@@ -381,7 +381,7 @@ def test_a_writer_of_the_library_takes_over_what_was_published(table: weir.Table
     theirs = library.open_writer(Path(table.uri), the_shard(table))
     theirs.put(pa.table({"id": [4], "value": ["of the library"]}, SCHEMA))
     theirs.close()
-    process_cache().clear()
+    default_context().cache.clear()
     expected = {1: "a", 2: "log", 3: "later", 4: "of the library"}
     assert rows(weir.open(table.uri)) == expected
     assert published(table, staged(table, (1, "x")), sequence=1)

@@ -251,7 +251,7 @@ class _Epochs:
         unknown = [position for position in positions if position not in self._epochs]
         if self._store.is_local or len(unknown) < 2:
             return
-        for _ in concurrent_map(self._epoch, unknown, is_local=False):
+        for _ in concurrent_map(self._epoch, unknown, is_local=False, engine=self._store.engine):
             pass
 
     def _same_epoch(self, one: int, other: int) -> bool:

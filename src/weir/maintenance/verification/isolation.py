@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, TypeVar
 
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.errors import CorruptionError, StorageError
 
 __all__ = ["isolated", "serve"]
@@ -221,7 +221,7 @@ def serve() -> None:
         answers.flush()
         _send(answers, _answer(task))
         # The next task may be about the same files after they have changed.
-        process_cache().clear()
+        default_context().cache.clear()
 
 
 def _answer(task: bytes) -> bytes:

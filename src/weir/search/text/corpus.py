@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.engine.cache import process_cache
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.levels import Level
 from weir.search.text.bm25 import Statistics, weight
@@ -58,7 +57,7 @@ class Corpus:
     def add(self, word: str, source: str) -> int:
         """Take a word into the statistics, and return how many texts have it."""
         if word not in self._frequencies:
-            found = process_cache().get_or_load(
+            found = self.index.base.engine.cache.get_or_load(
                 ("frequency", self._key, word), lambda: self._count(word, source), lambda _: 64
             )
             self._frequencies[word], self._in_index[word] = found
@@ -80,7 +79,7 @@ class Corpus:
 
     def statistics(self) -> Statistics:
         """Return what is common, with the words that were taken in."""
-        documents, words = process_cache().get_or_load(
+        documents, words = self.index.base.engine.cache.get_or_load(
             ("documents and words", self._key), self._total, lambda _: 64
         )
         return Statistics(documents, words, self._frequencies)
@@ -91,7 +90,7 @@ class Corpus:
         replaced = self.index.lengths_of(self._mask.row_ids)
         documents, words = documents - len(replaced), words - int(replaced.sum())
         for texts, counted, decided_by in self._parts:
-            more = totals(texts, counted, decided_by)
+            more = totals(self.index.base.engine.cache, texts, counted, decided_by)
             documents, words = documents + more.documents, words + more.words
         return documents, words
 

@@ -19,7 +19,6 @@ from lance.query import MatchQuery as LanceMatchQuery
 
 from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable, library_options
-from weir.engine.cache import process_cache
 from weir.errors import QueryError
 from weir.lsm.damage import reading
 from weir.search.text.bm25 import inverse_document_frequency
@@ -148,7 +147,7 @@ class TextIndex:
         segments = [_segment(self.base, uuid) for uuid in self.identity]
         if len(segments) == 1 and segments[0] is not None and self.is_current:
             return _ascending(Occurrences(*segments[0].occurrences(word)))
-        return process_cache().get_or_load(
+        return self.base.engine.cache.get_or_load(
             ("occurrences", *self.key, word),
             lambda: (self._occurrences(segments, word),),
             lambda loaded: loaded[0].nbytes if loaded[0] else 0,
@@ -182,7 +181,7 @@ class TextIndex:
         if read is not None:
             return read.row_ids
         key = ("having", *self.key, word)
-        return process_cache().get_or_load(
+        return self.base.engine.cache.get_or_load(
             key, lambda: self._found_having(word, source), lambda loaded: loaded.nbytes
         )
 
@@ -240,7 +239,7 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
         if every.fragments == within:
             return every
     key = ("text index", base.namespace, base.version_key, column, within)
-    return process_cache().get_or_load(key, lambda: _find(base, column, within), lambda found: found.nbytes)
+    return base.engine.cache.get_or_load(key, lambda: _find(base, column, within), lambda found: found.nbytes)
 
 
 def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIndex:
@@ -327,7 +326,7 @@ def _documents(base: BaseTable, uuid: str) -> tuple[RowIds, npt.NDArray[np.int32
             lengths.append(words[words > 0])
         return np.concatenate(row_ids), np.concatenate(lengths)
 
-    return process_cache().get_or_load(
+    return base.engine.cache.get_or_load(
         ("text documents", base.namespace, uuid), load, lambda loaded: loaded[0].nbytes + loaded[1].nbytes
     )
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.engine.cache import process_cache
 from weir.lsm.generation import Generation
 from weir.lsm.levels import Level
 from weir.search.chosen_rows import take_numbered
@@ -70,7 +69,7 @@ class LevelsPart:
         if len(self.levels) == 1:
             return _texts_of(self.levels[0], column, tokenizer)
         key = ("joined texts", self.levels[0].namespace, self._identity, column, tokenizer)
-        return process_cache().get_or_load(
+        return self.levels[0].engine.cache.get_or_load(
             key, lambda: JoinedTexts(key, self.levels, column, tokenizer), lambda loaded: loaded.nbytes
         )
 
@@ -117,7 +116,7 @@ class JoinedTexts:
 
     def occurrences(self, word: str) -> tuple[Rows, npt.NDArray[np.int32]]:
         """Return the texts that a word occurs in, ascending, and how often it does."""
-        return process_cache().get_or_load(
+        return self._levels[0].engine.cache.get_or_load(
             ("occurrences", self._key, word),
             lambda: self._occurrences(word),
             lambda loaded: loaded[0].nbytes + loaded[1].nbytes,
@@ -154,7 +153,7 @@ def levels_parts(levels: Sequence[Level]) -> list[LevelsPart]:
 
 
 def _texts_of(level: Level, column: str, tokenizer: Tokenizer) -> HeldTexts:
-    return process_cache().get_or_load(
+    return level.engine.cache.get_or_load(
         ("texts", level.namespace, level.source.identity, column, tokenizer),
         lambda: _load(level, column, tokenizer),
         lambda loaded: loaded.nbytes,

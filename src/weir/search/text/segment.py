@@ -17,7 +17,7 @@ from lance.file import LanceFileReader
 
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.base.table import library_options
-from weir.engine.cache import process_cache
+from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
 from weir.format.fst import Fst
 from weir.format.posting_list import BLOCK_ROWS, TAIL_CODEC, PostingLists, decode
@@ -119,10 +119,13 @@ class TextSegment:
         What it is cached by.
     partitions : tuple of TextPartition
         Its parts.
+    engine : EngineContext
+        Whose cache holds what is read of it.
     """
 
     key: Hashable
     partitions: tuple[TextPartition, ...]
+    engine: EngineContext = field(repr=False, compare=False)
 
     @property
     def nbytes(self) -> int:
@@ -131,7 +134,7 @@ class TextSegment:
 
     def occurrences(self, word: str) -> tuple[RowIds, Counts, Counts]:
         """Return the ids of the rows that have a word, how often they do, and how many words they have."""
-        return process_cache().get_or_load(
+        return self.engine.cache.get_or_load(
             (self.key, word),
             lambda: self._occurrences(word),
             lambda loaded: sum(array.nbytes for array in loaded),
@@ -166,7 +169,7 @@ def text_segment(store: ObjectStore, namespace: str, path: str) -> TextSegment |
     """
     key = ("text segment", namespace, path)
     # Wrapped, because the cache takes None for a miss.
-    return process_cache().get_or_load(
+    return store.engine.cache.get_or_load(
         key, lambda: (_load(store, path, key),), lambda loaded: loaded[0].nbytes if loaded[0] else 0
     )[0]
 
@@ -204,7 +207,7 @@ def _load(store: ObjectStore, path: str, key: Hashable) -> TextSegment | None:
         if not isinstance(error, LIBRARY_ERRORS) and not isinstance(error, KeyError) and not is_panic(error):
             raise
         return None
-    return TextSegment(key, tuple(partitions))
+    return TextSegment(key, tuple(partitions), store.engine)
 
 
 def _is_known(metadata: LanceFileReader) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.cache import ByteBudgetCache
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.levels import Level
@@ -120,7 +120,7 @@ class FragmentPart:
     @property
     def row_ids(self) -> npt.NDArray[np.uint64]:
         """The row id of every row."""
-        return process_cache().get_or_load(
+        return self.base.engine.cache.get_or_load(
             ("row ids", self.base.namespace, self._content),
             lambda: self._scan([]).column("_rowid").to_numpy(),
             lambda loaded: loaded.nbytes,
@@ -129,7 +129,7 @@ class FragmentPart:
     @property
     def live(self) -> Mask:
         """Per row: whether it counts."""
-        return process_cache().get_or_load(
+        return self.base.engine.cache.get_or_load(
             ("live", self.decided_by),
             lambda: ~np.isin(self.row_ids, self.mask.row_ids),
             lambda loaded: loaded.nbytes,
@@ -137,7 +137,7 @@ class FragmentPart:
 
     def texts(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
         """Return the words of a column."""
-        return process_cache().get_or_load(
+        return self.base.engine.cache.get_or_load(
             ("texts", self.base.namespace, self._content, column, tokenizer),
             lambda: TextRows(self._scan([column]).column(column).combine_chunks(), tokenizer),
             lambda loaded: loaded.nbytes,
@@ -167,14 +167,14 @@ class FragmentPart:
             ).to_table()
 
 
-def totals(texts: HeldTexts, counted: Mask, decided_by: Hashable) -> Totals:
+def totals(cache: ByteBudgetCache, texts: HeldTexts, counted: Mask, decided_by: Hashable) -> Totals:
     """Return how many of some texts have words, and how many words those have."""
 
     def add() -> Totals:
         lengths = texts.lengths[counted]
         return Totals(int(np.count_nonzero(lengths)), int(lengths.sum()))
 
-    return process_cache().get_or_load(("totals", decided_by), add, lambda _: 64)
+    return cache.get_or_load(("totals", decided_by), add, lambda _: 64)
 
 
 def fragment_parts(

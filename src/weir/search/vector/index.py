@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
 from weir.lsm.damage import reading
 from weir.lsm.generation import Generation
 from weir.search.vector.ivf_partitions import Centroids
@@ -60,7 +59,7 @@ def vector_index(base: BaseTable, column: str) -> VectorIndex | None:
     """Return the vector index on a column of the base table, or None if it has none."""
     key = ("vector index", base.namespace, base.version_key, column)
     # Wrapped, because the cache takes None for a miss.
-    return process_cache().get_or_load(
+    return base.engine.cache.get_or_load(
         key, lambda: (_find(base.dataset, column),), lambda found: found[0].nbytes if found[0] else 0
     )[0]
 
@@ -74,7 +73,7 @@ def generation_vector_index(namespace: str, generation: Generation, column: str)
         Identity of the table, for the cache.
     """
     key = ("vector index", namespace, generation.identity, column)
-    return process_cache().get_or_load(
+    return generation.store.engine.cache.get_or_load(
         key, lambda: (_find(generation.dataset, column),), lambda found: found[0].nbytes if found[0] else 0
     )[0]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weir.engine.cache import process_cache
+from weir.engine.cache import ByteBudgetCache
 from weir.search.vector.distances import nearest, nearest_among
 from weir.search.vector.rows import VectorRows
 
@@ -132,6 +132,7 @@ class IvfPartitions:
 
 
 def divided(
+    cache: ByteBudgetCache,
     key: tuple[Hashable, ...],
     load: Callable[[], Sequence[VectorRows]],
     sizes: Sequence[int],
@@ -141,6 +142,8 @@ def divided(
 
     Parameters
     ----------
+    cache : ByteBudgetCache
+        Holds them.
     key : tuple
         What the sources are, for the cache: one item each, and what they have in common first.
     load : callable
@@ -150,7 +153,6 @@ def divided(
     """
     if sum(sizes) < _DIVIDED_FROM:
         return None
-    cache = process_cache()
     name = ("division", centroids.identity, key)
     known = cache.get(name)
     if isinstance(known, IvfPartitions):

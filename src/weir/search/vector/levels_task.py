@@ -99,7 +99,10 @@ class LevelsVectorTask:
             yield start, tuple(together)
 
     def _held(self, group: Sequence[Level]) -> list[VectorRows]:
-        return [vector_rows(level.namespace, level.source, self.query.column) for level in group]
+        return [
+            vector_rows(level.engine.cache, level.namespace, level.source, self.query.column)
+            for level in group
+        ]
 
     def _division(self, group: Sequence[Level]) -> IvfPartitions | None:
         if self.centroids is None:
@@ -110,7 +113,7 @@ class LevelsVectorTask:
         )
         # Vectors that have been divided are not needed as they were, and may leave the cache.
         sizes = [len(level.live) for level in group]
-        return divided(key, lambda: self._held(group), sizes, self.centroids)
+        return divided(group[0].engine.cache, key, lambda: self._held(group), sizes, self.centroids)
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""

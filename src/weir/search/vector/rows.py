@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.engine.cache import process_cache
+from weir.engine.cache import ByteBudgetCache
 from weir.lsm.generation import Generation
 from weir.lsm.newest import FreshSource
 from weir.search.vector.distances import nearest
@@ -79,15 +79,17 @@ def fits_in_memory(source: FreshSource, kind: pa.DataType) -> bool:
     return bool(len(source.tombstones) * width <= _LARGEST_BYTES)
 
 
-def vector_rows(namespace: str, source: FreshSource, column: str) -> VectorRows:
+def vector_rows(cache: ByteBudgetCache, namespace: str, source: FreshSource, column: str) -> VectorRows:
     """Return the vectors of a source, loaded once per process.
 
     Parameters
     ----------
+    cache : ByteBudgetCache
+        Holds them.
     namespace : str
         Identity of the table.
     """
-    return process_cache().get_or_load(
+    return cache.get_or_load(
         ("vectors", namespace, source.identity, column),
         lambda: _load(source.column(column)),
         lambda loaded: loaded.nbytes,

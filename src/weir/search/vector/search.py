@@ -137,7 +137,7 @@ def plan_vector_search(
     tasks: list[VectorTask] = [
         DatasetVectorTask(
             label=f"base table version {base.version}",
-            source=DatasetHandle.of(base.dataset, store.storage_options),
+            source=DatasetHandle.of(base.dataset, store),
             query=query,
             columns=names,
             filter=filter,
@@ -161,7 +161,7 @@ def plan_vector_search(
             tasks.append(
                 DatasetVectorTask(
                     label=level.label,
-                    source=DatasetHandle.of(level.source.dataset, store.storage_options),
+                    source=DatasetHandle.of(level.source.dataset, store),
                     query=query,
                     columns=names,
                     filter=filter,

@@ -20,7 +20,6 @@ from lance.file import LanceFileWriter
 
 from weir.base.dataset_fields import renumbering
 from weir.engine import failpoint
-from weir.engine.throttle import background
 from weir.errors import StorageError
 from weir.format import generation_catalog, layout, numbered_manifest, pk_index
 from weir.format.bloom_filter import BloomFilter
@@ -147,7 +146,7 @@ def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float
         # Piece by piece: nothing is copied as a whole, and there is somewhere to rest.
         pieces = (
             pa.RecordBatch.from_arrays(piece.columns, schema=plain)
-            for piece in background.paced(rows.pieces(), urgency)
+            for piece in place.store.engine.throttle.paced(rows.pieces(), urgency)
         )
         data = pa.RecordBatchReader.from_batches(plain, pieces)
     else:

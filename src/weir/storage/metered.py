@@ -1,0 +1,127 @@
+"""A store that belongs to an engine: tells its metrics of every operation, and hands its parts on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from weir.engine.context import EngineContext
+from weir.errors import ObjectExistsError, ObjectNotFoundError, PreconditionError
+from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
+
+__all__ = ["MeteredStore"]
+
+Result = TypeVar("Result")
+
+_ANSWERS = (ObjectExistsError, ObjectNotFoundError, PreconditionError)
+"""Errors by which a store answers what it was asked."""
+
+
+class MeteredStore(ObjectStore):
+    """A store whose operations are measured.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The store that does the work.
+    engine : EngineContext
+        What is shared with other tables. In another process it is that of the process.
+
+    Examples
+    --------
+    >>> from weir.engine.context import EngineContext
+    >>> from weir.storage.open import open_store
+    >>> store = MeteredStore(open_store("memory://metered"), EngineContext())
+    >>> store.put("a", b"1")
+    >>> store.engine.metrics.storage_requests.value("put")
+    1.0
+    """
+
+    def __init__(self, store: ObjectStore, engine: EngineContext) -> None:
+        self._store = store
+        self._engine = engine
+        self._requests = engine.metrics.storage_requests
+        self._errors = engine.metrics.storage_errors
+        self._seconds = engine.metrics.storage_seconds
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Wrap the same store anew, for the engine of whichever process this is unpickled in."""
+        return (MeteredStore, (self._store, self._engine))
+
+    def __repr__(self) -> str:
+        """Show the store."""
+        return repr(self._store)
+
+    def _measured(self, operation: str, ask: Callable[[], Result]) -> Result:
+        self._requests.add(1.0, operation)
+        began = time.perf_counter()
+        try:
+            return ask()
+        except _ANSWERS:
+            raise
+        except BaseException:
+            self._errors.add(1.0, operation)
+            raise
+        finally:
+            self._seconds.record(time.perf_counter() - began, operation)
+
+    @property
+    def uri(self) -> str:
+        """Location of the root, as Lance spells it."""
+        return self._store.uri
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """The storage options the store was opened with."""
+        return self._store.storage_options
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the root is a directory of this machine."""
+        return self._store.is_local
+
+    @property
+    def engine(self) -> EngineContext:
+        """What is shared with other tables."""
+        return self._engine
+
+    def get(self, path: str) -> Bytes:
+        """Return the whole object."""
+        return self._measured("get", lambda: self._store.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> Bytes:
+        """Return ``length`` bytes from ``start``; fewer, or none, at the end of the object."""
+        return self._measured("get_range", lambda: self._store.get_range(path, start, length))
+
+    def head(self, path: str) -> ObjectMeta | None:
+        """Return what is known of the object, or None if there is none."""
+        return self._measured("head", lambda: self._store.head(path))
+
+    def list(self, prefix: str) -> Sequence[ObjectMeta]:
+        """Return every object below the directory ``prefix``, at any depth, in path order."""
+        return self._measured("list", lambda: self._store.list(prefix))
+
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        """Return the names (not paths) directly below the directory ``prefix`` that hold objects."""
+        return self._measured("list_directories", lambda: self._store.list_directories(prefix))
+
+    def put(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        """Write or replace the object atomically."""
+        self._measured("put", lambda: self._store.put(path, data))
+
+    def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+        """Write the object atomically if there is none."""
+        self._measured("put_if_absent", lambda: self._store.put_if_absent(path, data))
+
+    def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
+        """Replace the object if its version is still ``expected``; return the new version."""
+        return self._measured("compare_and_swap", lambda: self._store.compare_and_swap(path, data, expected))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are passed over."""
+        self._measured("delete", lambda: self._store.delete(paths))
+
+    def sync(self, prefix: str) -> None:
+        """Make everything below ``prefix`` durable that another library has written there."""
+        self._measured("sync", lambda: self._store.sync(prefix))

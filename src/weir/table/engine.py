@@ -1,0 +1,111 @@
+"""An engine: opens tables that share its caches, its threads and its limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from weir.engine.context import (
+    DEFAULT_READ_CACHE_BYTES,
+    DEFAULT_UNFLUSHED_BYTES,
+    EngineContext,
+)
+from weir.engine.executors import Executors
+from weir.errors import OptionError
+from weir.table.table import Table, adopt, create, open
+
+__all__ = ["Engine"]
+
+
+class Engine(EngineContext):
+    """What the tables of one process share: a read cache, room for unflushed rows, threads, metrics.
+
+    :func:`weir.open` and its kin use the engine of the process, with the limits that are the defaults here.
+    A service makes an engine of its own, with limits of its own, and opens its tables with it.
+
+    Parameters
+    ----------
+    read_cache_bytes : int
+        Bytes that everything takes that was read and is kept. Default 1 GiB.
+    unflushed_bytes : int
+        Bytes that rows of all writers together may take before they are flushed. Default 1 GiB.
+    threads : int, optional
+        How many threads there are at most for each kind of work: requests to a store, sources of a read,
+        waiting for appends, flushes. They start when they are needed. Default: as many as pay, under 50
+        in all.
+
+    Raises
+    ------
+    OptionError
+        If a limit is no whole number of at least 1.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, weir
+    >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    >>> with weir.Engine(read_cache_bytes=64 << 20) as engine:
+    ...     table = engine.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+    ...     with table.writer() as writer:
+    ...         _ = writer.upsert([{"id": 1, "name": "Ada"}])
+    ...     rows = table.scan().to_table().to_pylist()
+    >>> rows, engine.metrics.storage_requests.value("put_if_absent") > 0
+    ([{'id': 1, 'name': 'Ada'}], True)
+    """
+
+    def __init__(
+        self,
+        *,
+        read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES,
+        unflushed_bytes: int = DEFAULT_UNFLUSHED_BYTES,
+        threads: int | None = None,
+    ) -> None:
+        _check("read_cache_bytes", read_cache_bytes)
+        _check("unflushed_bytes", unflushed_bytes)
+        if threads is not None:
+            _check("threads", threads)
+        super().__init__(
+            read_cache_bytes=read_cache_bytes,
+            unflushed_bytes=unflushed_bytes,
+            executors=Executors(threads),
+        )
+
+    def open(self, uri: str | Path, **options: Any) -> Table:
+        """Open a table that shares what the engine has. Options as for :func:`weir.open`."""
+        return open(uri, engine=self, **options)
+
+    def create(self, uri: str | Path, schema: pa.Schema, **options: Any) -> Table:
+        """Create a table that shares what the engine has. Options as for :func:`weir.create`."""
+        return create(uri, schema, engine=self, **options)
+
+    def adopt(self, uri: str | Path, **options: Any) -> Table:
+        """Turn a Lance dataset into a table that shares it too. Options as for :func:`weir.adopt`."""
+        return adopt(uri, engine=self, **options)
+
+    def close(self) -> None:
+        """End the threads and let go of what is cached. Idempotent.
+
+        Tables of the engine can be read on, and start threads again; close their writers before.
+        """
+        self.executors.shutdown()
+        self.cache.clear()
+
+    def __enter__(self) -> Engine:
+        """Return the engine itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the engine."""
+        self.close()
+
+
+def _check(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}", where=name)
