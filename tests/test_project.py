@@ -26,6 +26,7 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 PROJECT: dict[str, Any] = PYPROJECT["project"]
 
 PUBLIC_NAMES = [
+    "Engine",
     "IndexDefinition",
     "IndexPolicy",
     "BooleanQuery",
