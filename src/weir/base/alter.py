@@ -23,6 +23,7 @@ from lance.dataset import LanceOperation
 from lance.schema import LanceSchema
 
 from weir.base.alteration import Alteration
+from weir.base.column_marks import births_to_mark
 from weir.base.details_commit import wait_for_turn
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
@@ -35,6 +36,7 @@ from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, ObjectNotFoundError
+from weir.format.field_births import birth_at
 from weir.format.index_details import INDEX_NAME, IndexDetails
 from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, paths
 from weir.format.table_manifest import decode_index_section
@@ -88,7 +90,9 @@ def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
         altered = alteration.applied(base.schema, _needed(base, manifest, fields))
         schema = table_schema(altered.schema, base.primary_key)
         last_id = max(_last_field_id(base.details), *(one.id for one in fields))
-        new_fields = _renumbered(_library_fields(schema), fields, altered.origins, last_id)
+        new_fields = _born(
+            _renumbered(_library_fields(schema), fields, altered.origins, last_id), base, manifest.version + 1
+        )
         details = _with_last_id(base.details, max(last_id, *(one.id for one in new_fields)))
         if altered.widened and recast is None:
             recast = _recast(base, alteration, fields)
@@ -180,6 +184,17 @@ def _renumbered(
         ids[field.id] = field_id
         renumbered.append(replace(kept, name=field.name, id=field_id, parent_id=ids[field.parent_id]))
     return renumbered
+
+
+def _born(fields: Sequence[TableField], base: BaseTable, version: int) -> list[TableField]:
+    """Mark every column with its birth: those that are new with that of the version to come."""
+    births = births_to_mark(base.births)
+    new = dict.fromkeys((field.id for field in fields if field.id not in base.births), birth_at(version))
+    marks = {**births, **new}
+    return [
+        field.born(marks[field.id]) if field.parent_id == NO_PARENT and field.id in marks else field
+        for field in fields
+    ]
 
 
 def _recast(base: BaseTable, alteration: Alteration, fields: Sequence[TableField]) -> Recast:

@@ -31,6 +31,7 @@ from weir.errors import (
     TableNotFoundError,
 )
 from weir.format import layout
+from weir.format.field_births import FIRST, with_births
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.keys import PrimaryKey
 from weir.format.newest import key_codes, newest_rows
@@ -98,6 +99,7 @@ def create_base_table(
         There is a Lance dataset at that place, Weir table or not. Nothing is written.
     """
     schema = table_schema(schema, primary_key)
+    schema = with_births(schema, dict.fromkeys(schema.names, FIRST))
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     _check_shard_specs(shard_specs, all_field_ids(schema))
     rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 
+from weir.format.field_births import birth_of, with_births
 from weir.format.field_ids import FieldId, children_of, field_id, interned, with_field_ids
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.resolution import Resolution, resolve
@@ -17,15 +18,32 @@ from weir.format.wal_entry import TOMBSTONE, wal_schema
 if TYPE_CHECKING:
     from lance.lance.schema import LanceField
 
-__all__ = ["generation_columns", "generation_schema", "renumbering", "row_schema"]
+__all__ = ["generation_columns", "generation_schema", "marks_of", "renumbering", "row_schema"]
 
 
-def row_schema(dataset: lance.LanceDataset) -> pa.Schema:
+def row_schema(dataset: lance.LanceDataset, births: Mapping[int, str | None] | None = None) -> pa.Schema:
     """Return the schema of a base table's log entries and generations: its columns, and ``_tombstone``.
 
-    The fields carry Lance's ids at every level (:mod:`weir.format.field_ids`).
+    The fields carry Lance's ids at every level (:mod:`weir.format.field_ids`), and the columns their births
+    (:mod:`weir.format.field_births`).
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The base table.
+    births : mapping of int to str or None, optional
+        By field id, the births of its columns. Default: those they are marked with.
     """
-    return interned(with_field_ids(wal_schema(dataset.schema), _ids(dataset.lance_schema.fields())))
+    births = marks_of(dataset) if births is None else births
+    schema = with_field_ids(wal_schema(dataset.schema), _ids(dataset.lance_schema.fields()))
+    known = {field.name(): births.get(field.id()) for field in dataset.lance_schema.fields()}
+    return interned(with_births(schema, {name: birth for name, birth in known.items() if birth is not None}))
+
+
+def marks_of(dataset: lance.LanceDataset) -> dict[int, str | None]:
+    """Return by field id what each column of a dataset is marked with as its birth."""
+    schema = dataset.schema
+    return {field.id(): birth_of(schema.field(field.name())) for field in dataset.lance_schema.fields()}
 
 
 def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:

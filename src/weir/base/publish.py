@@ -30,7 +30,14 @@ from weir.format.index_details import IndexDetails
 from weir.format.table_manifest import IndexEntry, with_version
 from weir.storage.interface import ObjectStore
 
-__all__ = ["TRANSACTIONS", "mem_wal_index_change", "publish_details", "publish_schema", "publish_version"]
+__all__ = [
+    "TRANSACTIONS",
+    "mem_wal_index_change",
+    "publish_details",
+    "publish_operation",
+    "publish_schema",
+    "publish_version",
+]
 
 TRANSACTIONS = "_transactions"
 """Directory of the table's transaction files, which concurrent commits read to look for conflicts."""
@@ -58,16 +65,38 @@ def publish_details(
     int or None
         The version published, or None if somebody else has published that version.
     """
+    change = mem_wal_index_change(
+        manifest.version, details, replaced=manifest.mem_wal_index(), index_id=index_id
+    )
+    return publish_operation(store, manifest, change)
+
+
+def publish_operation(
+    store: ObjectStore, manifest: TableManifest, operation: LanceOperation.BaseOperation
+) -> int | None:
+    """Publish the version that an operation of the library makes of ``manifest``.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The newest version.
+    operation : LanceOperation.BaseOperation
+        The operation.
+
+    Returns
+    -------
+    int or None
+        The version published, or None if somebody else has published that version.
+    """
     make_durable(store, manifest.version)
     with scratch_directory() as scratch:
         copied = scratch / manifest.path
         copied.parent.mkdir()
         copied.write_bytes(manifest.data)
-        change = mem_wal_index_change(
-            manifest.version, details, replaced=manifest.mem_wal_index(), index_id=index_id
-        )
         try:
-            lance.LanceDataset.commit(str(scratch), change, read_version=manifest.version)
+            lance.LanceDataset.commit(str(scratch), operation, read_version=manifest.version)
         except LIBRARY_ERRORS as error:
             raise storage_failure(error, "building the table's next version", where=store.uri) from error
         return publish_version(store, scratch, manifest.version + 1, counts_down=manifest.counts_down)

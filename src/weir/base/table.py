@@ -9,7 +9,8 @@ from uuid import UUID
 import lance
 import pyarrow as pa
 
-from weir.base.dataset_fields import row_schema
+from weir.base.column_births import ColumnBirths, births_of_columns
+from weir.base.dataset_fields import marks_of, row_schema
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
     LibraryFailure,
@@ -32,6 +33,7 @@ from weir.errors import (
     WeirError,
 )
 from weir.format.features import KNOWN_FEATURES
+from weir.format.field_births import without_births
 from weir.format.index_details import IndexDetails
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
@@ -70,10 +72,12 @@ class BaseTable:
     """
 
     __slots__ = (
+        "_births",
         "_dataset",
         "_details",
         "_index_id",
         "_lineage",
+        "_marks",
         "_namespace",
         "_primary_key",
         "_row_schema",
@@ -93,6 +97,7 @@ class BaseTable:
         index_id: UUID,
         version_identity: bytes,
         torn: tuple[TornVersion, ...] = (),
+        manifest: TableManifest | None = None,
     ) -> None:
         self._store = store
         self._version_identity = version_identity
@@ -102,11 +107,15 @@ class BaseTable:
         self._details = details
         self._primary_key = primary_key
         # Pinned, so neither changes; the library makes them anew at every call.
-        self._schema = dataset.schema
-        self._row_schema = row_schema(dataset)
+        self._schema = without_births(dataset.schema)
         self._version = dataset.version
         self._lineage = lineage_of(self._history)
         self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
+        self._marks = marks_of(dataset)
+        self._births = self._marks
+        if manifest is not None:
+            self._births = births_of_columns(store, self._namespace, manifest, self._marks)
+        self._row_schema = row_schema(dataset, self._births)
 
     @classmethod
     def open(cls, store: ObjectStore, *, version: int | None = None) -> BaseTable:
@@ -189,7 +198,7 @@ class BaseTable:
             )
         _refuse_unknown_features(details, store)
         try:
-            return cls(store, dataset, details, primary_key, entry.uuid, manifest.identity, torn)
+            return cls(store, dataset, details, primary_key, entry.uuid, manifest.identity, torn, manifest)
         except BaseException as error:
             # The library makes the schema only when it is asked for it.
             if not is_panic(error):
@@ -289,7 +298,7 @@ class BaseTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the table, with Lance's field metadata."""
+        """Columns of the table, with Lance's field metadata and without the marks of their births."""
         return self._schema
 
     @property
@@ -309,6 +318,16 @@ class BaseTable:
     def field_ids(self) -> Mapping[str, int]:
         """Lance field id of every top-level column, by name."""
         return {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+
+    @property
+    def births(self) -> ColumnBirths:
+        """By Lance field id, since when each column is in the table (:mod:`weir.format.field_births`)."""
+        return self._births
+
+    @property
+    def marks(self) -> ColumnBirths:
+        """By Lance field id, the births that columns are marked with; None where there is no mark."""
+        return self._marks
 
     @property
     def details(self) -> IndexDetails:

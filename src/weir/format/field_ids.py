@@ -18,6 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from weir.errors import CorruptionError
+from weir.format.field_births import without_births
 
 __all__ = [
     "FIELD_ID",
@@ -104,9 +105,18 @@ def with_field_ids(schema: pa.Schema, ids: Sequence[FieldId]) -> pa.Schema:
     return pa.schema([*marked, *list(schema)[len(marked) :]], metadata=schema.metadata)
 
 
-def without_field_ids(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose fields carry no ids at any level: as callers are shown it."""
-    return pa.schema([_without_id(field) for field in schema], metadata=schema.metadata)
+def without_field_ids(schema: pa.Schema, *, births: bool = True) -> pa.Schema:
+    """Return a schema whose fields carry no ids at any level: as callers are shown it.
+
+    Parameters
+    ----------
+    schema : Schema
+        The columns.
+    births : bool, default True
+        Whether to take the births of the columns away too (:mod:`weir.format.field_births`).
+    """
+    plain = pa.schema([_without_id(field) for field in schema], metadata=schema.metadata)
+    return without_births(plain) if births else plain
 
 
 class SchemaIdentity:

@@ -4,7 +4,8 @@ A *source* is anything that holds rows of a table: a log entry, a MemTable, a ge
 under the schema of its time. Whoever reads it wants the columns of another time. A :class:`Resolution` is
 the plan from the one to the other, made once from the two schemas and applied to any number of batches:
 
-- a column of the same id is taken, whatever it was called;
+- a column of the same id is taken, whatever it was called, unless the id has been another column's before
+  (:mod:`weir.format.field_births`);
 - a column that the source never had is null;
 - a column that has been cast since is cast: Lance gives a column that changes its type a new id, and the
   table records which was which;
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import CorruptionError
+from weir.format.field_births import same_birth
 from weir.format.field_ids import SchemaIdentity, children_of, field_id, has_field_ids
 
 __all__ = ["NO_CASTS", "Casts", "FieldPlan", "Resolution", "resolve"]
@@ -323,6 +325,11 @@ class _Matcher(_NameMatcher):
         if number is None:
             return places.get(_TOMBSTONE, -1) if target.name == _TOMBSTONE else -1
         return places.get(number, -1)
+
+    def _plan(self, target: pa.Field, source: Sequence[pa.Field], place: int) -> FieldPlan:
+        if place >= 0 and not same_birth(source[place], target):
+            place = -1
+        return super()._plan(target, source, place)
 
     def _followed(self, number: int) -> int:
         seen = {number}

@@ -7,11 +7,13 @@ from the manifest, changed, and given back to it as the messages they are. Lance
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weir.format import messages
 from weir.format.buffers import Bytes
+from weir.format.field_births import BIRTH
 from weir.format.proto import memwal_pb2
 from weir.format.table_manifest import read_head
 
@@ -38,7 +40,9 @@ class TableField:
     encoding : int
         The encoding that Lance notes beside the type.
     rest : bytes, default b""
-        Everything else about it, serialised: nullability, metadata, marks of the primary key.
+        Everything else about it, serialised: nullability, marks of the primary key.
+    metadata : mapping of str to bytes, default {}
+        What users and libraries have noted about it.
     """
 
     name: str
@@ -47,6 +51,17 @@ class TableField:
     logical_type: str
     encoding: int
     rest: bytes = b""
+    metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def birth(self) -> str | None:
+        """What it is marked with as its birth (:mod:`weir.format.field_births`), if it is."""
+        mark = self.metadata.get(BIRTH.decode())
+        return None if mark is None else mark.decode(errors="replace")
+
+    def born(self, birth: str) -> TableField:
+        """Return the field marked with a birth."""
+        return replace(self, metadata={**self.metadata, BIRTH.decode(): birth.encode()})
 
     def typed_as(self, other: TableField) -> TableField:
         """Return the field with the type of another."""
@@ -75,7 +90,9 @@ def decode_fields(manifest: Bytes, *, where: str) -> tuple[TableField, ...]:
             field.parent_id,
             field.logical_type,
             field.encoding,
-            messages.unknown_fields(field),
+            metadata=dict(field.metadata),
+            # Last: it uses the message up.
+            rest=messages.unknown_fields(field),
         )
         for field in read_head(manifest, where=where).fields
     )
@@ -91,6 +108,7 @@ def encode_fields(fields: Iterable[TableField]) -> list[bytes]:
             parent_id=field.parent_id,
             logical_type=field.logical_type,
             encoding=field.encoding,
+            metadata=field.metadata,
         )
         message.MergeFromString(field.rest)
         encoded.append(messages.serialize(message))

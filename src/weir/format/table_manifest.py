@@ -27,6 +27,7 @@ __all__ = [
     "VersionFiles",
     "decode_files",
     "decode_index_section",
+    "decode_restored_version",
     "read_head",
     "with_version",
 ]
@@ -194,6 +195,25 @@ def decode_index_section(manifest: Bytes, *, where: str) -> tuple[IndexEntry, ..
         )
         for entry in section.indices
     )
+
+
+def decode_restored_version(transaction: Bytes, *, where: str) -> int | None:
+    """Return the version that a transaction restores; None if it does anything else.
+
+    Parameters
+    ----------
+    transaction : bytes-like
+        The whole transaction file.
+    where : str
+        Path of the file, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are no transaction.
+    """
+    read = messages.parse(memwal_pb2.Transaction(), transaction, what="transaction", where=where)
+    return read.restore.version if read.HasField("restore") else None
 
 
 def _decode(manifest: Bytes, where: str) -> tuple[memwal_pb2.TableManifest, memwal_pb2.IndexSection]:

@@ -16,10 +16,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from weir.base.column_marks import mark_columns
 from weir.base.newest import newest_seen
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import InputError, SchemaError, TableError, UnknownFeatureError, WeirError
+from weir.format.field_births import same_birth
 from weir.format.field_ids import field_id, has_field_ids
 from weir.format.resolution import resolve
 from weir.format.wal_entry import wal_schema
@@ -111,7 +113,7 @@ class FollowedColumns:
         with self._lock:
             self._looked_at = time.monotonic()
             known = self._columns
-            base = known.base.latest()
+            base = mark_columns(known.base.latest())
             if base is not known.base:
                 if base.row_schema is known.row_schema:
                     self._columns = TableColumns(base, known.router, known.wal_schema)
@@ -169,10 +171,12 @@ def resolved(rows: pa.Table, columns: TableColumns) -> pa.Table:
     """
     if not has_field_ids(rows.schema):
         return rows
-    known = {field_id(one) for one in columns.row_schema}
+    known = {field_id(one): one for one in columns.row_schema}
     for one, values in zip(rows.schema, rows.columns, strict=True):
         number = field_id(one)
-        if number is not None and number not in known and values.null_count < len(values):
+        if number is None or values.null_count == len(values):
+            continue
+        if number not in known or not same_birth(one, known[number]):
             raise SchemaError(
                 f"the table has no column {one.name!r} any more",
                 where=one.name,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 from uuid import UUID
 
+from weir.base.column_marks import mark_columns
 from weir.base.generation_indexes import generation_indexes
 from weir.base.stored_types import check_stored_types
 from weir.base.table import BaseTable
@@ -61,6 +62,7 @@ def open_writer(
     recorded = recorded_options(base.details.writer_config_defaults, where=store.uri, given=options)
     checked = WriterOptions.from_keywords(**{**recorded, **options})
     check_stored_types(base.dataset)
+    base = mark_columns(base)
     if not checked.immutable:
         _refuse_keys_that_move(router, base)
 

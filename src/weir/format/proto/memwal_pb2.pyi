@@ -174,18 +174,27 @@ class MemWalIndexDetails(_message.Message):
     def __init__(self, snapshot_ts_millis: _Optional[int] = ..., num_shards: _Optional[int] = ..., inline_snapshots: _Optional[bytes] = ..., shard_specs: _Optional[_Iterable[_Union[ShardSpec, _Mapping]]] = ..., maintained_indexes: _Optional[_Iterable[str]] = ..., merged_generations: _Optional[_Iterable[_Union[MergedGeneration, _Mapping]]] = ..., index_catchup: _Optional[_Iterable[_Union[IndexCatchup, _Mapping]]] = ..., writer_config_defaults: _Optional[_Mapping[str, str]] = ..., maintain_all_indexes: _Optional[bool] = ...) -> None: ...
 
 class TableField(_message.Message):
-    __slots__ = ("name", "id", "parent_id", "logical_type", "encoding")
+    __slots__ = ("name", "id", "parent_id", "logical_type", "encoding", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
     LOGICAL_TYPE_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     parent_id: int
     logical_type: str
     encoding: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., encoding: _Optional[int] = ...) -> None: ...
+    metadata: _containers.ScalarMap[str, bytes]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., encoding: _Optional[int] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class TableManifest(_message.Message):
     __slots__ = ("fields", "fragments", "version", "index_section", "transaction_file")
@@ -220,6 +229,18 @@ class DataFile(_message.Message):
     file_size_bytes: int
     base_id: int
     def __init__(self, path: _Optional[bytes] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
+
+class Transaction(_message.Message):
+    __slots__ = ("restore",)
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    restore: Restore
+    def __init__(self, restore: _Optional[_Union[Restore, _Mapping]] = ...) -> None: ...
+
+class Restore(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class DeletionFile(_message.Message):
     __slots__ = ("file_type", "read_version", "id", "num_deleted_rows", "base_id")

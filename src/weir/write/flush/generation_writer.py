@@ -140,7 +140,7 @@ def _library_files(place: _Place) -> dict[str, int]:
 
 def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> lance.LanceDataset:
     schema = rows.written.schema
-    plain = without_field_ids(schema)
+    plain = without_field_ids(schema, births=False)
     data: pa.Table | pa.RecordBatchReader
     if rows.is_large:
         # Piece by piece: nothing is copied as a whole, and there is somewhere to rest.

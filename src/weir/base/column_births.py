@@ -1,0 +1,110 @@
+"""The births of a table's columns (:mod:`weir.format.field_births`), also of those that plain Lance adds.
+
+A column that is marked costs nothing. For one that is not, the versions before are looked at, newest first,
+until one lacks the column: it came with the version after. A version that was restored goes on from the one
+it is a copy of, so a column that comes back is the one it was. What was found is remembered in the process,
+and the next writer of Weir marks the column (:mod:`weir.base.column_marks`): nobody has to look again.
+
+In a table none of whose columns are marked, nothing was written by a Weir that marks columns: they go by
+their ids alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from weir.base.manifest import TableManifest, read_manifest
+from weir.base.publish import TRANSACTIONS
+from weir.engine.cache import process_cache
+from weir.errors import ObjectNotFoundError
+from weir.format.field_births import birth_at
+from weir.format.table_fields import NO_PARENT, TableField, decode_fields
+from weir.format.table_manifest import decode_restored_version, read_head
+from weir.storage.interface import ObjectStore
+
+__all__ = ["ColumnBirths", "births_of_columns"]
+
+ColumnBirths = Mapping[int, str | None]
+"""The birth of each column by its field id; None where nothing tells it."""
+
+
+def births_of_columns(
+    store: ObjectStore, namespace: str, manifest: TableManifest, marks: Mapping[int, str | None]
+) -> ColumnBirths:
+    """Return the births of the columns of a version.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store. Nothing is read if all columns are marked, or none.
+    namespace : str
+        What tells the objects of the table from all others in this process.
+    manifest : TableManifest
+        The version.
+    marks : mapping of int to str or None
+        By field id, what each column is marked with.
+
+    Raises
+    ------
+    StorageError
+        The store failed.
+    CorruptionError
+        A manifest of the table cannot be decoded.
+    """
+    unknown = {number for number, mark in marks.items() if mark is None}
+    if not unknown or len(unknown) == len(marks):
+        return marks
+    key = ("births", namespace, manifest.version, manifest.identity)
+    known: dict[int, str | None] | None = process_cache().get(key)
+    if known is None:
+        known = {**marks, **dict(_found(store, namespace, manifest, unknown))}
+        process_cache().put(key, known, 100 * len(known))
+        process_cache().put(("births", namespace, manifest.version), known, 100 * len(known))
+    return known
+
+
+def _found(
+    store: ObjectStore, namespace: str, manifest: TableManifest, unknown: set[int]
+) -> Iterator[tuple[int, str | None]]:
+    """Yield the births of columns without a mark."""
+    restored = False
+    while unknown:
+        source = _restored_version(store, manifest)
+        restored = restored or source is not None
+        before = manifest.version - 1 if source is None else source
+        remembered: ColumnBirths | None = process_cache().get(("births", namespace, before))
+        older: TableManifest | None = None
+        if remembered is None:
+            try:
+                older = read_manifest(store, before) if before else None
+            except ObjectNotFoundError:
+                # Cleaned up. A version that is a copy of none had the mark that its column ever got: what
+                # bears another one is no value of this column.
+                came = None if restored else birth_at(manifest.version, manifest.identity)
+                yield from dict.fromkeys(unknown, came).items()
+                return
+            remembered = {} if older is None else _marks(decode_fields(older.data, where=older.where))
+        settled = {
+            number: remembered.get(number, birth_at(manifest.version, manifest.identity))
+            for number in unknown
+            if number not in remembered or remembered[number] is not None or older is None
+        }
+        yield from settled.items()
+        unknown = unknown - settled.keys()
+        if older is not None:
+            manifest = older
+
+
+def _marks(fields: Sequence[TableField]) -> ColumnBirths:
+    return {field.id: field.birth for field in fields if field.parent_id == NO_PARENT}
+
+
+def _restored_version(store: ObjectStore, manifest: TableManifest) -> int | None:
+    """Return the version that one is a copy of, if it is of one."""
+    name = read_head(manifest.data, where=manifest.where).transaction_file
+    path = f"{TRANSACTIONS}/{name.decode(errors='replace')}"
+    # A copy of the table may lack it.
+    with suppress(ObjectNotFoundError):
+        return decode_restored_version(store.get(path), where=f"{store.uri}/{path}") if name else None
+    return None

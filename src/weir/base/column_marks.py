@@ -1,0 +1,79 @@
+"""Marking the columns of a table with their births (:mod:`weir.format.field_births`), where they have none.
+
+Those of a table that the library has set up, or an older Weir, have no mark, nor have those that plain Lance
+adds. Whoever is about to write rows marks them first, in a version of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lance.dataset import LanceOperation
+
+from weir.base.column_births import ColumnBirths
+from weir.base.details_commit import wait_for_turn
+from weir.base.manifest import read_manifest
+from weir.base.publish import publish_operation
+from weir.base.table import BaseTable
+from weir.engine.logs import get_logger
+from weir.errors import ConflictError, ObjectNotFoundError
+from weir.format.field_births import BIRTH, FIRST
+
+__all__ = ["births_to_mark", "mark_columns"]
+
+_MAX_ATTEMPTS = 64
+_log = get_logger(__name__)
+
+
+def births_to_mark(births: ColumnBirths) -> Mapping[int, str]:
+    """Return by field id what columns are to be marked with.
+
+    A column of which nothing tells when it came stays as it is, in a table that has marked others.
+    """
+    if all(birth is None for birth in births.values()):
+        return dict.fromkeys(births, FIRST)
+    return {number: birth for number, birth in births.items() if birth is not None}
+
+
+def mark_columns(base: BaseTable) -> BaseTable:
+    """Mark the columns that have no mark. Commits nothing where all have one.
+
+    Returns
+    -------
+    BaseTable
+        The version passed in where there is nothing to mark; else the newest.
+
+    Raises
+    ------
+    ConflictError
+        Others committed during every attempt.
+    StorageError
+        The store failed.
+    """
+    if None not in base.marks.values():
+        return base
+    for attempt in range(_MAX_ATTEMPTS):
+        wait_for_turn(attempt)
+        base = base.latest_to_change()
+        if None not in base.marks.values():
+            return base
+        try:
+            manifest = read_manifest(base.store, base.version)
+        except ObjectNotFoundError:
+            continue  # cleaned up, so there is a newer version
+        births = births_to_mark(base.births)
+        if births.items() <= base.marks.items():
+            return base
+        change = LanceOperation.UpdateConfig(
+            field_metadata_updates={
+                number: LanceOperation.UpdateMap({BIRTH.decode(): birth}) for number, birth in births.items()
+            }
+        )
+        if publish_operation(base.store, manifest, change) is not None:
+            _log.info("table.columns_marked", where=base.uri, version=base.version + 1)
+            return base.latest()
+    raise ConflictError(
+        f"the table changed during each of {_MAX_ATTEMPTS} attempts to mark its columns",
+        where=base.uri,
+        hint="Run fewer services on the table at once",
+    )

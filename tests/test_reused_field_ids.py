@@ -1,0 +1,214 @@
+"""A field id that Lance gives out twice: what is unmerged of a dropped column is nothing of the next one.
+
+Lance gives a column that is added the id of a dropped one, if nothing in the newest version has that id any
+more. Each case here goes on from there with rows in the log, in a MemTable, in a generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import lance
+import pyarrow as pa
+import pytest
+
+import weir
+from tests.conformance import library
+from weir.base.table import BaseTable
+from weir.engine.cache import process_cache
+from weir.storage.counting import CountingStore
+from weir.storage.local import LocalStore
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
+X = pa.field("x", pa.int64())
+Y = pa.field("y", pa.int64())
+ROW = {"id": 1, "v": 10, "x": 77}
+
+
+def make(place: Path) -> weir.Table:
+    weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    dataset(place).add_columns(X)
+    return opened(place)
+
+
+def opened(place: Path) -> weir.Table:
+    return weir.open(place, fsync=False)
+
+
+def dataset(place: Path) -> lance.LanceDataset:
+    return lance.dataset(str(place))
+
+
+def ids(place: Path) -> dict[str, int]:
+    return {field.name(): field.id() for field in dataset(place).lance_schema.fields()}
+
+
+def reuse(place: Path, field: pa.Field = Y) -> None:
+    """Have plain Lance drop the newest column, and add one that gets its id."""
+    before = ids(place)
+    dataset(place).drop_columns(["x"])
+    dataset(place).add_columns(field)
+    assert ids(place)[field.name] == before["x"], "the case is none any more: Lance gives ids out once"
+
+
+def rows(table: weir.Table) -> list[dict[str, Any]]:
+    return table.scan().to_table().sort_by("id").to_pylist()
+
+
+def write_to_log(place: Path) -> None:
+    table = opened(place)
+    with table.writer() as writer:
+        writer.upsert([ROW])
+
+
+def write_generation(place: Path) -> None:
+    table = opened(place)
+    with table.writer() as writer:
+        writer.upsert([ROW])
+        writer.flush()
+
+
+def write_with_library(place: Path) -> None:
+    # The shard is Weir's; what the library writes to it has no birth but the one the table has.
+    with opened(place).writer() as writer:
+        writer.upsert([{**ROW, "id": 0, "x": None}])
+    (shard,) = library.shards_of(place)
+    writer = library.open_writer(place, shard)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()), ("x", pa.int64())])
+    writer.put(pa.Table.from_pylist([ROW], schema))
+    library.close_quietly(writer)
+
+
+@pytest.mark.parametrize("write", [write_to_log, write_generation, write_with_library])
+@pytest.mark.parametrize("again", ["y", "x"])
+def test_nothing_of_the_dropped_column_shows(
+    tmp_path: Path, write: Callable[[Path], None], again: str
+) -> None:
+    place = tmp_path / "t"
+    make(place)
+    write(place)
+    table = opened(place)
+    assert [row["x"] for row in rows(table) if row["id"] == 1] == [77]
+    reuse(place, pa.field(again, pa.int64()))
+    shown = {"id": 1, "v": 10, again: None}
+    for reader in (table, opened(place)):
+        assert shown in rows(reader)
+        assert reader.get([{"id": 1}]).to_pylist() == [shown]
+        assert reader.scan(filter=f"{again} = 77").count() == 0
+        assert reader.scan(filter=f"{again} IS NULL").to_table().num_rows == len(rows(reader))
+        assert reader.sql(f"SELECT max({again}) AS m FROM t").to_table().to_pylist() == [{"m": None}]
+    feed = [row for batch in table.changes() for row in batch.rows.to_pylist() if row["id"] == 1]
+    assert [row[again] for row in feed] == [None]
+    table.recover()
+    assert shown in rows(opened(place))
+    table.merge()
+    assert shown in rows(opened(place))
+    assert shown in dataset(place).to_table().to_pylist()
+
+
+def test_a_writer_that_is_open_takes_the_new_column_for_another(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    make(place)
+    table = opened(place)
+    with table.writer() as writer:
+        writer.upsert([ROW])
+        reuse(place)
+        assert rows(table) == [{"id": 1, "v": 10, "y": None}]
+        writer.upsert([{"id": 2, "v": 20, "y": 5}])
+        assert rows(table) == [{"id": 1, "v": 10, "y": None}, {"id": 2, "v": 20, "y": 5}]
+        writer.flush()
+        assert rows(table) == [{"id": 1, "v": 10, "y": None}, {"id": 2, "v": 20, "y": 5}]
+    table.merge()
+    assert dataset(place).to_table().sort_by("id").to_pylist() == [
+        {"id": 1, "v": 10, "y": None},
+        {"id": 2, "v": 20, "y": 5},
+    ]
+
+
+def test_a_snapshot_of_before_shows_what_it_did(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    make(place)
+    write_generation(place)
+    token = opened(place).snapshot()
+    reuse(place)
+    with opened(place).writer() as writer:
+        writer.upsert([{"id": 2, "v": 20, "y": 5}])
+    process_cache().clear()
+    assert opened(place).scan(at=token).to_table().to_pylist() == [ROW]
+    assert rows(opened(place)) == [{"id": 1, "v": 10, "y": None}, {"id": 2, "v": 20, "y": 5}]
+
+
+def test_a_column_that_a_restore_brings_back_has_its_values(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    make(place)
+    came_with = dataset(place).version
+    write_to_log(place)
+    reuse(place)
+    with opened(place).writer() as writer:
+        writer.upsert([{"id": 2, "v": 20, "y": 5}])
+    # Of a version in which nobody had marked the column yet.
+    lance.dataset(str(place), version=came_with).restore()  # type: ignore[no-untyped-call]
+    for _ in range(2):
+        process_cache().clear()
+        assert rows(opened(place)) == [ROW, {"id": 2, "v": 20, "x": None}]
+        with opened(place).writer() as writer:
+            writer.upsert([ROW])
+
+
+def test_a_table_of_the_library_is_marked_by_its_first_writer(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=key), ("v", pa.int64()), X])
+    lance.write_dataset(schema.empty_table(), str(place)).initialize_mem_wal(unsharded=True)
+    writer = dataset(place).mem_wal_writer(str(uuid4()), max_wal_flush_interval_ms=1)
+    writer.put(pa.Table.from_pylist([ROW], schema.remove_metadata()))
+    library.close_quietly(writer)
+    version = dataset(place).version
+    assert rows(opened(place)) == [ROW]
+    assert dataset(place).version == version, "a reader changes nothing"
+    with opened(place).writer() as weirs:
+        weirs.upsert([{**ROW, "id": 2}])
+    assert rows(opened(place)) == [ROW, {**ROW, "id": 2}]
+    reuse(place)
+    assert {"id": 2, "v": 10, "y": None} in rows(opened(place))
+
+
+def test_users_do_not_see_the_marks(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    make(place)
+    write_generation(place)
+    table = opened(place)
+    table.merge()
+    write_to_log(place)
+    found = [table.schema, table.scan().to_table().schema, table.get([{"id": 1}]).schema]
+    found += [batch.rows.schema for batch in table.changes()]
+    for schema in found:
+        assert all(b"weir:birth" not in (field.metadata or {}) for field in schema), schema
+
+
+def test_what_it_costs(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    make(place)
+    write_to_log(place)
+    store = CountingStore(LocalStore(place, fsync=False))
+
+    def requests() -> int:
+        store.reset()
+        BaseTable.open(store)
+        return sum(store.counts.values())
+
+    process_cache().clear()
+    assert requests() == 1, "all columns are marked: the manifest alone"
+    dataset(place).add_columns(Y)
+    assert requests() == 3, "what made the version of, and the version before, which lacks the column"
+    assert requests() == 1, "remembered"
+    dataset(place).delete("id = -1")
+    assert requests() == 2, "the version before is known, and that this one is made of it is not"
+    process_cache().clear()
+    assert requests() == 5
+    write_to_log(place)
+    process_cache().clear()
+    assert requests() == 1, "the writer has marked it"
