@@ -46,6 +46,12 @@ def ids(place: Path) -> dict[str, int]:
     return {field.name(): field.id() for field in dataset(place).lance_schema.fields()}
 
 
+def parts(place: Path) -> list[int]:
+    struct = dataset(place).lance_schema.field("s")
+    assert struct is not None
+    return sorted(part.id() for part in struct.children())
+
+
 def reuse(place: Path, field: pa.Field = Y) -> None:
     """Have plain Lance drop the newest column, and add one that gets its id."""
     before = ids(place)
@@ -55,7 +61,8 @@ def reuse(place: Path, field: pa.Field = Y) -> None:
 
 
 def rows(table: weir.Table) -> list[dict[str, Any]]:
-    return table.scan().to_table().sort_by("id").to_pylist()
+    found: list[dict[str, Any]] = table.scan().to_table().sort_by("id").to_pylist()
+    return found
 
 
 def write_to_log(place: Path) -> None:
@@ -76,10 +83,10 @@ def write_with_library(place: Path) -> None:
     with opened(place).writer() as writer:
         writer.upsert([{**ROW, "id": 0, "x": None}])
     (shard,) = library.shards_of(place)
-    writer = library.open_writer(place, shard)
+    theirs = library.open_writer(place, shard)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()), ("x", pa.int64())])
-    writer.put(pa.Table.from_pylist([ROW], schema))
-    library.close_quietly(writer)
+    theirs.put(pa.Table.from_pylist([ROW], schema))
+    library.close_quietly(theirs)
 
 
 @pytest.mark.parametrize("write", [write_to_log, write_generation, write_with_library])
@@ -174,6 +181,40 @@ def test_a_table_of_the_library_is_marked_by_its_first_writer(tmp_path: Path) ->
     assert rows(opened(place)) == [ROW, {**ROW, "id": 2}]
     reuse(place)
     assert {"id": 2, "v": 10, "y": None} in rows(opened(place))
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("renamed_first", [False, True])
+def test_nothing_of_a_dropped_part_shows(tmp_path: Path, flush: bool, renamed_first: bool) -> None:
+    place = tmp_path / "t"
+    kinds = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", kinds)])
+    weir.create(place, schema, primary_key="id", fsync=False)
+    name = "b"
+    if renamed_first:
+        name = "was"
+        dataset(place).alter_columns({"path": "s.b", "name": name})  # type: ignore[dict-item]
+    with opened(place).writer() as writer:
+        writer.upsert([{"id": 1, "s": {"a": 1, name: 77}}, {"id": 2, "s": None}])
+        if flush:
+            writer.flush()
+    dataset(place).alter_columns({"path": "s.a", "name": "first"})  # type: ignore[dict-item]
+    before = parts(place)
+    dataset(place).drop_columns([f"s.{name}"])
+    dataset(place).add_columns(pa.schema([("s", pa.struct([("c", pa.int32())]))]))
+    assert before == parts(place), "the case is none any more: Lance gives ids out once"
+    shown = [{"id": 1, "s": {"first": 1, "c": None}}, {"id": 2, "s": None}]
+    assert rows(opened(place)) == shown
+    with opened(place).writer() as writer:
+        writer.upsert([{"id": 3, "s": {"first": 3, "c": 3}}])
+    process_cache().clear()
+    shown.append({"id": 3, "s": {"first": 3, "c": 3}})
+    assert rows(opened(place)) == shown
+    opened(place).merge()
+    assert rows(opened(place)) == shown
+    base = BaseTable.open(LocalStore(place, fsync=False))
+    assert None not in base.marks.values()
+    assert base.marks == base.births
 
 
 def test_users_do_not_see_the_marks(tmp_path: Path) -> None:

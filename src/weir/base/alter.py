@@ -38,7 +38,7 @@ from weir.engine.logs import get_logger
 from weir.errors import ConflictError, ObjectNotFoundError
 from weir.format.field_births import birth_at
 from weir.format.index_details import INDEX_NAME, IndexDetails
-from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, paths
+from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, marks_for, paths
 from weir.format.table_manifest import decode_index_section
 
 __all__ = ["LAST_FIELD_ID", "alter_base_table"]
@@ -188,13 +188,18 @@ def _renumbered(
 
 def _born(fields: Sequence[TableField], base: BaseTable, version: int) -> list[TableField]:
     """Mark every column with its birth: those that are new with that of the version to come."""
-    births = births_to_mark(base.births)
     new = dict.fromkeys((field.id for field in fields if field.id not in base.births), birth_at(version))
-    marks = {**births, **new}
+    marks = marks_for(fields, {**births_to_mark(base.births), **new})
     return [
-        field.born(marks[field.id]) if field.parent_id == NO_PARENT and field.id in marks else field
+        replace(field, metadata={**field.metadata, **_encoded(marks[field.id])})
+        if field.id in marks
+        else field
         for field in fields
     ]
+
+
+def _encoded(mark: Mapping[str, str]) -> dict[str, bytes]:
+    return {key: value.encode() for key, value in mark.items()}
 
 
 def _recast(base: BaseTable, alteration: Alteration, fields: Sequence[TableField]) -> Recast:

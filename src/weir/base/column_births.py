@@ -11,27 +11,22 @@ their ids alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import TRANSACTIONS
 from weir.engine.cache import process_cache
 from weir.errors import ObjectNotFoundError
-from weir.format.field_births import birth_at
-from weir.format.table_fields import NO_PARENT, TableField, decode_fields
+from weir.format.field_births import Births, birth_at
+from weir.format.table_fields import births_in, decode_fields
 from weir.format.table_manifest import decode_restored_version, read_head
 from weir.storage.interface import ObjectStore
 
-__all__ = ["ColumnBirths", "births_of_columns"]
-
-ColumnBirths = Mapping[int, str | None]
-"""The birth of each column by its field id; None where nothing tells it."""
+__all__ = ["births_of_columns"]
 
 
-def births_of_columns(
-    store: ObjectStore, namespace: str, manifest: TableManifest, marks: Mapping[int, str | None]
-) -> ColumnBirths:
+def births_of_columns(store: ObjectStore, namespace: str, manifest: TableManifest, marks: Births) -> Births:
     """Return the births of the columns of a version.
 
     Parameters
@@ -43,7 +38,7 @@ def births_of_columns(
     manifest : TableManifest
         The version.
     marks : mapping of int to str or None
-        By field id, what each column is marked with.
+        By field id, what its columns and their parts are marked with.
 
     Raises
     ------
@@ -73,7 +68,7 @@ def _found(
         source = _restored_version(store, manifest)
         restored = restored or source is not None
         before = manifest.version - 1 if source is None else source
-        remembered: ColumnBirths | None = process_cache().get(("births", namespace, before))
+        remembered: Births | None = process_cache().get(("births", namespace, before))
         older: TableManifest | None = None
         if remembered is None:
             try:
@@ -84,7 +79,7 @@ def _found(
                 came = None if restored else birth_at(manifest.version, manifest.identity)
                 yield from dict.fromkeys(unknown, came).items()
                 return
-            remembered = {} if older is None else _marks(decode_fields(older.data, where=older.where))
+            remembered = {} if older is None else births_in(decode_fields(older.data, where=older.where))
         settled = {
             number: remembered.get(number, birth_at(manifest.version, manifest.identity))
             for number in unknown
@@ -94,10 +89,6 @@ def _found(
         unknown = unknown - settled.keys()
         if older is not None:
             manifest = older
-
-
-def _marks(fields: Sequence[TableField]) -> ColumnBirths:
-    return {field.id: field.birth for field in fields if field.parent_id == NO_PARENT}
 
 
 def _restored_version(store: ObjectStore, manifest: TableManifest) -> int | None:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from lance.dataset import LanceOperation
 
-from weir.base.column_births import ColumnBirths
 from weir.base.details_commit import wait_for_turn
 from weir.base.manifest import read_manifest
 from weir.base.publish import publish_operation
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, ObjectNotFoundError
-from weir.format.field_births import BIRTH, FIRST
+from weir.format.field_births import FIRST, Births
+from weir.format.table_fields import decode_fields, marks_for
 
 __all__ = ["births_to_mark", "mark_columns"]
 
@@ -25,10 +25,10 @@ _MAX_ATTEMPTS = 64
 _log = get_logger(__name__)
 
 
-def births_to_mark(births: ColumnBirths) -> Mapping[int, str]:
-    """Return by field id what columns are to be marked with.
+def births_to_mark(births: Births) -> Mapping[int, str]:
+    """Return by field id what columns and their parts are to be marked with.
 
-    A column of which nothing tells when it came stays as it is, in a table that has marked others.
+    One of which nothing tells when it came stays as it is, in a table that has marked others.
     """
     if all(birth is None for birth in births.values()):
         return dict.fromkeys(births, FIRST)
@@ -64,9 +64,10 @@ def mark_columns(base: BaseTable) -> BaseTable:
         births = births_to_mark(base.births)
         if births.items() <= base.marks.items():
             return base
+        marks = marks_for(decode_fields(manifest.data, where=manifest.where), births)
         change = LanceOperation.UpdateConfig(
             field_metadata_updates={
-                number: LanceOperation.UpdateMap({BIRTH.decode(): birth}) for number, birth in births.items()
+                number: LanceOperation.UpdateMap(dict(mark)) for number, mark in marks.items()
             }
         )
         if publish_operation(base.store, manifest, change) is not None:

@@ -31,7 +31,8 @@ from weir.errors import (
     TableNotFoundError,
 )
 from weir.format import layout
-from weir.format.field_births import FIRST, with_births
+from weir.format.field_births import FIRST, births_of, with_births
+from weir.format.field_ids import new_field_ids, with_field_ids, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.keys import PrimaryKey
 from weir.format.newest import key_codes, newest_rows
@@ -99,7 +100,7 @@ def create_base_table(
         There is a Lance dataset at that place, Weir table or not. Nothing is written.
     """
     schema = table_schema(schema, primary_key)
-    schema = with_births(schema, dict.fromkeys(schema.names, FIRST))
+    schema = _marked(schema)
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     _check_shard_specs(shard_specs, all_field_ids(schema))
     rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)
@@ -121,6 +122,14 @@ def create_base_table(
         raise _exists(store)
     failpoint.reach("create.before_key_index")
     return extend_key_index(BaseTable.open(store))
+
+
+def _marked(schema: pa.Schema) -> pa.Schema:
+    """Mark the columns of a new table with their births."""
+    ids = new_field_ids(schema)
+    numbered = with_field_ids(schema, ids)
+    marked = with_births(numbered, dict.fromkeys(births_of(numbered), FIRST))
+    return without_field_ids(marked, births=False)
 
 
 def adopt_base_table(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 
-from weir.format.field_births import birth_of, with_births
+from weir.format.field_births import Births, births_of, with_births
 from weir.format.field_ids import FieldId, children_of, field_id, interned, with_field_ids
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.resolution import Resolution, resolve
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["generation_columns", "generation_schema", "marks_of", "renumbering", "row_schema"]
 
 
-def row_schema(dataset: lance.LanceDataset, births: Mapping[int, str | None] | None = None) -> pa.Schema:
+def row_schema(dataset: lance.LanceDataset, births: Births | None = None) -> pa.Schema:
     """Return the schema of a base table's log entries and generations: its columns, and ``_tombstone``.
 
     The fields carry Lance's ids at every level (:mod:`weir.format.field_ids`), and the columns their births
@@ -32,18 +32,19 @@ def row_schema(dataset: lance.LanceDataset, births: Mapping[int, str | None] | N
     dataset : LanceDataset
         The base table.
     births : mapping of int to str or None, optional
-        By field id, the births of its columns. Default: those they are marked with.
+        By field id, the births of its columns and their parts. Default: those they are marked with.
     """
     births = marks_of(dataset) if births is None else births
-    schema = with_field_ids(wal_schema(dataset.schema), _ids(dataset.lance_schema.fields()))
-    known = {field.name(): births.get(field.id()) for field in dataset.lance_schema.fields()}
-    return interned(with_births(schema, {name: birth for name, birth in known.items() if birth is not None}))
+    return interned(with_births(_with_ids(wal_schema(dataset.schema), dataset), births))
 
 
-def marks_of(dataset: lance.LanceDataset) -> dict[int, str | None]:
-    """Return by field id what each column of a dataset is marked with as its birth."""
-    schema = dataset.schema
-    return {field.id(): birth_of(schema.field(field.name())) for field in dataset.lance_schema.fields()}
+def marks_of(dataset: lance.LanceDataset) -> Births:
+    """Return what the columns of a dataset, and their parts, are marked with as their births."""
+    return births_of(_with_ids(dataset.schema, dataset))
+
+
+def _with_ids(schema: pa.Schema, dataset: lance.LanceDataset) -> pa.Schema:
+    return with_field_ids(schema, _ids(dataset.lance_schema.fields()))
 
 
 def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
@@ -51,7 +52,7 @@ def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
 
     What the dataset gives ``_tombstone`` is no id of the table, which may have a column of that id.
     """
-    schema = with_field_ids(dataset.schema, _ids(dataset.lance_schema.fields()))
+    schema = _with_ids(dataset.schema, dataset)
     at = schema.get_field_index(TOMBSTONE)
     return schema if at < 0 else schema.set(at, dataset.schema.field(at))
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import lance
 import pyarrow as pa
 
-from weir.base.column_births import ColumnBirths, births_of_columns
+from weir.base.column_births import births_of_columns
 from weir.base.dataset_fields import marks_of, row_schema
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -33,7 +33,7 @@ from weir.errors import (
     WeirError,
 )
 from weir.format.features import KNOWN_FEATURES
-from weir.format.field_births import without_births
+from weir.format.field_births import Births, without_births
 from weir.format.index_details import IndexDetails
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
@@ -320,13 +320,13 @@ class BaseTable:
         return {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
 
     @property
-    def births(self) -> ColumnBirths:
-        """By Lance field id, since when each column is in the table (:mod:`weir.format.field_births`)."""
+    def births(self) -> Births:
+        """Since when each column and each part of one is in the table (:mod:`weir.format.field_births`)."""
         return self._births
 
     @property
-    def marks(self) -> ColumnBirths:
-        """By Lance field id, the births that columns are marked with; None where there is no mark."""
+    def marks(self) -> Births:
+        """The births that columns and their parts are marked with; None where there is no mark."""
         return self._marks
 
     @property

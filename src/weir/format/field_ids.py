@@ -18,9 +18,10 @@ import pyarrow as pa
 import xxhash
 
 from weir.errors import CorruptionError
-from weir.format.field_births import without_births
 
 __all__ = [
+    "BIRTH",
+    "BIRTHS_OF_PARTS",
     "FIELD_ID",
     "FieldId",
     "SchemaIdentity",
@@ -37,6 +38,14 @@ __all__ = [
 
 FIELD_ID = b"lance:field_id"
 """Field metadata key whose value is the Lance field id, decimal."""
+
+BIRTH = b"weir:birth"
+"""Metadata key of a column whose value is its birth (:mod:`weir.format.field_births`)."""
+
+BIRTHS_OF_PARTS = b"weir:births_of_parts"
+"""Metadata key of a column whose value are the births of its parts, in JSON."""
+
+_OWN = (FIELD_ID, BIRTH, BIRTHS_OF_PARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +124,8 @@ def without_field_ids(schema: pa.Schema, *, births: bool = True) -> pa.Schema:
     births : bool, default True
         Whether to take the births of the columns away too (:mod:`weir.format.field_births`).
     """
-    plain = pa.schema([_without_id(field) for field in schema], metadata=schema.metadata)
-    return without_births(plain) if births else plain
+    keys = _OWN if births else (FIELD_ID,)
+    return pa.schema([_without(field, keys) for field in schema], metadata=schema.metadata)
 
 
 class SchemaIdentity:
@@ -218,12 +227,12 @@ def _with_id(field: pa.Field, number: FieldId) -> pa.Field:
     return field.with_type(type).with_metadata(metadata)
 
 
-def _without_id(field: pa.Field) -> pa.Field:
+def _without(field: pa.Field, keys: tuple[bytes, ...]) -> pa.Field:
     type = field.type
     children = children_of(type)
     if children:
-        type = with_children(type, [_without_id(one) for one in children])
-    metadata = {key: value for key, value in (field.metadata or {}).items() if key != FIELD_ID}
+        type = with_children(type, [_without(one, keys) for one in children])
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key not in keys}
     return field.with_type(type).with_metadata(metadata or None)
 
 

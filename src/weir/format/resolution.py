@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import CorruptionError
-from weir.format.field_births import same_birth
+from weir.format.field_births import Births, births_of, same_birth
 from weir.format.field_ids import SchemaIdentity, children_of, field_id, has_field_ids
 
 __all__ = ["NO_CASTS", "Casts", "FieldPlan", "Resolution", "resolve"]
@@ -256,7 +256,9 @@ def _resolved(
     source: SchemaIdentity, target: SchemaIdentity, casts: tuple[tuple[int, int], ...]
 ) -> Resolution:
     by_id = has_field_ids(source.schema) and has_field_ids(target.schema)
-    matcher = _Matcher(dict(casts)) if by_id else _NameMatcher()
+    matcher = (
+        _Matcher(dict(casts), births_of(source.schema), births_of(target.schema)) if by_id else _NameMatcher()
+    )
     return Resolution(target.schema, matcher.plans(tuple(source.schema), tuple(target.schema)))
 
 
@@ -298,8 +300,10 @@ class _NameMatcher:
 class _Matcher(_NameMatcher):
     """Finds the field of a source by its id."""
 
-    def __init__(self, casts: Mapping[int, int]) -> None:
+    def __init__(self, casts: Mapping[int, int], source: Births, target: Births) -> None:
         self._casts = casts
+        self._source = source
+        self._target = target
 
     def plans(self, source: Sequence[pa.Field], target: Sequence[pa.Field]) -> tuple[FieldPlan, ...]:
         if not (has_field_ids(source) and has_field_ids(target)):
@@ -324,12 +328,7 @@ class _Matcher(_NameMatcher):
         number = field_id(target)
         if number is None:
             return places.get(_TOMBSTONE, -1) if target.name == _TOMBSTONE else -1
-        return places.get(number, -1)
-
-    def _plan(self, target: pa.Field, source: Sequence[pa.Field], place: int) -> FieldPlan:
-        if place >= 0 and not same_birth(source[place], target):
-            place = -1
-        return super()._plan(target, source, place)
+        return places.get(number, -1) if same_birth(number, self._source, self._target) else -1
 
     def _followed(self, number: int) -> int:
         seen = {number}

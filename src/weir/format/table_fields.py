@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from weir.format import messages
 from weir.format.buffers import Bytes
-from weir.format.field_births import BIRTH
+from weir.format.field_births import Births, decode_mark, encode_mark
 from weir.format.proto import memwal_pb2
 from weir.format.table_manifest import read_head
 
@@ -52,16 +52,6 @@ class TableField:
     encoding: int
     rest: bytes = b""
     metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict, hash=False)
-
-    @property
-    def birth(self) -> str | None:
-        """What it is marked with as its birth (:mod:`weir.format.field_births`), if it is."""
-        mark = self.metadata.get(BIRTH.decode())
-        return None if mark is None else mark.decode(errors="replace")
-
-    def born(self, birth: str) -> TableField:
-        """Return the field marked with a birth."""
-        return replace(self, metadata={**self.metadata, BIRTH.decode(): birth.encode()})
 
     def typed_as(self, other: TableField) -> TableField:
         """Return the field with the type of another."""
@@ -140,3 +130,39 @@ def subtree(fields: Iterable[TableField], root: int) -> Iterator[TableField]:
         if field.id == root or field.parent_id in inside:
             inside.add(field.id)
             yield field
+
+
+def births_in(fields: Iterable[TableField]) -> dict[int, str | None]:
+    """Return the births of fields as far as they are marked (:mod:`weir.format.field_births`)."""
+    births: dict[int, str | None] = {}
+    columns: dict[int, dict[int, tuple[str, str]]] = {}
+    for field in fields:
+        if field.parent_id == NO_PARENT:
+            mark = {key.encode(): value for key, value in field.metadata.items()}
+            births[field.id], columns[field.id] = decode_mark(mark)
+        else:
+            columns[field.id] = columns[field.parent_id]
+            name, birth = columns[field.id].get(field.id, ("", ""))
+            births[field.id] = birth if birth and name == field.name else None
+    return births
+
+
+def marks_for(fields: Iterable[TableField], births: Births) -> dict[int, dict[str, str]]:
+    """Return the metadata with which columns are marked with births, by field id.
+
+    Columns whose birth is not known are left out, and so are unknown births of parts.
+    """
+    parts: dict[int, dict[int, tuple[str, str]]] = {}
+    for field in fields:
+        if field.parent_id == NO_PARENT:
+            parts[field.id] = {}
+            continue
+        parts[field.id] = parts[field.parent_id]
+        birth = births.get(field.id)
+        if birth is not None:
+            parts[field.id][field.id] = (field.name, birth)
+    return {
+        field.id: encode_mark(birth, parts[field.id])
+        for field in fields
+        if field.parent_id == NO_PARENT and (birth := births.get(field.id)) is not None
+    }

@@ -21,7 +21,7 @@ from weir.base.newest import newest_seen
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import InputError, SchemaError, TableError, UnknownFeatureError, WeirError
-from weir.format.field_births import same_birth
+from weir.format.field_births import births_of, same_birth
 from weir.format.field_ids import field_id, has_field_ids
 from weir.format.resolution import resolve
 from weir.format.wal_entry import wal_schema
@@ -171,12 +171,13 @@ def resolved(rows: pa.Table, columns: TableColumns) -> pa.Table:
     """
     if not has_field_ids(rows.schema):
         return rows
-    known = {field_id(one): one for one in columns.row_schema}
+    known = {field_id(one) for one in columns.row_schema}
+    before, now = births_of(rows.schema), births_of(columns.row_schema)
     for one, values in zip(rows.schema, rows.columns, strict=True):
         number = field_id(one)
         if number is None or values.null_count == len(values):
             continue
-        if number not in known or not same_birth(one, known[number]):
+        if number not in known or not same_birth(number, before, now):
             raise SchemaError(
                 f"the table has no column {one.name!r} any more",
                 where=one.name,

@@ -10,9 +10,9 @@ import lance
 import pyarrow as pa
 from tests.conformance import library
 
+from weir.base.dataset_fields import marks_of
 from weir.format import layout
-from weir.format.field_births import birth_of
-from weir.format.field_ids import field_id
+from weir.format.field_births import Births, births_of
 
 
 def log_of(place: Path, shard: UUID) -> Iterator[tuple[int, int | None, pa.Table]]:
@@ -40,26 +40,20 @@ def unflushed_keys(place: Path, names: list[str]) -> set[tuple[object, ...]]:
     return found
 
 
-def unflushed_columns(place: Path) -> Iterator[dict[int, str | None]]:
+def unflushed_columns(place: Path) -> Iterator[Births]:
     """Yield for each log entry that no generation has the births of its columns, by field id."""
     for shard in library.shards_of(place):
         manifest = library.manifest_of(place, shard)
         for position, _, rows in log_of(place, shard):
             if position > manifest.replay_after_wal_entry_position and rows.num_rows:
-                yield {number: birth_of(one) for one in rows.schema if (number := field_id(one)) is not None}
+                yield births_of(rows.schema)
 
 
-def unmerged_columns(place: Path) -> Iterator[dict[int, str | None]]:
+def unmerged_columns(place: Path) -> Iterator[Births]:
     """Yield the same for each generation that is not merged."""
     for shard in library.shards_of(place):
         for _, path in library.unmerged_of(place, shard):
-            yield births_in(lance.dataset(str(place / layout.generation_path(shard, path))))
-
-
-def births_in(dataset: lance.LanceDataset) -> dict[int, str | None]:
-    """Return the births that the columns of a dataset are marked with, by field id."""
-    schema = dataset.schema
-    return {one.id(): birth_of(schema.field(one.name())) for one in dataset.lance_schema.fields()}
+            yield marks_of(lance.dataset(str(place / layout.generation_path(shard, path))))
 
 
 def unmerged_keys(place: Path, names: list[str]) -> set[tuple[object, ...]]:

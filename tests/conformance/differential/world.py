@@ -19,7 +19,6 @@ from lance.mem_wal import CompactedSsTable, ShardWriter
 from tests.conformance import library
 from tests.conformance.differential.shapes import TYPES, Column, Key, Model, Shape, Values, random_shape
 from tests.conformance.differential.stored import (
-    births_in,
     unflushed_columns,
     unflushed_keys,
     unmerged_columns,
@@ -28,10 +27,12 @@ from tests.conformance.differential.stored import (
 from tests.sharding.oracles import library_values
 
 import weir
+from weir.base.dataset_fields import marks_of
 from weir.engine import failpoint
 from weir.engine.context import default_context
 from weir.engine.failpoint import FailpointError
 from weir.errors import FencedError, SchemaError, SnapshotExpiredError, WeirError
+from weir.format.field_births import Births
 from weir.write.table_writer import TableWriter
 
 _SHARD_IDS = UUID(bytes=b"LSMWRITE_SHARD01")
@@ -388,9 +389,9 @@ class World:
         stored = [*unmerged_columns(self.place), *unflushed_columns(self.place)]
         return all(births.get(number, "marked") is not None for births in stored for number in ids)
 
-    def _is_stale(self, stored: Iterable[dict[int, str | None]]) -> bool:
+    def _is_stale(self, stored: Iterable[Births]) -> bool:
         """Whether a column is stored that has the id of another one by now: the library confuses them."""
-        births = births_in(lance.dataset(str(self.place)))
+        births = marks_of(lance.dataset(str(self.place)))
         return any(
             number in births and births[number] != birth for one in stored for number, birth in one.items()
         )
@@ -582,7 +583,7 @@ class World:
 
 def _field_ids(dataset: lance.LanceDataset) -> set[object]:
     """Return names with ids of a dataset's columns; the tombstones have a name alone."""
-    births = births_in(dataset)
+    births = marks_of(dataset)
     fields = ((one.name(), one.id()) for one in dataset.lance_schema.fields())
     return {name if name == "_tombstone" else (name, number, births[number]) for name, number in fields}
 
