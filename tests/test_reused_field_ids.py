@@ -18,7 +18,7 @@ import pytest
 import weir
 from tests.conformance import library
 from weir.base.table import BaseTable
-from weir.engine.cache import process_cache
+from weir.engine.context import default_context
 from weir.storage.counting import CountingStore
 from weir.storage.local import LocalStore
 
@@ -143,7 +143,7 @@ def test_a_snapshot_of_before_shows_what_it_did(tmp_path: Path) -> None:
     reuse(place)
     with opened(place).writer() as writer:
         writer.upsert([{"id": 2, "v": 20, "y": 5}])
-    process_cache().clear()
+    default_context().cache.clear()
     assert opened(place).scan(at=token).to_table().to_pylist() == [ROW]
     assert rows(opened(place)) == [{"id": 1, "v": 10, "y": None}, {"id": 2, "v": 20, "y": 5}]
 
@@ -159,7 +159,7 @@ def test_a_column_that_a_restore_brings_back_has_its_values(tmp_path: Path) -> N
     # Of a version in which nobody had marked the column yet.
     lance.dataset(str(place), version=came_with).restore()  # type: ignore[no-untyped-call]
     for _ in range(2):
-        process_cache().clear()
+        default_context().cache.clear()
         assert rows(opened(place)) == [ROW, {"id": 2, "v": 20, "x": None}]
         with opened(place).writer() as writer:
             writer.upsert([ROW])
@@ -207,7 +207,7 @@ def test_nothing_of_a_dropped_part_shows(tmp_path: Path, flush: bool, renamed_fi
     assert rows(opened(place)) == shown
     with opened(place).writer() as writer:
         writer.upsert([{"id": 3, "s": {"first": 3, "c": 3}}])
-    process_cache().clear()
+    default_context().cache.clear()
     shown.append({"id": 3, "s": {"first": 3, "c": 3}})
     assert rows(opened(place)) == shown
     opened(place).merge()
@@ -241,15 +241,15 @@ def test_what_it_costs(tmp_path: Path) -> None:
         BaseTable.open(store)
         return sum(store.counts.values())
 
-    process_cache().clear()
+    default_context().cache.clear()
     assert requests() == 1, "all columns are marked: the manifest alone"
     dataset(place).add_columns(Y)
     assert requests() == 3, "what made the version of, and the version before, which lacks the column"
     assert requests() == 1, "remembered"
     dataset(place).delete("id = -1")
     assert requests() == 2, "the version before is known, and that this one is made of it is not"
-    process_cache().clear()
+    default_context().cache.clear()
     assert requests() == 5
     write_to_log(place)
-    process_cache().clear()
+    default_context().cache.clear()
     assert requests() == 1, "the writer has marked it"

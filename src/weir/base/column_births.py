@@ -16,7 +16,6 @@ from contextlib import suppress
 
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import TRANSACTIONS
-from weir.engine.cache import process_cache
 from weir.errors import ObjectNotFoundError
 from weir.format.field_births import Births, birth_at
 from weir.format.table_fields import births_in, decode_fields
@@ -51,11 +50,11 @@ def births_of_columns(store: ObjectStore, namespace: str, manifest: TableManifes
     if not unknown or len(unknown) == len(marks):
         return marks
     key = ("births", namespace, manifest.version, manifest.identity)
-    known: dict[int, str | None] | None = process_cache().get(key)
+    known: dict[int, str | None] | None = store.engine.cache.get(key)
     if known is None:
         known = {**marks, **dict(_found(store, namespace, manifest, unknown))}
-        process_cache().put(key, known, 100 * len(known))
-        process_cache().put(("births", namespace, manifest.version), known, 100 * len(known))
+        store.engine.cache.put(key, known, 100 * len(known))
+        store.engine.cache.put(("births", namespace, manifest.version), known, 100 * len(known))
     return known
 
 
@@ -68,7 +67,7 @@ def _found(
         source = _restored_version(store, manifest)
         restored = restored or source is not None
         before = manifest.version - 1 if source is None else source
-        remembered: Births | None = process_cache().get(("births", namespace, before))
+        remembered: Births | None = store.engine.cache.get(("births", namespace, before))
         older: TableManifest | None = None
         if remembered is None:
             try:
