@@ -17,6 +17,6 @@ compile() {
         --custom-compile-command 'make lock' "$@"
 }
 compile "$@" requirements/build.in --output-file requirements/build.lock
-compile "$@" pyproject.toml --extra dev --extra demo --constraint requirements/build.lock \
+compile "$@" pyproject.toml --extra dev --extra demo --extra service --constraint requirements/build.lock \
     --output-file requirements/dev.lock
 compile "$@" pyproject.toml --extra spark --constraint requirements/dev.lock --output-file requirements/spark.lock

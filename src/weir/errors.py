@@ -11,12 +11,16 @@
     │   ├── ShardingError                 a shard spec or transform is invalid
     │   ├── IndexDefinitionError          an index cannot be made on that column with those parameters
     │   ├── OptionError                   an option is unknown or out of range
+    │   ├── UnsupportedError              what is asked for is not offered
     │   └── UriError                      a location cannot be understood
     ├── TableError
     │   ├── TableNotFoundError (FileNotFoundError)
     │   ├── TableExistsError (FileExistsError)
     │   ├── ShardConflictError            several shards hold what belongs into one
     │   ├── UnknownFeatureError           the table uses what this version of Weir does not know
+    │   ├── NamespaceNotFoundError (FileNotFoundError)
+    │   ├── NamespaceReadOnlyError        the namespace takes no writes
+    │   ├── KeyNotFoundError              the service has no key of that id
     │   ├── IndexNotFoundError            the table has no index of that name
     │   └── IndexExistsError              the table has an index of that name already
     ├── WriterError
@@ -52,9 +56,12 @@ __all__ = [
     "IndexExistsError",
     "IndexNotFoundError",
     "InputError",
+    "KeyNotFoundError",
     "KeyValueError",
     "LeaseHeldError",
     "MissingDependencyError",
+    "NamespaceNotFoundError",
+    "NamespaceReadOnlyError",
     "ObjectExistsError",
     "ObjectNotFoundError",
     "OptionError",
@@ -72,6 +79,7 @@ __all__ = [
     "TableExistsError",
     "TableNotFoundError",
     "UnknownFeatureError",
+    "UnsupportedError",
     "UriError",
     "WeirError",
     "WriterClosedError",
@@ -150,6 +158,10 @@ class OptionError(InputError):
     """An option is unknown or out of range."""
 
 
+class UnsupportedError(InputError):
+    """What is asked for, or the way it is asked for, is not offered; the message names it."""
+
+
 class UriError(InputError):
     """A table location or storage option cannot be understood."""
 
@@ -172,6 +184,18 @@ class ShardConflictError(TableError):
 
 class UnknownFeatureError(TableError):
     """The table uses a feature that this version of Weir does not know."""
+
+
+class KeyNotFoundError(TableError):
+    """The service has no key of that id."""
+
+
+class NamespaceNotFoundError(TableError, FileNotFoundError):
+    """There is no namespace of that name."""
+
+
+class NamespaceReadOnlyError(TableError):
+    """The namespace is read-only: it takes no writes until it is said to be otherwise."""
 
 
 class IndexNotFoundError(TableError):

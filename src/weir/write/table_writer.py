@@ -250,6 +250,26 @@ class TableWriter:
         columns, rows = self._columns.fitting(made)
         return self._settled(self._enqueued(columns, [_one_batch(item) for item in rows], source)).result()
 
+    def claim(self) -> None:
+        """Claim the only shard of an unsharded table now, and not with the first row.
+
+        For a caller that reads before it decides what to write: from here on nobody else writes, so that
+        what it reads stays true until its own write, or that write fails.
+
+        Raises
+        ------
+        WriterError
+            If the table has several shards.
+        LeaseHeldError
+            If another writer holds the lease.
+        """
+        self._shards.refuse_if_closed()
+        router = self._columns.current().router
+        if router.source_columns:
+            raise WriterError("only the shard of an unsharded table is claimed before there are rows for it")
+        row = pa.Table.from_arrays([pa.nulls(1)], ["unsharded"])
+        self._shards.of([values for values, _ in router.route(row)])
+
     def flush(self) -> None:
         """Flush every shard's MemTable to a generation, and wait for it.
 

@@ -14,7 +14,18 @@ from typing import Annotated
 import typer
 
 import weir
-from weir.cli.commands import demo, indexes, inspection, pipeline, rows, search, services, tables, tokens
+from weir.cli.commands import (
+    demo,
+    indexes,
+    inspection,
+    pipeline,
+    rows,
+    search,
+    service,
+    services,
+    tables,
+    tokens,
+)
 
 __all__ = ["app"]
 
@@ -58,6 +69,13 @@ _pipeline.callback(invoke_without_command=True)(pipeline.help_if_alone)
 _pipeline.command("check")(pipeline.check)
 _pipeline.command("run")(pipeline.run)
 
+_keys = typer.Typer(help="Make, list, rotate and revoke the keys of a service.")
+_keys.callback(invoke_without_command=True)(service.help_if_alone)
+_keys.command("create")(service.create_key)
+_keys.command("list")(service.list_keys)
+_keys.command("rotate")(service.rotate_key)
+_keys.command("revoke")(service.revoke_key)
+
 app.command("create")(tables.create)
 app.command("alter")(tables.alter)
 app.command("ingest")(rows.ingest_files)
@@ -80,4 +98,6 @@ app.command("drop")(tables.drop)
 app.command("inspect")(inspection.inspect)
 app.command("verify")(inspection.verify)
 app.add_typer(_pipeline, name="pipeline")
+app.command("serve")(service.serve)
+app.add_typer(_keys, name="keys")
 app.command("demo")(demo.demo)

@@ -1,0 +1,46 @@
+"""Namespaces of documents: vectors and attributes without a schema, in process.
+
+A document has an id and attributes; the first write makes the namespace, and any write may bring new
+attributes. :func:`open` is the way in; :mod:`weir.service` puts it behind HTTP.
+"""
+
+from __future__ import annotations
+
+from weir.namespaces.attributes import Attribute, AttributeType, FullText, Kind, Metric, parse_type
+from weir.namespaces.collection import Namespaces, open
+from weir.namespaces.definition import Definition
+from weir.namespaces.fusion import fused
+from weir.namespaces.namespace import Namespace
+from weir.namespaces.query import Aggregate, Answer, Limit, Query, State
+from weir.namespaces.ranking import Max, Nearest, Order, Product, Sum, Words
+from weir.namespaces.write import Declaration, Documents, Patch, Write, Written
+
+__all__ = [
+    "Aggregate",
+    "Answer",
+    "Attribute",
+    "AttributeType",
+    "Declaration",
+    "Definition",
+    "Documents",
+    "FullText",
+    "Kind",
+    "Limit",
+    "Max",
+    "Metric",
+    "Namespace",
+    "Namespaces",
+    "Nearest",
+    "Order",
+    "Patch",
+    "Product",
+    "Query",
+    "State",
+    "Sum",
+    "Words",
+    "Write",
+    "Written",
+    "fused",
+    "open",
+    "parse_type",
+]

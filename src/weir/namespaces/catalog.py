@@ -1,0 +1,110 @@
+"""Which namespaces there are: their definitions, one object each, replaced by compare-and-swap.
+
+``catalog/{name}.json`` below the root. The object of a namespace that was deleted stays, without content, so
+that whoever deletes and whoever makes it anew cannot both win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weir.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, PreconditionError
+from weir.namespaces.definition import Definition, decode, encode
+from weir.namespaces.names import directory_of, namespace_of
+from weir.storage.interface import ObjectStore
+
+__all__ = ["Catalog", "Known"]
+
+_DIRECTORY = "catalog"
+_SUFFIX = ".json"
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A definition, and the version of the object it was read from.
+
+    Parameters
+    ----------
+    definition : Definition, optional
+        None for a namespace that there is not.
+    version : str
+        Of the object; empty if there is none.
+    """
+
+    definition: Definition | None
+    version: str
+
+
+class Catalog:
+    """The definitions below a root. Safe to use from many threads and processes.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def version(self, name: str) -> str:
+        """Return the version of a definition; empty if there is none. One request."""
+        meta = self._store.head(_path(name))
+        return "" if meta is None else meta.version
+
+    def read(self, name: str) -> Known:
+        """Return the definition of a namespace.
+
+        Raises
+        ------
+        ConflictError
+            If it changes all the time.
+        CorruptionError
+            If it cannot be read.
+        """
+        path = _path(name)
+        version = self.version(name)
+        for _ in range(_ATTEMPTS):
+            if not version:
+                return Known(None, "")
+            try:
+                data = bytes(memoryview(self._store.get(path)))
+            except ObjectNotFoundError:
+                data = b""
+            seen = self.version(name)
+            if seen == version:
+                return Known(decode(data, path) if data else None, version)
+            version = seen
+        raise ConflictError("the definition of the namespace changes all the time", where=name)
+
+    def replace(self, name: str, definition: Definition | None, known: Known) -> Known:
+        """Write a definition over one that was read; None deletes it.
+
+        Raises
+        ------
+        ConflictError
+            If somebody else has changed it.
+        """
+        path, data = _path(name), b"" if definition is None else encode(definition)
+        try:
+            if not known.version:
+                self._store.put_if_absent(path, data)
+                return Known(definition, self.version(name))
+            return Known(definition, self._store.compare_and_swap(path, data, known.version))
+        except (ObjectExistsError, PreconditionError, ObjectNotFoundError) as error:
+            raise ConflictError("somebody else has changed the namespace", where=name) from error
+
+    def names(self) -> Iterator[str]:
+        """Yield the namespaces that there are, in order. One listing."""
+        found = [
+            namespace_of(meta.path.removeprefix(f"{_DIRECTORY}/").removesuffix(_SUFFIX))
+            for meta in self._store.list(_DIRECTORY)
+            if meta.size and meta.path.endswith(_SUFFIX)
+        ]
+        yield from sorted(found)
+
+
+def _path(name: str) -> str:
+    return f"{_DIRECTORY}/{directory_of(name)}{_SUFFIX}"

@@ -1,0 +1,128 @@
+"""All namespaces below a root."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from weir.namespaces.catalog import Catalog
+from weir.namespaces.names import check_namespace_name, directory_of
+from weir.namespaces.namespace import Namespace, Tables
+from weir.storage.interface import ObjectStore
+from weir.storage.open import open_store
+
+__all__ = ["Namespaces", "open"]
+
+
+class Namespaces:
+    """Namespaces of documents. Made by :func:`open`; safe to use from many threads.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root.
+    tables : Tables
+        Opens their tables.
+    """
+
+    def __init__(self, store: ObjectStore, tables: Tables) -> None:
+        self.store = store
+        self._tables = tables
+        self._catalog = Catalog(store)
+        self._known: dict[str, Namespace] = {}
+        self._lock = threading.Lock()
+
+    def namespace(self, name: str) -> Namespace:
+        """Return a namespace, whether or not there is one of that name yet.
+
+        Raises
+        ------
+        InputError
+            If no namespace can have the name.
+        """
+        check_namespace_name(name)
+        with self._lock:
+            known = self._known.get(name)
+            if known is None:
+                known = Namespace(name, directory_of(name), self._catalog, self._tables)
+                self._known[name] = known
+            return known
+
+    def names(self, prefix: str = "", after: str = "", most: int | None = None) -> list[str]:
+        """Return the names of namespaces, in order.
+
+        Parameters
+        ----------
+        prefix : str
+            What they begin with. Default: all.
+        after : str
+            The last name that is known already. Default: from the first.
+        most : int, optional
+            How many. Default: all.
+        """
+        names = [name for name in self._catalog.names() if name.startswith(prefix) and name > after]
+        return names if most is None else names[:most]
+
+    def open_here(self) -> list[Namespace]:
+        """Return the namespaces that this process has had to do with."""
+        with self._lock:
+            return [*self._known.values()]
+
+    def close(self) -> None:
+        """Flush what was written here, and let go of every namespace. Raises the first failure."""
+        failures: list[Exception] = []
+        for namespace in self.open_here():
+            try:
+                namespace.close()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Namespaces:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open(
+    root: str | Path,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+    **writer_options: Any,
+) -> Namespaces:
+    """Open the namespaces below a directory or bucket path; there need not be any yet.
+
+    Parameters
+    ----------
+    root : str or Path
+        Where they are.
+    storage_options, fsync
+        As for :func:`weir.create`.
+    **writer_options
+        As for :meth:`weir.Table.writer`.
+
+    Examples
+    --------
+    >>> import tempfile, weir.namespaces
+    >>> from weir.namespaces import Documents, Write
+    >>> namespaces = weir.namespaces.open(tempfile.mkdtemp())
+    >>> docs = namespaces.namespace("docs")
+    >>> docs.write(Write(upserts=Documents.of_rows([{"id": 1, "title": "walrus"}]))).upserted
+    1
+    >>> namespaces.names()
+    ['docs']
+    >>> namespaces.close()
+    """
+    tables = Tables(str(root), storage_options, fsync, writer_options)
+    return Namespaces(open_store(root, storage_options, fsync=fsync), tables)

@@ -1,0 +1,149 @@
+"""Filters as values: which documents count, whoever asks and in whatever language.
+
+A filter is two-valued. A document that lacks an attribute fails every comparison of it, and ``Not`` is the
+complement: ``NotEq`` and ``NotIn`` hold where the attribute is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from weir.errors import InputError
+
+__all__ = [
+    "EVERYTHING",
+    "And",
+    "Comparison",
+    "Filter",
+    "NewValue",
+    "Not",
+    "Operator",
+    "Or",
+    "attributes_in",
+    "check_depth",
+    "comparisons_in",
+]
+
+
+class Operator(StrEnum):
+    """How an attribute is compared with a value. What is negated is written as ``Not``."""
+
+    EQ = "Eq"
+    IN = "In"
+    LT = "Lt"
+    LTE = "Lte"
+    GT = "Gt"
+    GTE = "Gte"
+    CONTAINS = "Contains"
+    CONTAINS_ANY = "ContainsAny"
+    ANY_LT = "AnyLt"
+    ANY_LTE = "AnyLte"
+    ANY_GT = "AnyGt"
+    ANY_GTE = "AnyGte"
+    GLOB = "Glob"
+    IGLOB = "IGlob"
+    REGEX = "Regex"
+    ALL_TOKENS = "ContainsAllTokens"
+    ANY_TOKEN = "ContainsAnyToken"
+    TOKEN_SEQUENCE = "ContainsTokenSequence"
+
+
+@dataclass(frozen=True, slots=True)
+class NewValue:
+    """In a condition, the value that an attribute gets from the write.
+
+    Parameters
+    ----------
+    attribute : str
+        The attribute.
+    """
+
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Documents by one of their attributes.
+
+    Parameters
+    ----------
+    attribute : str
+        The attribute.
+    operator : Operator
+        How it is compared.
+    value : object
+        With what; a tuple for those that take several values, None for "is missing".
+    last_as_prefix : bool
+        Of tokens: whether the last one may be the beginning of a word. Default False.
+    """
+
+    attribute: str
+    operator: Operator
+    value: object
+    last_as_prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Documents that all of some filters take; all documents if there are none."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Documents that one of some filters takes; none if there are none."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Documents that a filter does not take."""
+
+    part: Filter
+
+
+Filter = Comparison | And | Or | Not
+"""Any filter."""
+
+EVERYTHING = And(())
+"""Takes every document."""
+
+
+def comparisons_in(filter: Filter) -> Iterator[Comparison]:
+    """Yield the comparisons of a filter, from left to right."""
+    if isinstance(filter, Comparison):
+        yield filter
+    elif isinstance(filter, Not):
+        yield from comparisons_in(filter.part)
+    else:
+        for part in filter.parts:
+            yield from comparisons_in(part)
+
+
+def attributes_in(filter: Filter) -> frozenset[str]:
+    """Return the attributes that a filter looks at, those of new values not among them."""
+    return frozenset(one.attribute for one in comparisons_in(filter))
+
+
+def check_depth(filter: Filter, most: int) -> Filter:
+    """Return a filter that is nested at most so deep.
+
+    Raises
+    ------
+    InputError
+        If it is nested deeper.
+    """
+    waiting = [(filter, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > most:
+            raise InputError(f"the filter is nested more than {most} deep")
+        if isinstance(one, Not):
+            waiting.append((one.part, depth + 1))
+        elif isinstance(one, And | Or):
+            waiting.extend((part, depth + 1) for part in one.parts)
+    return filter

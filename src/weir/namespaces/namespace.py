@@ -1,0 +1,684 @@
+"""One namespace: its documents, its attributes, and what is asked of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+import weir
+from weir.errors import (
+    ConflictError,
+    InputError,
+    NamespaceNotFoundError,
+    NamespaceReadOnlyError,
+    TableNotFoundError,
+    WeirError,
+)
+from weir.namespaces.attributes import Attribute, Kind, Metric
+from weir.namespaces.catalog import Catalog, Known
+from weir.namespaces.decision import Prepared, as_deletes, as_upserts, decide, prepare
+from weir.namespaces.definition import Definition
+from weir.namespaces.documents import infer_id_kind, inferred_attributes
+from weir.namespaces.filter.expression import Filter
+from weir.namespaces.filter.sql import filter_sql
+from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index
+from weir.namespaces.locks import SharedLock
+from weir.namespaces.names import ID, check_attribute_name
+from weir.namespaces.query import Answer, Limit, Query, State
+from weir.namespaces.ranking import Nearest, Ranking
+from weir.namespaces.reading import Reading
+from weir.namespaces.recall import Recall, measure_recall
+from weir.namespaces.statistics import Statistics
+from weir.namespaces.write import Declaration, Documents, Write, Written
+from weir.write.table_writer import TableWriter
+
+__all__ = ["Namespace", "Opened", "Tables"]
+
+_ATTEMPTS = 10
+
+_Result = TypeVar("_Result")
+
+
+class Tables:
+    """Where the tables of namespaces are, and how they are opened.
+
+    Parameters
+    ----------
+    root : str
+        The directory or bucket path of all namespaces.
+    storage_options : mapping of str to str, optional
+        Of the store.
+    fsync : bool
+        Whether acknowledged writes survive the loss of power.
+    writer_options : mapping of str to object
+        Of writers.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        storage_options: Mapping[str, str] | None,
+        fsync: bool,
+        writer_options: Mapping[str, Any],
+    ) -> None:
+        self._root = root.rstrip("/")
+        self._options: dict[str, Any] = {"storage_options": storage_options, "fsync": fsync}
+        self.writer_options = writer_options
+
+    def _uri(self, directory: str, definition: Definition) -> str:
+        return f"{self._root}/namespaces/{directory}/{definition.table}"
+
+    def create(self, directory: str, definition: Definition) -> weir.Table:
+        """Make the table of a namespace."""
+        table = weir.create(
+            self._uri(directory, definition), definition.schema, primary_key=ID, **self._options
+        )
+        for attribute in definition.attributes.values():
+            make_text_index(table, attribute)
+        return table
+
+    def open(self, directory: str, definition: Definition) -> weir.Table:
+        """Open the table of a namespace."""
+        return weir.open(self._uri(directory, definition), **self._options)
+
+    def drop(self, directory: str, definition: Definition) -> None:
+        """Remove the table of a namespace."""
+        weir.drop(self._uri(directory, definition), takeover=True, **self._options)
+
+    def clone(self, source: weir.Table, at: Any, directory: str, definition: Definition) -> weir.Table:
+        """Copy a state of a table to be that of a namespace."""
+        return weir.clone(
+            source.uri,
+            self._uri(directory, definition),
+            at=at,
+            storage_options=self._options["storage_options"],
+            target_options=self._options["storage_options"],
+            fsync=self._options["fsync"],
+        )
+
+
+class Opened:
+    """A namespace's table as this process has it open.
+
+    Parameters
+    ----------
+    known : Known
+        The definition it was opened by.
+    table : Table
+        The table.
+    """
+
+    def __init__(self, known: Known, table: weir.Table, writer_options: Mapping[str, Any]) -> None:
+        assert known.definition is not None
+        self.known = known
+        self.table = table
+        self.definition = known.definition
+        self._writer_options = writer_options
+        self._writer: TableWriter | None = None
+        self._making = threading.Lock()
+        self.written_at: datetime | None = None
+        self.is_dirty = False
+        self.statistics: tuple[float, Statistics] | None = None
+
+    def updated_at(self) -> datetime:
+        """Return when something was written last, by whatever process."""
+        if self.written_at is not None:
+            return self.written_at
+        moments = [meta.last_modified for meta in self.table.store.list("_mem_wal") if "/wal/" in meta.path]
+        return max([*moments, self.definition.created_at])
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this process writes the table."""
+        return self._writer is not None
+
+    def writer(self) -> TableWriter:
+        """Return the writer of the table."""
+        with self._making:
+            if self._writer is None:
+                self._writer = self.table.writer(**self._writer_options)
+            return self._writer
+
+    def forget_writer(self) -> None:
+        """Let go of a writer that has failed; the next write makes another one."""
+        with self._making:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(WeirError):
+                writer.__exit__(WeirError, None, None)
+
+    def flush(self) -> None:
+        """Flush what was written here."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Flush, and let go of the table."""
+        with self._making:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+class Namespace:
+    """A namespace, whether or not there is one of that name yet. Safe to use from many threads.
+
+    Made by :meth:`weir.namespaces.Namespaces.namespace`.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    directory : str
+        Where its tables are.
+    catalog : Catalog
+        The definitions.
+    tables : Tables
+        Opens its tables.
+    """
+
+    def __init__(self, name: str, directory: str, catalog: Catalog, tables: Tables) -> None:
+        self.name = name
+        self._directory = directory
+        self._catalog = catalog
+        self._tables = tables
+        self._lock = SharedLock()
+        self._changing = threading.RLock()
+        self._opened: Opened | None = None
+
+    # ---- what is there ---------------------------------------------------------------------------------
+
+    def opened(self) -> Opened:
+        """Return the namespace's table, as it is now.
+
+        Raises
+        ------
+        NamespaceNotFoundError
+            If there is no namespace of this name.
+        """
+        found = self.find()
+        if found is None:
+            raise NamespaceNotFoundError(f"there is no namespace {self.name!r}")
+        return found
+
+    def find(self) -> Opened | None:
+        """Return the namespace's table; None if there is no namespace of this name."""
+        opened = self._opened
+        if opened is not None and self._catalog.version(self.name) == opened.known.version:
+            return opened
+        with self._changing:
+            return self._renewed()
+
+    def _renewed(self) -> Opened | None:
+        known = self._catalog.read(self.name)
+        before = self._opened
+        if known.definition is None:
+            self._opened = None
+        elif before is not None and before.definition.table == known.definition.table:
+            before.known, before.definition = known, known.definition
+            return before
+        else:
+            self._opened = Opened(
+                known,
+                self._tables.open(self._directory, known.definition),
+                self._tables.writer_options,
+            )
+        if before is not None and before is not self._opened:
+            before.forget_writer()
+        return self._opened
+
+    def _replace(self, definition: Definition | None, known: Known) -> Known:
+        return self._catalog.replace(self.name, definition, known)
+
+    @property
+    def definition(self) -> Definition:
+        """What the namespace is.
+
+        Raises
+        ------
+        NamespaceNotFoundError
+            If there is none of this name.
+        """
+        return self.opened().definition
+
+    # ---- writing ---------------------------------------------------------------------------------------
+
+    def write(self, write: Write) -> Written:
+        """Write documents: all at one moment, or nothing.
+
+        Raises
+        ------
+        InputError
+            If something does not fit. Nothing was written.
+        NamespaceNotFoundError
+            If there is no namespace, and the write makes none.
+        NamespaceReadOnlyError
+            If the namespace is read-only.
+        LeaseHeldError
+            If another process writes the namespace.
+        BackpressureError
+            If it cannot keep up.
+        """
+        opened = self._for_write(write)
+        if opened is None:
+            return Written()
+        if write.looks_before:
+            with self._lock.alone():
+                opened, prepared = self._prepared(write, opened)
+                return self._decided(prepared, opened)
+        with self._lock.shared():
+            opened, prepared = self._prepared(write, opened)
+            changes, written = _unconditional(prepared)
+            self._apply(opened, changes)
+            return written
+
+    def _for_write(self, write: Write) -> Opened | None:
+        opened = self.find()
+        if opened is None:
+            brings = write.upserts is not None and len(write.upserts) > 0
+            if write.create is False or not (write.create or brings):
+                raise NamespaceNotFoundError(f"there is no namespace {self.name!r}")
+            return self._create(write)
+        if opened.definition.read_only:
+            raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
+        return opened
+
+    def _create(self, write: Write) -> Opened:
+        documents = write.upserts or Documents([], {})
+        declared = write.declarations.get(ID)
+        if declared is not None and declared.attribute is not None:
+            kind = declared.attribute.type.kind
+        elif len(documents):
+            kind = infer_id_kind(documents.ids)
+        else:
+            raise InputError("an empty namespace needs the type of its ids in the schema")
+        if kind is Kind.INT:
+            kind = Kind.UINT
+        definition = Definition.new(kind, write.metric or Metric.COSINE)
+        definition = _extended(definition, write)
+        prepare(write, definition)
+        return self.create(definition)
+
+    def create(self, definition: Definition) -> Opened:
+        """Make the namespace, unless somebody else does at this moment."""
+        with self._changing:
+            known = self._catalog.read(self.name)
+            if known.definition is not None:
+                return self.opened()
+            table = self._tables.create(self._directory, definition)
+            return self._published(definition, known, table)
+
+    def _published(self, definition: Definition, known: Known, table: weir.Table) -> Opened:
+        try:
+            made = self._replace(definition, known)
+        except ConflictError:
+            with suppress(WeirError):
+                self._tables.drop(self._directory, definition)
+            return self.opened()
+        self._opened = Opened(made, table, self._tables.writer_options)
+        return self._opened
+
+    def _prepared(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
+        """Return a checked write, once the namespace has every attribute that it brings."""
+        for _ in range(_ATTEMPTS):
+            definition = _extended(opened.definition, write)
+            prepared = prepare(write, definition)
+            if definition is opened.definition:
+                return opened, prepared
+            try:
+                opened = self.change(opened, definition)
+            except ConflictError:
+                opened = self.opened()
+        raise ConflictError("the attributes of the namespace change all the time", where=self.name)
+
+    def change(self, opened: Opened, definition: Definition) -> Opened:
+        """Give the namespace another definition: its table gets the columns and indexes first.
+
+        Raises
+        ------
+        ConflictError
+            If somebody else has changed the definition. What the table has got does no harm.
+        """
+        with self._changing:
+            if self._opened is not opened or definition.table != opened.definition.table:
+                raise ConflictError("somebody else has changed the namespace", where=self.name)
+            before = opened.definition
+            table = opened.table
+            added = [one for name, one in definition.attributes.items() if name not in before.attributes]
+            dropped = [one for name, one in before.attributes.items() if name not in definition.attributes]
+            if self._catalog.version(self.name) != opened.known.version:
+                raise ConflictError("somebody else has changed the namespace", where=self.name)
+            _bring_columns(table, added)
+            for attribute in definition.attributes.values():
+                known = before.attributes.get(attribute.name)
+                if known is None or known.full_text != attribute.full_text:
+                    _bring_text_index(table, attribute, known)
+            made = self._replace(definition, opened.known)
+            opened.known, opened.definition = made, definition
+            if dropped:
+                # Nobody knows of them any more; should this be interrupted, the columns are empty weight.
+                _drop_columns(table, dropped)
+            return opened
+
+    def _decided(self, prepared: Prepared, opened: Opened) -> Written:
+        table = opened.table
+        # Whoever decides has to be the one that writes: claimed first, nobody else gets in between.
+        self._claim(opened)
+        columns = prepared.definition.schema
+
+        def get(ids: pa.Array) -> pa.Table:
+            return table.get(pa.table({ID: ids}), columns.names).cast(columns)
+
+        def scan(filter: Filter, most: int) -> pa.Table:
+            sql = filter_sql(filter, prepared.definition.type_of)
+            return table.scan(columns.names, sql, most).to_table().cast(columns)
+
+        decided = decide(prepared, get, scan)
+        if decided.changes:
+            self._apply(opened, decided.changes)
+        return decided.written
+
+    def _claim(self, opened: Opened) -> None:
+        try:
+            opened.writer().claim()
+        except WeirError:
+            opened.forget_writer()
+            raise
+
+    def _apply(self, opened: Opened, changes: Sequence[pa.Table]) -> None:
+        if not changes:
+            return
+        table = changes[0] if len(changes) == 1 else pa.concat_tables(changes, promote_options="default")
+        try:
+            opened.writer().apply(table)
+        except InputError:
+            raise
+        except WeirError:
+            opened.forget_writer()
+            raise
+        opened.written_at = datetime.now(UTC)
+        opened.is_dirty = True
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def query(self, query: Query, state: State | None = None) -> Answer:
+        """Return the documents that a query ranks best, or numbers about documents.
+
+        Raises
+        ------
+        InputError
+            If it cannot be asked of the namespace.
+        NamespaceNotFoundError
+            If there is none of this name.
+        """
+        return self.queries([query], state)[0]
+
+    def queries(self, queries: Sequence[Query], state: State | None = None) -> list[Answer]:
+        """Return the answers of several queries, all on one state of the namespace."""
+        return self._read(lambda opened: self._answers(opened, queries, state or State()))
+
+    def _answers(self, opened: Opened, queries: Sequence[Query], state: State) -> list[Answer]:
+        if len(queries) > 1 and state.token is None:
+            state = State(token=str(opened.table.snapshot(retain=None)))
+        reading = Reading(opened.table, opened.definition, state)
+        return [reading.answer(query) for query in queries]
+
+    def explain(self, query: Query) -> str:
+        """Return how a query would be answered, for people."""
+        return self._read(lambda opened: Reading(opened.table, opened.definition, State()).explain(query))
+
+    def recall(
+        self,
+        *,
+        searches: int = 25,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        ranking: Ranking | None = None,
+    ) -> Recall:
+        """Return how many of the nearest documents searches by the index find.
+
+        Parameters
+        ----------
+        searches : int
+            For how many vectors of the namespace. Default 25.
+        top_k : int
+            Documents of each. Default 10.
+        filter : Filter, optional
+            Which documents count.
+        ranking : Ranking, optional
+            By the distance of this vector, instead of those of the namespace.
+        """
+
+        def measured(opened: Opened) -> Recall:
+            reading = Reading(opened.table, opened.definition, State())
+            return measure_recall(
+                reading, opened.definition, searches=searches, top_k=top_k, filter=filter, ranking=ranking
+            )
+
+        return self._read(measured)
+
+    def warm(self) -> None:
+        """Read what the next query will need: the ends of the logs, keys, and the vector indexes."""
+        opened = self.opened()
+        opened.table.scan([ID], limit=1).to_table()
+        for attribute in opened.definition.vectors:
+            assert attribute.type.dimensions is not None
+            vector = np.ones(attribute.type.dimensions, dtype=np.float32)
+            self.query(Query(rank_by=Nearest(attribute.name, vector), limit=Limit(1)))
+
+    def _read(self, read: Callable[[Opened], _Result]) -> _Result:
+        opened = self.opened()
+        try:
+            return read(opened)
+        except TableNotFoundError:
+            # Deleted meanwhile, and perhaps made anew.
+            return read(self.opened())
+
+    # ---- the whole -------------------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """Remove the namespace. Its name is free when the call returns.
+
+        Raises
+        ------
+        NamespaceNotFoundError
+            If there is none of this name.
+        """
+        for _ in range(_ATTEMPTS):
+            with self._lock.alone(), self._changing:
+                opened = self.opened()
+                try:
+                    self._replace(None, opened.known)
+                except ConflictError:
+                    self._opened = None
+                    opened.forget_writer()
+                    continue
+                self._opened = None
+                opened.forget_writer()
+            with suppress(TableNotFoundError):
+                self._tables.drop(self._directory, opened.definition)
+            return
+        raise ConflictError("the namespace changes all the time", where=self.name)
+
+    def copy_from(self, source: Namespace) -> int:
+        """Make the namespace a copy of another one, as it is now; return the number of documents.
+
+        Raises
+        ------
+        InputError
+            If there is a namespace of this name.
+        """
+        opened = source.opened()
+        with self._changing:
+            known = self._catalog.read(self.name)
+            if known.definition is not None:
+                raise InputError(f"there is a namespace {self.name!r} already, a copy makes a new one")
+            definition = replace(
+                opened.definition,
+                table=Definition.new(Kind.UINT, Metric.COSINE).table,
+                created_at=datetime.now(UTC),
+                read_only=False,
+            )
+            token = opened.table.snapshot(retain=timedelta(hours=1))
+            try:
+                table = self._tables.clone(opened.table, token, self._directory, definition)
+            finally:
+                opened.table.release(token)
+            self._published(definition, known, table)
+        return int(self.opened().table.scan([ID]).count())
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Refuse writes from now on, or take them again."""
+        for _ in range(_ATTEMPTS):
+            opened = self.opened()
+            with suppress(ConflictError):
+                self.change(opened, replace(opened.definition, read_only=read_only))
+                return
+        raise ConflictError("the namespace changes all the time", where=self.name)
+
+    def declare(self, declarations: Mapping[str, Declaration]) -> Definition:
+        """Add attributes, change how they are searched, or drop them; return the definition."""
+        write = Write(declarations=declarations)
+        with self._lock.alone():
+            opened = self.opened()
+            if opened.definition.read_only:
+                raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
+            return self._prepared(write, opened)[0].definition
+
+    def maintain(self) -> bool:
+        """Flush and merge what this process has written, keep the indexes up; return whether there was any.
+
+        Raises
+        ------
+        WeirError
+            If a part of it failed. The next call goes on.
+        """
+        opened = self._opened
+        if opened is None or not opened.is_dirty:
+            return False
+        opened.is_dirty = False
+        try:
+            opened.flush()
+            ensure_indexes(opened.table, opened.definition)
+            opened.table.maintain()
+        except TableNotFoundError:
+            return False
+        except BaseException:
+            opened.is_dirty = True
+            raise
+        return True
+
+    def flush(self) -> None:
+        """Flush what this process has written, so that it can be merged."""
+        if self._opened is not None:
+            self._opened.flush()
+
+    def close(self) -> None:
+        """Let go of what this process has open."""
+        with self._lock.alone(), self._changing:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.close()
+
+
+def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:
+    changes = []
+    if prepared.upserts is not None:
+        changes.append(as_upserts(prepared.upserts))
+    if prepared.deletes is not None:
+        changes.append(as_deletes(prepared.deletes))
+    write = prepared.write
+    return changes, Written(
+        upserted=0 if prepared.upserts is None else prepared.upserts.num_rows,
+        deleted=0 if prepared.deletes is None else len(prepared.deletes),
+        upserted_ids=list(write.upserts.ids) if write.return_ids and write.upserts is not None else [],
+        deleted_ids=list(write.deletes) if write.return_ids else [],
+        bytes=sum(change.nbytes for change in changes),
+    )
+
+
+def _extended(definition: Definition, write: Write) -> Definition:
+    """Return a definition with what a write says and brings; the same object if that is nothing."""
+    definition = _declared(definition, write)
+    if write.metric is not None and write.metric != definition.metric:
+        if definition.vectors:
+            raise InputError(
+                f"the vectors are compared by {definition.metric}, which cannot become {write.metric}"
+            )
+        definition = replace(definition, metric=write.metric)
+    added: dict[str, Attribute] = {}
+    for documents in (write.upserts, write.patches):
+        if documents is not None:
+            added.update(inferred_attributes(documents, definition))
+    if write.patch_where is not None:
+        values = {name: [value] for name, value in write.patch_where.values.items()}
+        if ID in values:
+            raise InputError("a patch does not change the id of a document")
+        added.update(inferred_attributes(Documents([0], values), definition))
+    return definition.with_attributes(added) if added else definition
+
+
+def _declared(definition: Definition, write: Write) -> Definition:
+    changed: dict[str, Attribute] = {}
+    dropped = set()
+    for name, declaration in write.declarations.items():
+        check_attribute_name(name)
+        known = definition.attributes.get(name)
+        asked = declaration.attribute
+        if name == ID:
+            if asked is None or asked.type.kind not in (definition.id_kind, Kind.INT):
+                raise InputError(f"the ids of the namespace are {definition.id_kind}, which cannot change")
+            continue
+        if asked is None:
+            if known is not None:
+                if known.type.is_vector:
+                    raise InputError(f"attribute {name!r} is {known.type}, which is not dropped")
+                dropped.add(name)
+            continue
+        if known is None:
+            metric = asked.metric or (definition.metric if asked.type.is_vector else None)
+            changed[name] = replace(asked, metric=metric)
+            continue
+        if asked.type != known.type:
+            raise InputError(f"attribute {name!r} is {known.type}, which cannot become {asked.type}")
+        if asked.metric is not None and known.metric is not None and asked.metric != known.metric:
+            raise InputError(f"attribute {name!r} is compared by {known.metric}, which cannot change")
+        merged = replace(known, **{one: getattr(asked, one) for one in declaration.says})
+        if merged != known:
+            changed[name] = merged
+    if dropped:
+        definition = definition.without_attributes(frozenset(dropped))
+    return definition.with_attributes(changed) if changed else definition
+
+
+def _bring_columns(table: weir.Table, added: Sequence[Attribute]) -> None:
+    """Add the columns of attributes; what an interrupted call has left is used, or replaced."""
+    if not added:
+        return
+    present = {one.name: one.type for one in table.schema}
+    missing = [one.field for one in added if one.column not in present]
+    others = [one.column for one in added if one.column in present and present[one.column] != one.type.arrow]
+    if others:
+        table.alter(drop=others)
+        missing = [one.field for one in added if one.column not in present or one.column in others]
+    if missing:
+        table.alter(add=missing)
+
+
+def _drop_columns(table: weir.Table, dropped: Sequence[Attribute]) -> None:
+    columns = {one.column for one in dropped}
+    drop_indexes(table, columns)
+    table.alter(drop=sorted(columns))
+
+
+def _bring_text_index(table: weir.Table, attribute: Attribute, known: Attribute | None) -> None:
+    if known is not None and known.full_text is not None:
+        drop_indexes(table, {attribute.column})
+    make_text_index(table, attribute)

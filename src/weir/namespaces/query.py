@@ -1,0 +1,132 @@
+"""What one query of a namespace asks for, and what it found, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from weir.namespaces.filter.expression import EVERYTHING, Filter
+from weir.namespaces.ranking import Ranking
+
+__all__ = ["MOST_ROWS", "Aggregate", "Answer", "Limit", "Query", "State"]
+
+MOST_ROWS = 10_000
+"""The most documents that a query returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many documents, and how many of those that are alike.
+
+    Parameters
+    ----------
+    total : int
+        Documents.
+    per : tuple of str
+        Attributes; documents with the same values of them are alike.
+    most_per : int
+        Documents that are alike; 0 for any number.
+    """
+
+    total: int = 10
+    per: tuple[str, ...] = ()
+    most_per: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A number about documents: how many there are, or have an attribute, or the sum of its values.
+
+    Parameters
+    ----------
+    function : str
+        ``"count"`` or ``"sum"``.
+    attribute : str, optional
+        The attribute.
+    """
+
+    function: str
+    attribute: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One query.
+
+    Parameters
+    ----------
+    rank_by : Ranking, optional
+        How documents are ranked; None if only numbers about them are asked for.
+    filter : Filter
+        Which documents count. Default: all.
+    limit : Limit
+        How many are returned. Default 10.
+    offset : int
+        How many of the first are passed over. Default 0.
+    include : tuple of str, optional
+        Attributes to return; None for all.
+    exclude : frozenset of str
+        Attributes that are left out.
+    aggregates : mapping of str to Aggregate
+        Numbers, by the name each is to have.
+    group_by : tuple of str
+        Attributes; the numbers are told for each group of documents with the same values.
+    nprobes : int, optional
+        Partitions of a vector index to look into.
+    """
+
+    rank_by: Ranking | None = None
+    filter: Filter = EVERYTHING
+    limit: Limit = field(default_factory=Limit)
+    offset: int = 0
+    include: tuple[str, ...] | None = ()
+    exclude: frozenset[str] = frozenset()
+    aggregates: Mapping[str, Aggregate] = field(default_factory=dict)
+    group_by: tuple[str, ...] = ()
+    nprobes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a query found.
+
+    Parameters
+    ----------
+    rows : Table, optional
+        The documents, best first: the id, the attributes, and ``$dist`` if they were ranked by it; None where
+        no documents were asked for. Columns are called as the attributes are.
+    aggregates : mapping of str to object, optional
+        The numbers.
+    groups : list of dict, optional
+        The numbers of each group, with the values it has in common.
+    """
+
+    rows: pa.Table | None = None
+    aggregates: Mapping[str, Any] | None = None
+    groups: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Which state of a namespace a query sees.
+
+    Parameters
+    ----------
+    max_staleness : float, optional
+        Seconds that it may be old. Default: it has every acknowledged write.
+    token : str, optional
+        The state that a token names, instead.
+    """
+
+    max_staleness: float | None = None
+    token: str | None = None
+
+    @property
+    def consistency(self) -> str:
+        """What the table is asked for."""
+        if self.max_staleness is None:
+            return "strong"
+        return f"bounded({int(self.max_staleness * 1000)})"

@@ -1,0 +1,380 @@
+"""Running queries on a namespace's table: each ranking by what the table offers for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+import weir
+from weir.errors import FilterError, InputError, QueryError
+from weir.namespaces.attributes import Attribute
+from weir.namespaces.conditions import positions_of
+from weir.namespaces.definition import Definition
+from weir.namespaces.filter.expression import Filter
+from weir.namespaces.filter.literals import identifier
+from weir.namespaces.filter.sql import filter_sql
+from weir.namespaces.names import ID, attribute_of, column_of
+from weir.namespaces.query import MOST_ROWS, Aggregate, Answer, Limit, Query, State
+from weir.namespaces.ranking import Max, Nearest, Order, Product, Sum, TextRanking, Words, texts_in
+from weir.namespaces.values import column_values
+
+__all__ = ["DISTANCE", "Reading"]
+
+DISTANCE = "$dist"
+"""What a document is ranked by: its distance, or its score."""
+
+_EVERY_PARTITION = 100_000
+_NULLS = "%null"
+
+
+class _Ranked(Protocol):
+    def __call__(self, rows: int, columns: Sequence[str]) -> pa.Table: ...
+
+
+class Reading:
+    """The queries of one namespace, on one state of it.
+
+    Parameters
+    ----------
+    table : Table
+        Its table.
+    definition : Definition
+        What its columns mean.
+    state : State
+        Which state is read.
+    """
+
+    def __init__(self, table: weir.Table, definition: Definition, state: State) -> None:
+        self._table = table
+        self._definition = definition
+        self._when: dict[str, Any] = (
+            {"at": state.token} if state.token is not None else {"consistency": state.consistency}
+        )
+
+    def answer(self, query: Query) -> Answer:
+        """Return what a query finds.
+
+        Raises
+        ------
+        InputError
+            If it cannot be asked of the namespace.
+        """
+        sql = self._filter(query)
+        try:
+            if query.aggregates or query.group_by:
+                return self._numbers(query, sql)
+            return Answer(rows=self._documents(query, sql))
+        except FilterError as error:
+            raise InputError("the filter cannot be evaluated: a pattern in it is not valid") from error
+
+    def explain(self, query: Query) -> str:
+        """Return how a query would be answered, for people."""
+        sql = self._filter(query)
+        ranking = query.rank_by
+        columns = [ID]
+        if isinstance(ranking, Nearest):
+            plan: str = self._search(ranking, query, sql, query.limit.total, columns).explain()
+            return plan
+        if isinstance(ranking, Words):
+            return self._table.search_text(
+                _text_query(ranking), query.limit.total, filter=sql, columns=columns, **self._when
+            ).explain()
+        if isinstance(ranking, Sum | Max | Product):
+            parts = [
+                self._table.search_text(
+                    _text_query(words), query.limit.total, filter=sql, columns=columns, **self._when
+                ).explain()
+                for words in texts_in(ranking)
+            ]
+            return "\n".join(parts)
+        return self._table.scan(columns, sql, **self._when).explain()
+
+    def vectors(self, attribute: str, filter: Filter, most: int) -> pa.FixedSizeListArray:
+        """Return vectors of documents that a filter takes, whichever."""
+        column = self._ranked_by(attribute).column
+        sql = filter_sql(filter, self._definition.type_of)
+        return self._table.scan([column], sql, most, **self._when).to_table().column(0).combine_chunks()
+
+    def _filter(self, query: Query) -> str | None:
+        return filter_sql(query.filter, self._definition.type_of)
+
+    # ---- documents -------------------------------------------------------------------------------------
+
+    def _documents(self, query: Query, sql: str | None) -> pa.Table:
+        if query.rank_by is None:
+            raise InputError("a query says how documents are ranked, or what is to be told about them")
+        wanted = self._wanted(query)
+        # What rows are alike by is needed to tell, whether or not it is returned.
+        per = [name for name in query.limit.per if name in self._definition.attributes or name == ID]
+        also = [column for column in map(column_of, per) if column not in wanted]
+        ranked = self._ranked(query, sql)
+        rows = _limited(
+            lambda most: ranked(most, [*wanted, *also]), query.limit, [*map(column_of, per)], query.offset
+        )
+        names = [*wanted, DISTANCE] if DISTANCE in rows.schema.names else wanted
+        rows = rows.select(names)
+        return self._named(rows, query)
+
+    def _wanted(self, query: Query) -> list[str]:
+        attributes = self._definition.attributes
+        names = attributes if query.include is None else [one for one in query.include if one in attributes]
+        return [
+            ID,
+            *dict.fromkeys(attributes[one].column for one in names if one not in query.exclude and one != ID),
+        ]
+
+    def _named(self, rows: pa.Table, query: Query) -> pa.Table:
+        """Return rows with attributes for columns, and those that no document has."""
+        rows = rows.rename_columns([attribute_of(name) for name in rows.schema.names])
+        for name in query.include or ():
+            if name not in rows.schema.names and name not in query.exclude:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows))
+        return rows
+
+    def _ranked(self, query: Query, sql: str | None) -> _Ranked:
+        ranking = query.rank_by
+        assert ranking is not None
+        if isinstance(ranking, Nearest):
+            return self._nearest(ranking, query, sql)
+        if isinstance(ranking, Order):
+            return self._ordered(ranking, sql)
+        return self._scored(ranking, sql)
+
+    def _nearest(self, ranking: Nearest, query: Query, sql: str | None) -> _Ranked:
+        def found(rows: int, columns: Sequence[str]) -> pa.Table:
+            table = self._search(ranking, query, sql, rows, columns).to_table()
+            return _renamed(table, "_distance")
+
+        return found
+
+    def _search(
+        self, ranking: Nearest, query: Query, sql: str | None, rows: int, columns: Sequence[str]
+    ) -> Any:
+        attribute = self._ranked_by(ranking.attribute)
+        if not attribute.type.is_vector:
+            raise InputError(f"attribute {ranking.attribute!r} is {attribute.type}, and no vector")
+        if len(ranking.vector) != attribute.type.dimensions:
+            raise InputError(
+                f"the vector has {len(ranking.vector)} dimensions, attribute {ranking.attribute!r} is "
+                f"{attribute.type}"
+            )
+        metric = attribute.metric or self._definition.metric
+        return self._table.search(
+            ranking.vector,
+            rows,
+            attribute.column,
+            # A document without the vector has no distance to anything.
+            sql,
+            list(columns),
+            metric=metric.of_table,
+            nprobes=_EVERY_PARTITION if ranking.exact else query.nprobes,
+            **self._when,
+        )
+
+    def _ranked_by(self, name: str) -> Attribute:
+        attribute = self._definition.attributes.get(name)
+        if attribute is None:
+            raise InputError(f"no document has an attribute {name!r} to rank by")
+        return attribute
+
+    def _ordered(self, ranking: Order, sql: str | None) -> _Ranked:
+        terms = []
+        for name, descending in ranking.by:
+            column = ID if name == ID else self._ranked_by(name).column
+            type = self._definition.type_of(name)
+            assert type is not None
+            if type.is_list or type.is_vector:
+                raise InputError(f"attribute {name!r} is {type}, which has no order")
+            terms.append(f"{identifier(column)} {'DESC' if descending else 'ASC'} NULLS LAST")
+        if not any(name == ID for name, _ in ranking.by):
+            terms.append(f"{identifier(ID)} ASC")
+
+        def found(rows: int, columns: Sequence[str]) -> pa.Table:
+            names = ", ".join(map(identifier, columns))
+            where = "" if sql is None else f" WHERE {sql}"
+            return self._sql(f"SELECT {names} FROM t{where} ORDER BY {', '.join(terms)} LIMIT {rows}")
+
+        return found
+
+    def _sql(self, query: str) -> pa.Table:
+        try:
+            return self._table.sql(query, **self._when).to_table()
+        except QueryError as error:
+            raise InputError("the filter cannot be evaluated: a pattern in it is not valid") from error
+
+    # ---- texts -----------------------------------------------------------------------------------------
+
+    def _scored(self, ranking: TextRanking, sql: str | None) -> _Ranked:
+        for words in texts_in(ranking):
+            attribute = self._ranked_by(words.attribute)
+            if attribute.full_text is None:
+                raise InputError(f"attribute {words.attribute!r} has no full_text_search")
+
+        def found(rows: int, columns: Sequence[str]) -> pa.Table:
+            return self._scores(ranking, rows, columns, sql)
+
+        return found
+
+    def _scores(self, ranking: TextRanking, rows: int, columns: Sequence[str], sql: str | None) -> pa.Table:
+        query = _whole_query(ranking)
+        if query is not None:
+            return self._text(query, rows, columns, sql)
+        if isinstance(ranking, Product):
+            found = self._scores(ranking.part, rows, columns, sql)
+            return _scaled(found, ranking.factor)
+        assert isinstance(ranking, Sum | Max)
+        # The best by their best score are among the best by one of them; of a sum, any may be.
+        each = rows if isinstance(ranking, Max) else MOST_ROWS
+        parts = [self._scores(part, each, columns, sql) for part in ranking.parts]
+        return _combined(parts, rows, np.maximum if isinstance(ranking, Max) else np.add)
+
+    def _text(self, query: Any, rows: int, columns: Sequence[str], sql: str | None) -> pa.Table:
+        try:
+            table = self._table.search_text(
+                query, rows, filter=sql, columns=list(columns), **self._when
+            ).to_table()
+        except QueryError as error:
+            if "has no word" not in error.message:
+                raise
+            schema = self._table.schema
+            fields = [schema.field(name) for name in columns]
+            table = pa.schema([*fields, pa.field("_score", pa.float32())]).empty_table()
+        return _renamed(table, "_score")
+
+    # ---- numbers ---------------------------------------------------------------------------------------
+
+    def _numbers(self, query: Query, sql: str | None) -> Answer:
+        if query.rank_by is not None:
+            raise InputError("a query either ranks documents or aggregates them")
+        if not query.aggregates:
+            raise InputError("group_by says what the aggregates are told by: it needs some")
+        labels = list(query.aggregates)
+        numbers = [
+            f"{self._aggregate(one)} AS `%number{at}`" for at, one in enumerate(query.aggregates.values())
+        ]
+        where = "" if sql is None else f" WHERE {sql}"
+        keys = [name for name in query.group_by if self._definition.type_of(name) is not None]
+        for name in keys:
+            type = self._definition.type_of(name)
+            if type is not None and type.is_vector:
+                raise InputError(f"attribute {name!r} is {type}: documents are not grouped by it")
+        names = [identifier(column_of(name)) for name in keys]
+        if not query.group_by:
+            row = self._sql(f"SELECT {', '.join(numbers)} FROM t{where}").to_pylist()[0]
+            return Answer(aggregates={label: row[f"%number{at}"] for at, label in enumerate(labels)})
+        order = "".join(f"{name} ASC NULLS LAST, " for name in names).rstrip(", ")
+        grouped = f" GROUP BY {', '.join(names)} ORDER BY {order}" if names else ""
+        found = self._sql(
+            f"SELECT {', '.join([*names, *numbers])} FROM t{where}{grouped} LIMIT {query.limit.total}"
+        )
+        columns = {name: column_values(found.column(column_of(name))) for name in keys}
+        groups = [
+            {
+                **{name: columns[name][at] if name in columns else None for name in query.group_by},
+                **{label: found.column(f"%number{n}")[at].as_py() for n, label in enumerate(labels)},
+            }
+            for at in range(found.num_rows)
+        ]
+        return Answer(groups=groups)
+
+    def _aggregate(self, one: Aggregate) -> str:
+        if one.attribute is None:
+            return "count(*)"
+        type = self._definition.type_of(one.attribute)
+        if type is None:
+            return "sum(CAST(0 AS BIGINT))" if one.function == "sum" else "count(CAST(NULL AS BIGINT))"
+        column = identifier(column_of(one.attribute))
+        if one.function == "count":
+            return f"count({column})"
+        if type.is_list or type.is_vector or type.kind not in ("int", "uint", "float"):
+            raise InputError(f"attribute {one.attribute!r} is {type}, which has no sum")
+        return f"coalesce(sum({column}), 0)"
+
+
+def _renamed(rows: pa.Table, scored: str) -> pa.Table:
+    """Return rows with what they are ranked by under one name; without those that cannot be ranked."""
+    names = [DISTANCE if name == scored else name for name in rows.schema.names]
+    rows = rows.rename_columns(names)
+    at = names.index(DISTANCE)
+    column = rows.column(at)
+    if column.null_count:
+        rows = rows.filter(column.is_valid())
+    return rows
+
+
+def _limited(ranked: Callable[[int], pa.Table], limit: Limit, per: Sequence[str], offset: int) -> pa.Table:
+    """Return the first rows, of those alike at most so many."""
+    wanted = offset + limit.total
+    if not limit.most_per or not per:
+        return ranked(min(wanted, MOST_ROWS)).slice(offset, limit.total)
+    most = min(max(4 * wanted, 100), MOST_ROWS)
+    while True:
+        rows = ranked(most)
+        chosen = _first_of_alike(rows, per, limit.most_per)
+        if len(chosen) >= wanted or rows.num_rows < most or most == MOST_ROWS:
+            return rows.take(pa.array(chosen[offset:wanted], pa.int64()))
+        most = min(4 * most, MOST_ROWS)
+
+
+def _first_of_alike(rows: pa.Table, per: Sequence[str], most: int) -> list[int]:
+    seen: dict[Any, int] = {}
+    chosen = []
+    keys = zip(*[column_values(rows.column(name)) for name in per], strict=True)
+    for at, key in enumerate(keys):
+        held = tuple(tuple(value) if isinstance(value, list) else value for value in key)
+        seen[held] = seen.get(held, 0) + 1
+        if seen[held] <= most:
+            chosen.append(at)
+    return chosen
+
+
+def _scaled(rows: pa.Table, factor: float) -> pa.Table:
+    at = rows.schema.get_field_index(DISTANCE)
+    scores = rows.column(at).to_numpy().astype(np.float64) * factor
+    return rows.set_column(at, DISTANCE, pa.array(scores))
+
+
+def _combined(parts: list[pa.Table], rows: int, how: Any) -> pa.Table:
+    """Return the best of several rankings by their combined scores, equal ones in the order of their ids."""
+    at = parts[0].schema.get_field_index(DISTANCE)
+    wide = [
+        part.set_column(at, DISTANCE, part.column(at).cast(pa.float64())).unify_dictionaries()
+        for part in parts
+    ]
+    every = pa.concat_tables([part.drop_columns([DISTANCE]) for part in wide])
+    first = positions_of(every.column(ID), every)
+    unique = np.unique(first)
+    scores = np.zeros(every.num_rows)
+    begin = 0
+    for part in wide:
+        where = first[begin : begin + part.num_rows]
+        scores[where] = how(scores[where], part.column(DISTANCE).to_numpy())
+        begin += part.num_rows
+    found = every.take(pa.array(unique)).append_column(DISTANCE, pa.array(scores[unique]))
+    return found.sort_by([(DISTANCE, "descending"), (ID, "ascending")]).slice(0, rows)
+
+
+def _text_query(words: Words, boost: float = 1.0) -> weir.MatchQuery:
+    return weir.MatchQuery(words.query, column_of(words.attribute), boost=boost)
+
+
+def _whole_query(ranking: TextRanking, boost: float = 1.0) -> Any:
+    """Return a ranking as one query of a table; None if it cannot be one."""
+    if isinstance(ranking, Words):
+        return _text_query(ranking, boost)
+    if isinstance(ranking, Product):
+        return _whole_query(ranking.part, boost * ranking.factor)
+    parts = [_whole_query(part, boost) for part in ranking.parts]
+    if None in parts:
+        return None
+    if isinstance(ranking, Sum):
+        return weir.BooleanQuery(should=parts)
+    matches = {part.column: part for part in parts if isinstance(part, weir.MatchQuery)}
+    same = {part.query for part in matches.values()}
+    if len(same) == 1 and len(matches) == len(parts):
+        boosts = [part.boost for part in matches.values()]
+        return weir.MultiMatchQuery(next(iter(same)), [str(name) for name in matches], boosts=boosts)
+    return None

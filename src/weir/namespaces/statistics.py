@@ -1,0 +1,87 @@
+"""How much a namespace holds, and how much of it waits to be merged and indexed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import weir
+
+if TYPE_CHECKING:
+    from weir.namespaces.namespace import Namespace
+
+__all__ = ["Statistics", "measure", "statistics_of"]
+
+_SECONDS_KNOWN = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What a namespace holds.
+
+    Parameters
+    ----------
+    rows : int
+        Documents, about: what waits to be merged counts as new ones.
+    bytes : int
+        What they take, about.
+    waiting_rows, waiting_bytes : int
+        What waits to be merged or indexed.
+    unindexed_rows : int
+        Rows that no vector index covers.
+    updated_at : datetime
+        When something was written last.
+    """
+
+    rows: int
+    bytes: int
+    waiting_rows: int
+    waiting_bytes: int
+    unindexed_rows: int
+    updated_at: datetime
+
+
+def measure(table: weir.Table, updated_at: datetime) -> Statistics:
+    """Return what a table holds."""
+    status = table.status()
+    rows = sum(shard.unmerged_rows + shard.unflushed_rows for shard in status.shards)
+    waiting = sum(shard.unmerged_bytes + shard.unflushed_bytes for shard in status.shards)
+    behind = max((index.unindexed_rows for index in status.indexes), default=0)
+    vectors = [index for index in status.indexes if index.kind.startswith("IVF")]
+    uncovered = max((index.unindexed_rows for index in vectors), default=status.base_rows)
+    each = _row_bytes(table)
+    return Statistics(
+        rows=status.base_rows + rows,
+        bytes=(status.base_rows + rows) * each,
+        waiting_rows=rows + behind,
+        waiting_bytes=waiting + behind * each,
+        unindexed_rows=uncovered + rows,
+        updated_at=updated_at,
+    )
+
+
+def _row_bytes(table: weir.Table) -> int:
+    """Return what a row takes, about: exactly for values of fixed width, a guess for texts and lists."""
+    total = 0
+    for field in table.schema:
+        width = getattr(field.type, "list_size", 0) * 4
+        if not width:
+            try:
+                width = max(field.type.bit_width // 8, 1)
+            except ValueError:
+                width = 32
+        total += width
+    return total
+
+
+def statistics_of(namespace: Namespace, *, fresh: bool = False) -> Statistics:
+    """Return what a namespace holds, as it was at most two seconds ago; or, ``fresh``, as it is."""
+    opened = namespace.opened()
+    known = opened.statistics
+    now = time.monotonic()
+    if known is None or fresh or now - known[0] > _SECONDS_KNOWN:
+        found = measure(opened.table, opened.updated_at())
+        opened.statistics = known = (now, found)
+    return known[1]

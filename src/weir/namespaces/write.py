@@ -1,0 +1,162 @@
+"""What one write to a namespace asks for, and what came of it, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.namespaces.attributes import Attribute, Metric
+from weir.namespaces.filter.expression import Filter
+
+__all__ = ["Declaration", "Documents", "Patch", "Write", "Written"]
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Documents by columns.
+
+    Parameters
+    ----------
+    ids : sequence
+        The id of each.
+    values : mapping of str to sequence
+        By attribute, the value of each; None where it is missing.
+    given : mapping of str to sequence of bool
+        Of a patch, by attribute, which documents it is for: the others keep what they have. An attribute that
+        is not here is for all of them.
+    """
+
+    ids: Sequence[Any]
+    values: Mapping[str, Sequence[Any]]
+    given: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> Documents:
+        """Return documents that are dicts, each with an ``id``.
+
+        Examples
+        --------
+        >>> Documents.of_rows([{"id": 1, "a": 2}, {"id": 2}]).values
+        {'a': [2, None]}
+        """
+        names = dict.fromkeys(name for row in rows for name in row if name != "id")
+        values = {name: [row.get(name) for row in rows] for name in names}
+        given = {name: [name in row for row in rows] for name in names}
+        return cls(
+            [row.get("id") for row in rows],
+            values,
+            {name: there for name, there in given.items() if not all(there)},
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a write says of an attribute.
+
+    Parameters
+    ----------
+    attribute : Attribute, optional
+        What it is to be; None to drop it.
+    says : frozenset of str
+        Which of its properties were named. The others stay as they are.
+    """
+
+    attribute: Attribute | None
+    says: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """New values for every document that a filter takes."""
+
+    where: Filter
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write. All of it is done at one moment, or nothing.
+
+    What filters find is deleted first, then patched; upserts, patches and deletes by id follow. A condition
+    is for documents that exist: an upsert of another id is done, a patch or a delete is not.
+
+    Parameters
+    ----------
+    upserts, patches : Documents, optional
+        Documents to write whole, and values to change of documents that exist.
+    deletes : sequence
+        Ids of documents to delete.
+    delete_where : Filter, optional
+        Documents to delete.
+    patch_where : Patch, optional
+        Values to set.
+    delete_partial, patch_partial : bool
+        Whether to do a part where a filter takes more documents than one write may touch. Default False:
+        such a write is refused.
+    upsert_condition, patch_condition, delete_condition : Filter, optional
+        Which of the present documents are written over, patched and deleted.
+    declarations : mapping of str to Declaration
+        What is said of attributes.
+    metric : Metric, optional
+        How vectors are compared.
+    create : bool, optional
+        Whether to make a namespace that there is not. Default: if there are documents for it.
+    return_ids : bool
+        Whether to tell the ids of the documents that were written.
+    """
+
+    upserts: Documents | None = None
+    patches: Documents | None = None
+    deletes: Sequence[Any] = ()
+    delete_where: Filter | None = None
+    patch_where: Patch | None = None
+    delete_partial: bool = False
+    patch_partial: bool = False
+    upsert_condition: Filter | None = None
+    patch_condition: Filter | None = None
+    delete_condition: Filter | None = None
+    declarations: Mapping[str, Declaration] = field(default_factory=dict)
+    metric: Metric | None = None
+    create: bool | None = None
+    return_ids: bool = False
+
+    @property
+    def looks_before(self) -> bool:
+        """Whether what is done depends on the documents that are there."""
+        return (
+            self.patches is not None
+            or self.delete_where is not None
+            or self.patch_where is not None
+            or self.upsert_condition is not None
+            or (self.delete_condition is not None and bool(self.deletes))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write has done.
+
+    Parameters
+    ----------
+    upserted, patched, deleted : int
+        Documents.
+    remaining : bool
+        Whether a filter takes more documents than were touched.
+    upserted_ids, patched_ids, deleted_ids : list
+        Their ids, if they were asked for.
+    bytes : int
+        Of Arrow data that was written.
+    """
+
+    upserted: int = 0
+    patched: int = 0
+    deleted: int = 0
+    remaining: bool = False
+    upserted_ids: list[Any] = field(default_factory=list)
+    patched_ids: list[Any] = field(default_factory=list)
+    deleted_ids: list[Any] = field(default_factory=list)
+    bytes: int = 0

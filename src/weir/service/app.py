@@ -1,0 +1,36 @@
+"""The application: every dialect's routes, and those that operators ask."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weir.service.answers import json_answer
+from weir.service.context import Service
+from weir.service.dispatch import Dispatch
+from weir.service.operation import operation_routes
+from weir.service.telemetry import Telemetry
+from weir.service.turbopuffer import turbopuffer_routes
+from weir.service.turbopuffer.envelope import envelope
+
+__all__ = ["application"]
+
+
+def application(service: Service, telemetry: Telemetry) -> Starlette:
+    """Return the application that answers the requests of a process."""
+    dispatch = Dispatch(service, envelope, telemetry)
+    routes = [
+        *operation_routes(service, dispatch, telemetry),
+        *turbopuffer_routes(service, dispatch, telemetry),
+    ]
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        message = {404: "there is no such path", 405: "the path does not take this method"}.get(
+            status, "the request was refused"
+        )
+        return json_answer({"status": "error", "error": message}, status)
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: unknown})

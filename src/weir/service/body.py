@@ -1,0 +1,77 @@
+"""The body of a request: read up to a limit, unpacked up to the same limit, and decoded."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from weir.service.refusals import Refusal
+
+__all__ = ["decoded", "read_body"]
+
+_CHUNK = 1024 * 1024
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the body of a request, unpacked if it is packed.
+
+    Raises
+    ------
+    Refusal
+        413 as soon as it is known to be larger than the limit; 415 if it is packed in an unknown way.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "", "gzip", "deflate"):
+        raise Refusal(415, "unsupported_encoding", f"bodies may be packed with gzip, not {encoding!r:.40}")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > most:
+        raise _too_large(most)
+    unpacker = None if encoding in ("identity", "") else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    parts: list[bytes] = []
+    received = unpacked = 0
+    async for chunk in request.stream():
+        received += len(chunk)
+        if received > most:
+            raise _too_large(most)
+        if unpacker is None:
+            parts.append(chunk)
+            continue
+        try:
+            while chunk:
+                part = unpacker.decompress(chunk, _CHUNK)
+                unpacked += len(part)
+                if unpacked > most:
+                    raise _too_large(most)
+                parts.append(part)
+                chunk = unpacker.unconsumed_tail
+        except zlib.error as error:
+            raise Refusal(400, "invalid_request", "the body is not packed as it says") from error
+    if unpacker is not None and received and not unpacker.eof:
+        raise Refusal(400, "invalid_request", "the packed body ends too early")
+    return b"".join(parts)
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, "payload_too_large", f"a request has at most {most:,} bytes, unpacked too")
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """Return the object of a body in JSON.
+
+    Raises
+    ------
+    Refusal
+        400 if it is not one.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal(400, "invalid_json", f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise Refusal(400, "invalid_json", "the body is nested too deeply") from error
+    if not isinstance(value, dict):
+        raise Refusal(400, "invalid_request", "the body is a JSON object")
+    return value

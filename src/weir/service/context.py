@@ -1,0 +1,182 @@
+"""What the requests of one process share, and what is known of one request."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+
+from weir.errors import WeirError
+from weir.namespaces import Namespace, Namespaces, Write
+from weir.namespaces.names import check_namespace_name
+from weir.service.keys.key import ANYBODY, Key
+from weir.service.keys.store import KeyStore
+from weir.service.options import ServiceOptions
+from weir.service.refusals import Refusal
+
+__all__ = ["Call", "Service"]
+
+Result = TypeVar("Result")
+
+_audit = logging.getLogger("weir.service.audit")
+_THREADS = 64
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, once it is known who asks.
+
+    Parameters
+    ----------
+    key : Key
+        Who asks.
+    request_id : str
+        What tells the request from others, in logs and answers.
+    began : float
+        When it began, by the monotonic clock.
+    """
+
+    key: Key
+    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def milliseconds(self) -> int:
+        """How long it has taken so far."""
+        return int((time.monotonic() - self.began) * 1000)
+
+
+class Service:
+    """What the requests of one process share.
+
+    Parameters
+    ----------
+    namespaces : Namespaces
+        The namespaces below the root.
+    keys : KeyStore
+        The keys below the root.
+    options : ServiceOptions
+        How the service runs.
+    """
+
+    def __init__(self, namespaces: Namespaces, keys: KeyStore, options: ServiceOptions) -> None:
+        self.namespaces = namespaces
+        self.keys = keys
+        self.options = options
+        self.is_stopping = False
+        self.loops: dict[str, Callable[[], bool]] = {}
+        self._limiter = anyio.CapacityLimiter(_THREADS)
+        self._later = ThreadPoolExecutor(2, thread_name_prefix="weir-later")
+
+    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run what waits for storage on a thread."""
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._limiter)
+
+    def later(self, work: Callable[..., object], *arguments: Any) -> None:
+        """Run something of which nobody waits for the end."""
+        self._later.submit(work, *arguments)
+
+    async def caller(self, request: Request) -> Key:
+        """Return who asks.
+
+        Raises
+        ------
+        Refusal
+            401 without a key that is good.
+        """
+        if not self.options.auth:
+            return ANYBODY
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        key = None
+        if scheme.lower() == "bearer" and text:
+            key = await self.run(self.keys.authenticate, text.strip())
+        if key is None:
+            raise Refusal(
+                401,
+                "unauthorized",
+                "the request needs a key that is good",
+                headers={"www-authenticate": "Bearer"},
+            )
+        return key
+
+    def namespace(self, call: Call, name: str, *, writes: bool) -> Namespace:
+        """Return a namespace, if the caller may have to do with it.
+
+        Raises
+        ------
+        Refusal
+            403 outside the globs of the key, whether or not there is such a namespace, and for writes by a
+            key that reads.
+        InputError
+            If no namespace can have the name.
+        """
+        check_namespace_name(name)
+        if not call.key.may_see(name):
+            raise Refusal(403, "forbidden", "the key is not for this namespace")
+        if writes and not call.key.may_write:
+            raise Refusal(403, "forbidden", "the key is for reading only")
+        return self.namespaces.namespace(name)
+
+    def check_write(self, write: Write) -> None:
+        """Refuse a write of too many documents.
+
+        Raises
+        ------
+        Refusal
+            413.
+        """
+        rows = sum(len(one) for one in (write.upserts, write.patches) if one is not None) + len(write.deletes)
+        if rows > self.options.max_rows:
+            raise Refusal(
+                413,
+                "too_many_documents",
+                f"a write has at most {self.options.max_rows:,} documents, got {rows:,}",
+            )
+
+    def not_ready(self) -> str:
+        """Return why the process cannot work; nothing if it can."""
+        for name, is_alive in self.loops.items():
+            if not is_alive():
+                return f"the loop of {name} has ended"
+        try:
+            self.namespaces.store.head("security")
+        except WeirError:
+            return "the storage does not answer"
+        return ""
+
+    def admin(self, call: Call) -> None:
+        """Refuse whoever is no administrator."""
+        if not call.key.is_admin:
+            raise Refusal(403, "forbidden", "the key is not for administration")
+
+    def audit(self, call: Call, action: str, target: str, outcome: str = "done") -> None:
+        """Write down what somebody has done that others may have to know of."""
+        _audit.info(
+            "%s %s %s",
+            action,
+            target,
+            outcome,
+            extra={
+                "event_fields": {
+                    "event": "audit",
+                    "action": action,
+                    "target": target,
+                    "outcome": outcome,
+                    "key": call.key.id,
+                    "request_id": call.request_id,
+                }
+            },
+        )
+
+    def close(self) -> None:
+        """Let go of everything: flush, release, and wait for what is under way."""
+        self._later.shutdown(wait=True, cancel_futures=True)
+        self.namespaces.close()

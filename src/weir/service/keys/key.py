@@ -1,0 +1,186 @@
+"""Keys: who may do what to which namespaces."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from weir.errors import CorruptionError, OptionError
+
+__all__ = ["ANYBODY", "Key", "Role", "decode", "encode", "new_key", "split"]
+
+_SECRET_BYTES = 32
+_KEY = re.compile(r"weir_([0-9a-f]{16})_([A-Za-z0-9_-]{43})\Z")
+_GLOB = re.compile(r"[A-Za-z0-9\-_.*?\[\]!]{1,256}\Z")
+
+
+class Role(StrEnum):
+    """What a key is for. Each may do what those after it may."""
+
+    ADMIN = "admin"
+    WRITER = "writer"
+    READER = "reader"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key, without what proves it.
+
+    Parameters
+    ----------
+    id : str
+        16 hex digits, which are part of the key and no secret.
+    name : str
+        What people call it.
+    role : Role
+        What it is for.
+    namespaces : tuple of str
+        Globs of the namespaces it is for; of those with an exclamation mark in front it is not. Empty: all.
+    digest : str
+        SHA-256 of its secret, in hex.
+    created_at : datetime
+        Since when there is one.
+    expires_at : datetime, optional
+        Until when it is good.
+    """
+
+    id: str
+    name: str
+    role: Role
+    namespaces: tuple[str, ...] = ()
+    digest: str
+    created_at: datetime
+    expires_at: datetime | None = None
+
+    def may_see(self, namespace: str) -> bool:
+        """Whether a namespace is among those that the key is for."""
+        return not self.namespaces or any(fnmatchcase(namespace, glob) for glob in self.namespaces)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it is for writing."""
+        return self.role is not Role.READER
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it is for everything."""
+        return self.role is Role.ADMIN
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether it is not good any more."""
+        return self.expires_at is not None and now >= self.expires_at
+
+    def proves(self, secret: str) -> bool:
+        """Whether a secret is the key's. Takes the same time whatever it is."""
+        return hmac.compare_digest(_digest(secret), self.digest)
+
+
+ANYBODY = Key(
+    id="anybody", name="anybody", role=Role.ADMIN, digest="", created_at=datetime(2020, 1, 1, tzinfo=UTC)
+)
+"""Who asks where no keys are needed."""
+
+
+def new_key(
+    name: str,
+    role: str,
+    namespaces: Sequence[str] = (),
+    expires: timedelta | None = None,
+    id: str | None = None,
+) -> tuple[Key, str]:
+    """Return a new key, and its text: the only time that it is seen.
+
+    Raises
+    ------
+    OptionError
+        If the name, the role, a glob or the time cannot be.
+
+    Examples
+    --------
+    >>> key, text = new_key("ci", "reader", ["docs-*"])
+    >>> key.may_see("docs-1"), key.may_see("other"), key.proves(split(text)[1])
+    (True, False, True)
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= 128 or not name.isprintable():
+        raise OptionError("a key has a name of 1 to 128 characters", where="name")
+    if role not in Role.__members__.values():
+        raise OptionError(f"a key is for {', '.join(Role)}, not {role!r:.40}", where="role")
+    for glob in namespaces:
+        if not isinstance(glob, str) or not _GLOB.match(glob):
+            raise OptionError(f"{glob!r:.80} takes no namespace", where="namespaces")
+    if expires is not None and expires <= timedelta():
+        raise OptionError("a key is good for some time", where="expires")
+    secret = secrets.token_urlsafe(_SECRET_BYTES)
+    now = datetime.now(UTC)
+    key = Key(
+        id=id or secrets.token_hex(8),
+        name=name,
+        role=Role(role),
+        namespaces=tuple(namespaces),
+        digest=_digest(secret),
+        created_at=now,
+        expires_at=None if expires is None else now + expires,
+    )
+    return key, f"weir_{key.id}_{secret}"
+
+
+def split(text: str) -> tuple[str, str] | None:
+    """Return id and secret of a key's text; None if it is none."""
+    found = _KEY.match(text)
+    return None if found is None else (found[1], found[2])
+
+
+def _digest(secret: str) -> str:
+    # Of 256 random bits no dictionary helps to find the secret: a slow hash would protect nothing.
+    return hashlib.sha256(b"weir key 1 " + secret.encode()).hexdigest()
+
+
+def encode(key: Key) -> bytes:
+    """Return a key as stored."""
+    return json.dumps(
+        {
+            "format": 1,
+            "id": key.id,
+            "name": key.name,
+            "role": key.role,
+            "namespaces": list(key.namespaces),
+            "digest": key.digest,
+            "created_at": key.created_at.isoformat(),
+            "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
+            "write_id": secrets.token_hex(8),
+        }
+    ).encode()
+
+
+def decode(data: bytes, where: str) -> Key:
+    """Return the key that is stored.
+
+    Raises
+    ------
+    CorruptionError
+        If it cannot be read.
+    """
+    try:
+        stored = json.loads(data)
+        expires = stored["expires_at"]
+        if stored["format"] != 1:
+            raise ValueError(f"it is of format {stored['format']}")
+        return Key(
+            id=stored["id"],
+            name=stored["name"],
+            role=Role(stored["role"]),
+            namespaces=tuple(stored["namespaces"]),
+            digest=stored["digest"],
+            created_at=datetime.fromisoformat(stored["created_at"]),
+            expires_at=None if expires is None else datetime.fromisoformat(expires),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"a key cannot be read: {error}", where=where) from error

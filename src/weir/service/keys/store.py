@@ -1,0 +1,141 @@
+"""Where keys are kept: one object each below the root, and in memory for a few seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from weir.errors import KeyNotFoundError, ObjectNotFoundError
+from weir.service.keys.key import Key, decode, encode, new_key, split
+from weir.storage.interface import ObjectStore
+
+__all__ = ["KeyStore"]
+
+_DIRECTORY = "security/keys"
+_SECONDS_KNOWN = 2.0
+_MOST_KNOWN = 10_000
+
+
+class KeyStore:
+    """The keys below a root. Safe to use from many threads.
+
+    A key that was revoked or changed, by whatever process, is so here two seconds later.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._known: dict[str, tuple[float, Key | None]] = {}
+        self._lock = threading.Lock()
+
+    def create(
+        self, name: str, role: str, namespaces: Sequence[str] = (), expires: timedelta | None = None
+    ) -> tuple[Key, str]:
+        """Make a key; return it and its text.
+
+        Raises
+        ------
+        OptionError
+            If it cannot be made.
+        """
+        key, text = new_key(name, role, namespaces, expires)
+        self._store.put_if_absent(_path(key.id), encode(key))
+        return key, text
+
+    def rotate(self, id: str, expires: timedelta | None = None) -> tuple[Key, str]:
+        """Give a key another text; the one it had is good no more.
+
+        Raises
+        ------
+        KeyNotFoundError
+            If there is no such key.
+        """
+        before = self.get(id)
+        key, text = new_key(before.name, before.role, before.namespaces, expires, before.id)
+        self._store.put(_path(id), encode(key))
+        self._forget(id)
+        return key, text
+
+    def revoke(self, id: str) -> None:
+        """Let a key be good no more.
+
+        Raises
+        ------
+        KeyNotFoundError
+            If there is no such key.
+        """
+        self.get(id)
+        self._store.delete([_path(id)])
+        self._forget(id)
+
+    def get(self, id: str) -> Key:
+        """Return a key.
+
+        Raises
+        ------
+        KeyNotFoundError
+            If there is none.
+        """
+        key = self._read(id)
+        if key is None:
+            raise KeyNotFoundError(f"there is no key {id!r:.40}")
+        return key
+
+    def list(self) -> list[Key]:
+        """Return all keys, oldest first."""
+        ids = [
+            meta.path.removeprefix(f"{_DIRECTORY}/").removesuffix(".json")
+            for meta in self._store.list(_DIRECTORY)
+        ]
+        keys = [key for id in ids if (key := self._read(id)) is not None]
+        return sorted(keys, key=lambda key: (key.created_at, key.id))
+
+    def is_empty(self) -> bool:
+        """Whether there is no key."""
+        return not self._store.list(_DIRECTORY)
+
+    def authenticate(self, text: str) -> Key | None:
+        """Return the key that a text is; None if it is none that is good."""
+        parts = split(text)
+        if parts is None:
+            return None
+        id, secret = parts
+        key = self._recent(id)
+        if key is None or not key.proves(secret) or key.is_expired(datetime.now(UTC)):
+            return None
+        return key
+
+    def _recent(self, id: str) -> Key | None:
+        now = time.monotonic()
+        known = self._known.get(id)
+        if known is not None and now - known[0] < _SECONDS_KNOWN:
+            return known[1]
+        key = self._read(id)
+        with self._lock:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[id] = (now, key)
+        return key
+
+    def _forget(self, id: str) -> None:
+        with self._lock:
+            self._known.pop(id, None)
+
+    def _read(self, id: str) -> Key | None:
+        if len(id) != 16 or not all(digit in "0123456789abcdef" for digit in id):
+            return None
+        path = _path(id)
+        try:
+            return decode(bytes(memoryview(self._store.get(path))), path)
+        except ObjectNotFoundError:
+            return None
+
+
+def _path(id: str) -> str:
+    return f"{_DIRECTORY}/{id}.json"

@@ -1,0 +1,38 @@
+"""What operators ask: whether the process lives, whether it can work, and what it has counted."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weir.service.answers import json_answer
+from weir.service.context import Call, Service
+from weir.service.dispatch import Dispatch
+from weir.service.refusals import Refusal
+from weir.service.telemetry import Telemetry
+
+__all__ = ["operation_routes"]
+
+
+def operation_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) -> list[Route]:
+    """Return the routes."""
+
+    async def healthy(request: Request, call: Call) -> Response:
+        return json_answer({"status": "ok"})
+
+    async def ready(request: Request, call: Call) -> Response:
+        reason = await service.run(service.not_ready)
+        if reason:
+            raise Refusal(503, "not_ready", reason, 1)
+        return json_answer({"status": "ready"})
+
+    async def metrics(request: Request, call: Call) -> Response:
+        service.admin(call)
+        return Response(await service.run(telemetry.exposition), media_type=telemetry.content_type)
+
+    return [
+        dispatch.route("/healthz", "GET", healthy, open=True),
+        dispatch.route("/readyz", "GET", ready, open=True),
+        dispatch.route("/metrics", "GET", metrics),
+    ]

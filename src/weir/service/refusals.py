@@ -1,0 +1,103 @@
+"""Requests that are refused: which status an error has, and what a client is told of it.
+
+What a client gets to read never holds a path, a key or a traceback: errors of the tables below keep the
+place they concern apart from what they say, and only the latter is passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weir.errors import (
+    BackpressureError,
+    ConflictError,
+    FencedError,
+    FilterError,
+    InputError,
+    KeyNotFoundError,
+    LeaseHeldError,
+    NamespaceNotFoundError,
+    NamespaceReadOnlyError,
+    QueryError,
+    SchemaError,
+    SnapshotExpiredError,
+    StorageError,
+    TableNotFoundError,
+    UnsupportedError,
+    WriterClosedError,
+)
+
+__all__ = ["Refusal", "refusal_of"]
+
+
+@dataclass(slots=True)
+class Refusal(Exception):  # noqa: N818  # an answer, and no failure
+    """An answer that says no.
+
+    Parameters
+    ----------
+    status : int
+        The HTTP status.
+    code : str
+        What went wrong, for programs.
+    message : str
+        What went wrong, for people.
+    retry_after : int, optional
+        Seconds after which the same request may go through.
+    headers : mapping of str to str
+        Further headers.
+    """
+
+    status: int
+    code: str
+    message: str
+    retry_after: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same request may go through later."""
+        return self.retry_after is not None
+
+    def all_headers(self) -> dict[str, str]:
+        """Return every header that belongs to the answer."""
+        headers = dict(self.headers)
+        if self.retry_after is not None:
+            headers["retry-after"] = str(self.retry_after)
+        return headers
+
+
+def refusal_of(error: BaseException) -> Refusal | None:
+    """Return how a client is told of an error; None for one that is a failure of the service."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, UnsupportedError):
+        return Refusal(501, "not_supported", _told(error))
+    if isinstance(error, FilterError | QueryError | SchemaError):
+        return Refusal(400, "invalid_request", error.message)
+    if isinstance(error, InputError):
+        return Refusal(400, "invalid_request", _told(error))
+    if isinstance(error, NamespaceNotFoundError):
+        return Refusal(404, "namespace_not_found", error.message)
+    if isinstance(error, TableNotFoundError):
+        return Refusal(404, "namespace_not_found", "the namespace was deleted")
+    if isinstance(error, KeyNotFoundError):
+        return Refusal(404, "key_not_found", error.message)
+    if isinstance(error, NamespaceReadOnlyError):
+        return Refusal(403, "read_only", error.message)
+    if isinstance(error, BackpressureError):
+        return Refusal(429, "too_many_requests", "the namespace is written faster than it can be merged", 2)
+    if isinstance(error, LeaseHeldError | FencedError | WriterClosedError):
+        return Refusal(503, "owner_changing", "the namespace is being taken over by another process", 1)
+    if isinstance(error, ConflictError):
+        return Refusal(503, "conflict", "others changed the namespace during every attempt", 1)
+    if isinstance(error, SnapshotExpiredError):
+        return Refusal(400, "snapshot_expired", "the state that was asked for is not kept any more")
+    if isinstance(error, StorageError):
+        return Refusal(503, "storage_unavailable", "the storage did not answer", 2)
+    return None
+
+
+def _told(error: InputError) -> str:
+    return error.message if error.hint is None else f"{error.message}. {error.hint}"

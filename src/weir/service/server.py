@@ -1,0 +1,152 @@
+"""Running the service: listen, say so, and end in order when asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+import weir.namespaces
+from weir.engine.stop_signals import STOP_SIGNALS
+from weir.errors import OptionError
+from weir.service.app import application
+from weir.service.context import Service
+from weir.service.keys.store import KeyStore
+from weir.service.options import ServiceOptions, parse_listen
+from weir.service.telemetry import Telemetry
+from weir.service.upkeep import Upkeep
+from weir.storage.open import open_store
+
+__all__ = ["listening_line", "serve"]
+
+_SECONDS_TO_FINISH = 10
+
+
+def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) -> None:
+    """Answer requests until the process is asked to end.
+
+    SIGTERM or SIGINT: no request is taken any more, those under way are finished, everything is flushed and
+    let go of, and the call returns.
+
+    Parameters
+    ----------
+    root : str
+        The directory or bucket path of the namespaces.
+    options : ServiceOptions
+        How the service runs.
+    listening : callable
+        Called with the URL, once requests are answered.
+
+    Raises
+    ------
+    OptionError
+        If there is no key and keys are needed, or the address cannot be listened at.
+    """
+    store = open_store(root, options.storage_options, fsync=options.fsync)
+    keys = KeyStore(store)
+    if options.auth and keys.is_empty():
+        raise OptionError(
+            "there is no key, and without one nobody may ask anything",
+            hint="Make one with 'weir keys create', or serve loopback with --no-auth",
+        )
+    listener = _bound(options.listen)
+    try:
+        url = _url(listener, options)
+        namespaces = weir.namespaces.open(
+            root,
+            storage_options=options.storage_options,
+            fsync=options.fsync,
+            lease_ttl=options.lease_ttl,
+            max_unflushed_bytes=options.memory // 2,
+        )
+        telemetry = Telemetry()
+        service = Service(namespaces, keys, options)
+        upkeep = Upkeep(service, telemetry, options.compaction_interval)
+        config = uvicorn.Config(
+            application(service, telemetry),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="httptools",
+            ws="none",
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=_SECONDS_TO_FINISH,
+            ssl_certfile=options.tls_certificate or None,
+            ssl_keyfile=options.tls_key or None,
+        )
+        server = _Server(config, service, lambda: listening(url))
+        upkeep.start()
+        try:
+            asyncio.run(server.serve(sockets=[listener]))
+        finally:
+            upkeep.stop()
+            service.close()
+    finally:
+        listener.close()
+
+
+class _Server(uvicorn.Server):
+    """A server that returns when it is asked to end, and does not end the process by the signal again."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._announce = started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals that ask for an end. What they did before they do again afterwards."""
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._asked_to_end)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _asked_to_end(self, number: int, frame: object) -> None:
+        logging.getLogger("weir.service").info(
+            "ending", extra={"event_fields": {"event": "service.ending", "signal": number}}
+        )
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
+
+
+def _bound(listen: str) -> socket.socket:
+    host, port = parse_listen(listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # From here on connections wait, and are not refused.
+        listener.listen(1024)
+    except OSError as error:
+        raise OptionError(
+            f"nobody can listen at {listen}: {error.strerror or error}", where="listen"
+        ) from error
+    return listener
+
+
+def _url(listener: socket.socket, options: ServiceOptions) -> str:
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if options.tls_certificate else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def listening_line(url: str) -> str:
+    """Return what is printed once requests are answered, for programs."""
+    return json.dumps({"event": "listening", "url": url})

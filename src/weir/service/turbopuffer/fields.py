@@ -1,0 +1,72 @@
+"""Members of objects that clients send: taken by type, and none that nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weir.errors import InputError
+
+__all__ = ["flag", "known_only", "mapping", "names", "number", "sequence", "whole"]
+
+
+def known_only(body: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+    """Refuse members that there are not: one that is misspelled would be ignored.
+
+    Raises
+    ------
+    InputError
+        Naming the first.
+    """
+    for name in body:
+        if name not in known:
+            raise InputError(f"{what} has no {name!r:.80}")
+
+
+def flag(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Return a member that is true or false."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is true or false")
+    return value
+
+
+def whole(body: Mapping[str, Any], name: str, least: int, most: int, default: int) -> int:
+    """Return a member that is a whole number within bounds."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{name} is a whole number from {least:,} to {most:,}")
+    return value
+
+
+def number(value: object, what: str) -> float:
+    """Return a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
+        raise InputError(f"{what} is a number")
+    return float(value)
+
+
+def sequence(value: object, what: str) -> list[Any]:
+    """Return a list."""
+    if not isinstance(value, list):
+        raise InputError(f"{what} is a list")
+    return value
+
+
+def mapping(value: object, what: str) -> dict[str, Any]:
+    """Return an object."""
+    if not isinstance(value, dict):
+        raise InputError(f"{what} is an object")
+    return value
+
+
+def names(value: object, what: str) -> tuple[str, ...]:
+    """Return a list of texts."""
+    found = sequence(value, what)
+    if not all(isinstance(one, str) for one in found):
+        raise InputError(f"{what} is a list of names")
+    return tuple(found)

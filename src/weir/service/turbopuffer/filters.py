@@ -1,0 +1,118 @@
+"""Filters in JSON, as values: ``["And", [["n", "Gt", 5], ["tags", "Contains", "sea"]]]``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weir.errors import InputError, UnsupportedError
+from weir.namespaces.filter.expression import (
+    And,
+    Comparison,
+    Filter,
+    NewValue,
+    Not,
+    Operator,
+    Or,
+)
+from weir.namespaces.names import check_attribute_name
+
+__all__ = ["MOST_DEPTH", "parse_filter"]
+
+MOST_DEPTH = 32
+"""How deep filters may be nested."""
+
+_MOST_PARTS = 10_000
+_NEGATED = {
+    "NotEq": Operator.EQ,
+    "NotIn": Operator.IN,
+    "NotContains": Operator.CONTAINS,
+    "NotContainsAny": Operator.CONTAINS_ANY,
+    "NotGlob": Operator.GLOB,
+    "NotIGlob": Operator.IGLOB,
+}
+_SEVERAL = frozenset({Operator.IN, Operator.CONTAINS_ANY})
+_TOKENS = frozenset({Operator.ALL_TOKENS, Operator.ANY_TOKEN, Operator.TOKEN_SEQUENCE})
+_LEFT_OUT = frozenset({"Fuzzy"})
+
+
+def parse_filter(value: object, depth: int = MOST_DEPTH) -> Filter:
+    """Return the filter that a value in JSON says.
+
+    Parameters
+    ----------
+    value : object
+        What was decoded.
+    depth : int
+        How deep it may be nested.
+
+    Raises
+    ------
+    InputError
+        If it is none, or nested deeper.
+    UnsupportedError
+        If it uses an operator that is left out.
+
+    Examples
+    --------
+    >>> parse_filter(["Not", ["n", "Lt", 5]])
+    Not(part=Comparison(attribute='n', operator=<Operator.LT: 'Lt'>, value=5, last_as_prefix=False))
+    """
+    if depth <= 0:
+        raise InputError("the filter is nested too deeply")
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
+        raise InputError("a filter is a list: an attribute, an operator and a value, or And, Or or Not")
+    if len(value) == 2:
+        return _combined(value[0], value[1], depth)
+    if len(value) not in (3, 4) or not isinstance(value[1], str):
+        raise InputError("a comparison is a list of an attribute, an operator and a value")
+    attribute, operator = check_attribute_name(value[0]), value[1]
+    if operator in _LEFT_OUT:
+        raise UnsupportedError(f"the filter {operator} is not offered")
+    if operator in _NEGATED:
+        return Not(_comparison(attribute, _NEGATED[operator], value))
+    if operator not in Operator.__members__.values():
+        raise InputError(f"there is no operator {operator!r:.80}")
+    return _comparison(attribute, Operator(operator), value)
+
+
+def _combined(kind: str, part: object, depth: int) -> Filter:
+    if kind == "Not":
+        return Not(parse_filter(part, depth - 1))
+    if kind not in ("And", "Or"):
+        raise InputError(f"a filter of two elements is And, Or or Not, and not {kind!r:.80}")
+    if not isinstance(part, list) or len(part) > _MOST_PARTS:
+        raise InputError(f"{kind} takes a list of up to {_MOST_PARTS:,} filters")
+    parts = tuple(parse_filter(one, depth - 1) for one in part)
+    return And(parts) if kind == "And" else Or(parts)
+
+
+def _comparison(attribute: str, operator: Operator, given: list[Any]) -> Comparison:
+    value = given[2]
+    if isinstance(value, dict):
+        return Comparison(attribute, operator, _new_value(value))
+    prefix = False
+    if len(given) == 4:
+        options = given[3]
+        if operator not in _TOKENS or not isinstance(options, dict) or {*options} - {"last_as_prefix"}:
+            raise InputError(f"{operator} takes no such options")
+        prefix = bool(options.get("last_as_prefix", False))
+    if operator in _SEVERAL:
+        if not isinstance(value, list) or len(value) > _MOST_PARTS:
+            raise InputError(f"{operator} takes a list of up to {_MOST_PARTS:,} values")
+        return Comparison(attribute, operator, _flat(value))
+    if isinstance(value, list):
+        value = _flat(value)
+    return Comparison(attribute, operator, value, prefix)
+
+
+def _flat(values: list[Any]) -> tuple[Any, ...]:
+    if any(isinstance(value, list | dict) for value in values):
+        raise InputError("a filter compares with values, and not with lists of lists")
+    return tuple(values)
+
+
+def _new_value(value: dict[str, Any]) -> NewValue:
+    attribute = value.get("$ref_new")
+    if len(value) != 1 or not isinstance(attribute, str):
+        raise InputError("a filter compares with a value or, in a condition, with {'$ref_new': attribute}")
+    return NewValue(check_attribute_name(attribute))

@@ -1,0 +1,338 @@
+"""Queries in JSON, as values, and what they found in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weir.errors import InputError, UnsupportedError
+from weir.namespaces import (
+    Aggregate,
+    Answer,
+    Limit,
+    Max,
+    Nearest,
+    Order,
+    Product,
+    Query,
+    State,
+    Sum,
+    Words,
+)
+from weir.namespaces.filter.expression import EVERYTHING
+from weir.namespaces.names import ID
+from weir.namespaces.query import MOST_ROWS
+from weir.namespaces.ranking import Ranking, TextRanking
+from weir.namespaces.reading import DISTANCE
+from weir.namespaces.values import documents_of
+from weir.namespaces.vectors import one_vector
+from weir.service.turbopuffer.fields import known_only, mapping, names, number, sequence, whole
+from weir.service.turbopuffer.filters import parse_filter
+from weir.service.turbopuffer.schema import parse_metric
+
+__all__ = ["Fusion", "Request", "parse_query", "parse_ranking", "parse_request", "shown_answer"]
+
+_QUERY = frozenset(
+    {
+        *("rank_by", "top_k", "limit", "offset", "filters", "include_attributes", "exclude_attributes"),
+        *("aggregate_by", "group_by", "distance_metric", "compute_attributes", "rerank_by"),
+    }
+)
+_WHOLE = frozenset({"consistency", "vector_encoding"})
+_MULTI = frozenset({"queries", "consistency", "vector_encoding", "rerank_by", "limit", "offset", "top_k"})
+_MOST_DEPTH = 16
+_LEFT_OUT = frozenset({"Saturate", "Decay", "Dist", "Attribute", "Embed", "Highlight", "And", "Or", "Not"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """How the rankings of several queries become one, by reciprocal rank."""
+
+    weights: tuple[float, ...]
+    constant: float
+    limit: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What one request asks for.
+
+    Parameters
+    ----------
+    queries : tuple of Query
+        The queries.
+    is_multi : bool
+        Whether they came as several.
+    fusion : Fusion, optional
+        How they become one.
+    state : State
+        Which state they see.
+    base64 : bool
+        Whether vectors are answered in base64.
+    """
+
+    queries: tuple[Query, ...]
+    is_multi: bool
+    fusion: Fusion | None
+    state: State
+    base64: bool
+
+
+def parse_request(body: Mapping[str, Any], *, depth: int, most_queries: int) -> Request:
+    """Return what a body asks for.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        If it cannot be asked.
+    """
+    encoding = body.get("vector_encoding")
+    if encoding not in (None, "float", "base64"):
+        raise InputError("vector_encoding is float or base64")
+    state = _state(body.get("consistency"))
+    if "queries" not in body:
+        known_only(body, _QUERY | _WHOLE, "a query")
+        queries: tuple[Query, ...] = (parse_query(body, depth),)
+        return Request(queries=queries, is_multi=False, fusion=None, state=state, base64=encoding == "base64")
+    known_only(body, _MULTI, "a query of several")
+    given = sequence(body["queries"], "queries")
+    if not 1 <= len(given) <= most_queries:
+        raise InputError(f"queries is a list of 1 to {most_queries}")
+    parts = []
+    for one in given:
+        part = mapping(one, "each of queries")
+        known_only(part, _QUERY, "each of queries")
+        parts.append(parse_query(part, depth))
+    return Request(
+        queries=tuple(parts),
+        is_multi=True,
+        fusion=_fusion(body, parts),
+        state=state,
+        base64=encoding == "base64",
+    )
+
+
+def _state(value: object) -> State:
+    if value is None:
+        return State()
+    asked = mapping(value, "consistency")
+    known_only(asked, frozenset({"level", "max_staleness_seconds"}), "consistency")
+    level = asked.get("level")
+    if level == "strong":
+        return State()
+    if level != "eventual":
+        raise InputError("the level of consistency is strong or eventual")
+    return State(max_staleness=float(whole(asked, "max_staleness_seconds", 0, 86_400, 60)))
+
+
+def _fusion(body: Mapping[str, Any], queries: Sequence[Query]) -> Fusion | None:
+    value = body.get("rerank_by")
+    if value is None:
+        if body.get("limit") is not None or body.get("offset") is not None:
+            raise InputError("limit and offset of several queries go with rerank_by")
+        return None
+    if isinstance(value, dict) or (isinstance(value, list) and value[:1] != ["RRF"]):
+        raise UnsupportedError("rerank_by is offered as RRF, and not by a model")
+    asked = sequence(value, "rerank_by")
+    options = mapping(asked[1], "the options of RRF") if len(asked) == 2 else {}
+    known_only(options, frozenset({"rank_constant", "weights"}), "RRF")
+    if len(asked) > 2 or any(query.rank_by is None for query in queries):
+        raise InputError("RRF takes queries that rank documents")
+    weights = options.get("weights")
+    parsed = tuple(number(one, "a weight") for one in sequence(weights, "weights")) if weights else ()
+    if weights is not None and (len(parsed) != len(queries) or min(parsed, default=0) <= 0):
+        raise InputError("weights has a positive number for each query")
+    limit = body.get("limit")
+    total = limit.get("total") if isinstance(limit, dict) else limit
+    return Fusion(
+        weights=parsed or (1.0,) * len(queries),
+        constant=whole(options, "rank_constant", 1, 1_000_000, 60),
+        limit=whole({"limit": total}, "limit", 1, MOST_ROWS, max(query.limit.total for query in queries)),
+        offset=whole(body, "offset", 0, MOST_ROWS, 0),
+    )
+
+
+def parse_query(body: Mapping[str, Any], depth: int) -> Query:
+    """Return one query.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        If it cannot be asked.
+    """
+    if body.get("compute_attributes"):
+        raise UnsupportedError("compute_attributes is not offered")
+    if body.get("rerank_by"):
+        raise UnsupportedError("rerank_by a model is not offered")
+    parse_metric(body.get("distance_metric"))
+    rank_by = None if body.get("rank_by") is None else parse_ranking(body["rank_by"])
+    include, exclude = _attributes(body)
+    filters = body.get("filters")
+    query = Query(
+        rank_by=rank_by,
+        filter=EVERYTHING if filters is None else parse_filter(filters, depth),
+        limit=_limit(body),
+        offset=whole(body, "offset", 0, MOST_ROWS, 0),
+        include=include,
+        exclude=exclude,
+        aggregates=_aggregates(body.get("aggregate_by")),
+        group_by=_groups(body.get("group_by")),
+    )
+    if rank_by is None and not query.aggregates:
+        raise InputError("a query has rank_by or aggregate_by")
+    return query
+
+
+def _limit(body: Mapping[str, Any]) -> Limit:
+    limit, top_k = body.get("limit"), body.get("top_k")
+    if limit is not None and top_k is not None:
+        raise InputError("a query has top_k or limit, and not both")
+    if not isinstance(limit, dict):
+        return Limit(whole({"top_k": limit if top_k is None else top_k}, "top_k", 1, MOST_ROWS, 10))
+    known_only(limit, frozenset({"total", "per"}), "limit")
+    total = whole(limit, "total", 1, MOST_ROWS, 10)
+    if limit.get("per") is None:
+        return Limit(total)
+    per = mapping(limit["per"], "per of limit")
+    known_only(per, frozenset({"attributes", "limit"}), "per of limit")
+    attributes = names(per.get("attributes"), "attributes of limit per")
+    if not attributes:
+        raise InputError("attributes of limit per names at least one")
+    return Limit(total, attributes, whole(per, "limit", 1, MOST_ROWS, 1))
+
+
+def _attributes(body: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, frozenset[str]]:
+    include, exclude = body.get("include_attributes"), body.get("exclude_attributes")
+    if exclude is not None:
+        if include not in (None, True):
+            raise InputError("a query has include_attributes or exclude_attributes, and not both")
+        return None, frozenset(names(exclude, "exclude_attributes"))
+    if include is None or include is False:
+        return (), frozenset()
+    if include is True:
+        return None, frozenset()
+    return tuple(dict.fromkeys(names(include, "include_attributes"))), frozenset()
+
+
+def _aggregates(value: object) -> dict[str, Aggregate]:
+    if value is None:
+        return {}
+    return {label: _aggregate(one) for label, one in mapping(value, "aggregate_by").items()}
+
+
+def _aggregate(value: object) -> Aggregate:
+    asked = sequence(value, "an aggregate")
+    if not asked or not all(isinstance(one, str) for one in asked) or len(asked) > 2:
+        raise InputError("an aggregate is ['Count'], ['Count', attribute] or ['Sum', attribute]")
+    attribute = asked[1] if len(asked) == 2 else None
+    if asked[0] == "Count":
+        return Aggregate("count", None if attribute == ID else attribute)
+    if asked[0] == "Sum" and attribute is not None:
+        return Aggregate("sum", attribute)
+    raise InputError("an aggregate is ['Count'], ['Count', attribute] or ['Sum', attribute]")
+
+
+def _groups(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    given = sequence(value, "group_by")
+    if any(isinstance(one, dict) for one in given):
+        raise UnsupportedError("ForEachUnique in group_by is not offered")
+    return tuple(dict.fromkeys(names(given, "group_by")))
+
+
+def parse_ranking(value: object, depth: int = _MOST_DEPTH) -> Ranking:
+    """Return how documents are ranked.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        If they cannot be ranked so.
+    """
+    asked = sequence(value, "rank_by")
+    if asked and isinstance(asked[0], list):
+        return Order(tuple(_order(one) for one in asked))
+    if len(asked) >= 2 and isinstance(asked[0], str) and isinstance(asked[1], str):
+        if asked[1] in ("asc", "desc"):
+            return Order((_order(asked),))
+        if asked[1] in ("ANN", "kNN"):
+            return _nearest(asked)
+        if asked[1] == "SparseKNN":
+            raise UnsupportedError("SparseKNN is not offered")
+    return _scores(asked, depth)
+
+
+def _order(value: object) -> tuple[str, bool]:
+    if (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and value[1] in ("asc", "desc")
+    ):
+        return value[0], value[1] == "desc"
+    raise InputError("documents are ordered by [attribute, 'asc'] or [attribute, 'desc']")
+
+
+def _nearest(asked: list[Any]) -> Nearest:
+    if len(asked) != 3:
+        raise InputError(f"{asked[1]} is [attribute, '{asked[1]}', vector]")
+    vector = asked[2]
+    if isinstance(vector, list) and vector and vector[0] == "Embed":
+        raise UnsupportedError("Embed is not offered")
+    if isinstance(vector, list) and vector and isinstance(vector[0], list):
+        raise UnsupportedError("several vectors in one attribute (late_interaction) are not offered")
+    return Nearest(asked[0], one_vector(vector), asked[1] == "kNN")
+
+
+def _scores(value: object, depth: int) -> TextRanking:
+    if depth <= 0:
+        raise InputError("rank_by is nested too deeply")
+    asked = sequence(value, "rank_by")
+    if len(asked) >= 3 and asked[1] == "BM25" and isinstance(asked[0], str):
+        return _words(asked)
+    kind = asked[0] if asked else None
+    if kind in ("Sum", "Max") and len(asked) == 2:
+        parts = tuple(_scores(one, depth - 1) for one in sequence(asked[1], str(kind)))
+        if not parts:
+            raise InputError(f"{kind} has at least one part")
+        return Sum(parts) if kind == "Sum" else Max(parts)
+    if kind == "Product" and len(asked) == 3:
+        factor, part = asked[1:] if isinstance(asked[1], int | float) else asked[:0:-1]
+        weight = number(factor, "the factor of a product")
+        if weight < 0:
+            raise InputError("the factor of a product is at least 0")
+        return Product(weight, _scores(part, depth - 1))
+    if kind in _LEFT_OUT or (len(asked) == 3 and isinstance(asked[1], str)):
+        raise UnsupportedError(
+            f"{str(kind if kind in _LEFT_OUT else asked[1])[:40]} in rank_by is not offered"
+        )
+    raise InputError("rank_by is a list that says how documents are ranked")
+
+
+def _words(asked: list[Any]) -> Words:
+    if len(asked) == 4:
+        options = mapping(asked[3], "the options of BM25")
+        known_only(options, frozenset({"last_as_prefix"}), "BM25")
+        if options.get("last_as_prefix"):
+            raise UnsupportedError("last_as_prefix of BM25 is not offered")
+    text = asked[2]
+    if isinstance(text, list) and all(isinstance(one, str) for one in text):
+        text = " ".join(text)
+    if not isinstance(text, str) or not text.strip():
+        raise InputError("BM25 takes a text with at least one word")
+    return Words(asked[0], text)
+
+
+def shown_answer(answer: Answer, *, base64: bool) -> dict[str, Any]:
+    """Return what a query found, as the dialect tells it."""
+    if answer.groups is not None:
+        return {"aggregation_groups": answer.groups}
+    if answer.aggregates is not None:
+        return {"aggregations": dict(answer.aggregates)}
+    assert answer.rows is not None
+    names_ = answer.rows.schema.names
+    first = [name for name in (ID, DISTANCE) if name in names_]
+    rows = answer.rows.select([*first, *[name for name in names_ if name not in first]])
+    return {"rows": documents_of(rows, rows.schema.names, base64=base64)}

@@ -1,0 +1,280 @@
+"""The paths of the dialect: each reads a request, calls the namespaces, and tells what came of it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weir.errors import InputError, UnsupportedError
+from weir.namespaces import Answer, Namespace, fused
+from weir.namespaces.statistics import Statistics, statistics_of
+from weir.service.answers import json_answer
+from weir.service.body import decoded, read_body
+from weir.service.context import Call, Service
+from weir.service.dispatch import Dispatch
+from weir.service.telemetry import Telemetry
+from weir.service.turbopuffer.fields import flag, known_only, whole
+from weir.service.turbopuffer.filters import parse_filter
+from weir.service.turbopuffer.queries import Request, parse_query, parse_ranking, parse_request, shown_answer
+from weir.service.turbopuffer.schema import parse_schema, shown_schema
+from weir.service.turbopuffer.writes import copied_from, parse_write, shown_written
+
+__all__ = ["turbopuffer_routes"]
+
+_MOST_LISTED = 1000
+
+
+class _Calls:
+    """The calls of the dialect."""
+
+    def __init__(self, service: Service, telemetry: Telemetry) -> None:
+        self._service = service
+        self._telemetry = telemetry
+
+    def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
+        return self._service.namespace(call, request.path_params["namespace"], writes=writes)
+
+    async def _body(self, request: HttpRequest) -> dict[str, Any]:
+        body = await read_body(request, self._service.options.max_request_bytes)
+        return decoded(body) if body.strip() else {}
+
+    # ---- documents -------------------------------------------------------------------------------------
+
+    async def write(self, request: HttpRequest, call: Call) -> Response:
+        """Write documents, or copy a namespace."""
+        namespace = self._namespace(request, call, writes=True)
+        body = await self._body(request)
+        source = copied_from(body)
+        if source is not None:
+            return await self._copy(namespace, source, call)
+        write = await self._service.run(parse_write, body, self._service.options.max_filter_depth)
+        self._service.check_write(write)
+        written = await self._service.run(namespace.write, write)
+        for kind, rows in (
+            ("upsert", written.upserted),
+            ("patch", written.patched),
+            ("delete", written.deleted),
+        ):
+            self._telemetry.rows_written.labels(kind).inc(rows)
+        return json_answer(shown_written(write, written, call.milliseconds))
+
+    async def _copy(self, namespace: Namespace, name: str, call: Call) -> Response:
+        source = self._service.namespace(call, name, writes=False)
+        rows = await self._service.run(namespace.copy_from, source)
+        self._service.audit(call, "namespace.copy", namespace.name)
+        return json_answer(
+            {
+                "status": "OK",
+                "message": "copied",
+                "rows_affected": rows,
+                "rows_upserted": rows,
+                "billing": {"billable_logical_bytes_written": 0},
+            }
+        )
+
+    async def query(self, request: HttpRequest, call: Call) -> Response:
+        """Answer one query or several."""
+        namespace = self._namespace(request, call)
+        body = await self._body(request)
+        options = self._service.options
+        content = await self._service.run(self._answered, namespace, body, options, call)
+        return json_answer(content)
+
+    def _answered(
+        self, namespace: Namespace, body: dict[str, Any], options: Any, call: Call
+    ) -> dict[str, Any]:
+        asked = parse_request(body, depth=options.max_filter_depth, most_queries=options.max_queries)
+        answers = namespace.queries(asked.queries, asked.state)
+        shown = _shown(asked, answers)
+        rows = sum(len(one.get("rows", ())) for one in shown)
+        self._telemetry.rows_returned.inc(rows)
+        statistics = statistics_of(namespace)
+        whole_ = {
+            "performance": _performance(statistics, call),
+            "billing": {
+                "billable_logical_bytes_queried": statistics.bytes,
+                "billable_logical_bytes_returned": sum(
+                    0 if one.rows is None else one.rows.nbytes for one in answers
+                ),
+            },
+        }
+        return {**({"results": shown} if asked.is_multi else shown[0]), **whole_}
+
+    async def explain(self, request: HttpRequest, call: Call) -> Response:
+        """Tell how a query would be answered."""
+        namespace = self._namespace(request, call)
+        body = await self._body(request)
+        body.pop("consistency", None)
+        body.pop("vector_encoding", None)
+        query = parse_query(body, self._service.options.max_filter_depth)
+        return json_answer({"plan_text": await self._service.run(namespace.explain, query)})
+
+    async def recall(self, request: HttpRequest, call: Call) -> Response:
+        """Compare searches by the index with exact ones."""
+        namespace = self._namespace(request, call)
+        body = await self._body(request)
+        known_only(body, frozenset({"num", "top_k", "filters", "rank_by", "include_ground_truth"}), "recall")
+        depth = self._service.options.max_filter_depth
+        ranking = None if body.get("rank_by") is None else parse_ranking(body["rank_by"])
+        measured = await self._service.run(
+            lambda: namespace.recall(
+                searches=whole(body, "num", 1, 1000, 25),
+                top_k=whole(body, "top_k", 1, 1000, 10),
+                filter=None if body.get("filters") is None else parse_filter(body["filters"], depth),
+                ranking=ranking,
+            )
+        )
+        shown: dict[str, Any] = {
+            "avg_recall": measured.recall,
+            "avg_ann_count": measured.found,
+            "avg_exhaustive_count": measured.exact,
+        }
+        if flag(body, "include_ground_truth"):
+            shown["ground_truth"] = [
+                {
+                    "query_vector": vector.tolist(),
+                    "nearest_neighbors": shown_answer(Answer(rows=rows), base64=False)["rows"],
+                }
+                for vector, rows in measured.truth
+            ]
+        return json_answer(shown)
+
+    # ---- namespaces ------------------------------------------------------------------------------------
+
+    async def list(self, request: HttpRequest, call: Call) -> Response:
+        """List the namespaces that the key is for."""
+        given = request.query_params
+        size = given.get("page_size", "100")
+        if not size.isascii() or not size.isdigit() or not 1 <= int(size) <= _MOST_LISTED:
+            raise InputError(f"page_size is a whole number from 1 to {_MOST_LISTED}")
+        after = _name_of(given.get("cursor", ""))
+        names = await self._service.run(self._service.namespaces.names, given.get("prefix", ""), after)
+        seen = [name for name in names if call.key.may_see(name)]
+        page = seen[: int(size)]
+        shown: dict[str, Any] = {"namespaces": [{"id": name} for name in page]}
+        if len(seen) > len(page):
+            shown["next_cursor"] = base64.urlsafe_b64encode(page[-1].encode()).decode()
+        return json_answer(shown)
+
+    async def delete(self, request: HttpRequest, call: Call) -> Response:
+        """Remove a namespace."""
+        namespace = self._namespace(request, call, writes=True)
+        await self._service.run(namespace.delete)
+        self._service.audit(call, "namespace.delete", namespace.name)
+        return json_answer({"status": "OK"})
+
+    async def schema(self, request: HttpRequest, call: Call) -> Response:
+        """Show the attributes of a namespace."""
+        namespace = self._namespace(request, call)
+        definition = await self._service.run(lambda: namespace.definition)
+        return json_answer(shown_schema(definition))
+
+    async def change_schema(self, request: HttpRequest, call: Call) -> Response:
+        """Declare attributes of a namespace."""
+        namespace = self._namespace(request, call, writes=True)
+        declarations = parse_schema(await self._body(request))
+        definition = await self._service.run(namespace.declare, declarations)
+        return json_answer(shown_schema(definition))
+
+    async def metadata(self, request: HttpRequest, call: Call) -> Response:
+        """Show what a namespace is and holds."""
+        namespace = self._namespace(request, call)
+        return json_answer(await self._service.run(_metadata, namespace))
+
+    async def change_metadata(self, request: HttpRequest, call: Call) -> Response:
+        """Make a namespace read-only, or writable again."""
+        namespace = self._namespace(request, call, writes=True)
+        body = await self._body(request)
+        known_only(body, frozenset({"read_only", "pinning"}), "metadata")
+        if body.get("pinning"):
+            raise UnsupportedError("pinning is not offered")
+        if body.get("read_only") is not None:
+            await self._service.run(namespace.set_read_only, flag(body, "read_only"))
+            self._service.audit(call, "namespace.read_only", namespace.name, str(body["read_only"]))
+        return json_answer(await self._service.run(_metadata, namespace))
+
+    async def warm(self, request: HttpRequest, call: Call) -> Response:
+        """Read what the next query will need."""
+        namespace = self._namespace(request, call)
+        await self._service.run(namespace.opened)
+        self._service.later(namespace.warm)
+        return json_answer({"status": "ACCEPTED", "message": "the namespace is being read"})
+
+
+def _shown(asked: Request, answers: list[Answer]) -> list[dict[str, Any]]:
+    if asked.fusion is None:
+        return [shown_answer(one, base64=asked.base64) for one in answers]
+    fusion = asked.fusion
+    rows = fused(
+        [one.rows for one in answers if one.rows is not None],
+        fusion.weights,
+        limit=fusion.limit,
+        offset=fusion.offset,
+        constant=fusion.constant,
+    )
+    return [shown_answer(Answer(rows=rows), base64=asked.base64)]
+
+
+def _performance(statistics: Statistics, call: Call) -> dict[str, Any]:
+    return {
+        "cache_hit_ratio": 1.0,
+        "cache_temperature": "hot",
+        "server_total_ms": call.milliseconds,
+        "query_execution_ms": call.milliseconds,
+        "exhaustive_search_count": statistics.unindexed_rows,
+        "approx_namespace_size": statistics.rows,
+    }
+
+
+def _metadata(namespace: Namespace) -> dict[str, Any]:
+    definition = namespace.definition
+    statistics = statistics_of(namespace, fresh=True)
+    index: dict[str, Any] = {"status": "up-to-date"}
+    if statistics.waiting_rows:
+        index = {
+            "status": "updating",
+            "unindexed_bytes": statistics.waiting_bytes,
+            "unindexed_rows": statistics.waiting_rows,
+        }
+    shown = {
+        "approx_logical_bytes": statistics.bytes,
+        "approx_row_count": statistics.rows,
+        "created_at": definition.created_at.isoformat().replace("+00:00", "Z"),
+        "updated_at": statistics.updated_at.isoformat().replace("+00:00", "Z"),
+        "encryption": {"mode": "default"},
+        "index": index,
+        "schema": shown_schema(definition),
+    }
+    return {**shown, "read_only": True} if definition.read_only else shown
+
+
+def _name_of(cursor: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(cursor.encode()).decode()
+    except (binascii.Error, ValueError) as error:
+        raise InputError("the cursor is none of a listing") from error
+
+
+def turbopuffer_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) -> list[Route]:
+    """Return the routes of the dialect."""
+    calls = _Calls(service, telemetry)
+    one = "/namespaces/{namespace}"
+    return [
+        dispatch.route("/v1/namespaces", "GET", calls.list),
+        dispatch.route(f"/v2{one}", "POST", calls.write),
+        dispatch.route(f"/v2{one}", "DELETE", calls.delete),
+        dispatch.route(f"/v2{one}/query", "POST", calls.query),
+        dispatch.route(f"/v2{one}/explain_query", "POST", calls.explain),
+        dispatch.route(f"/v1{one}/schema", "GET", calls.schema),
+        dispatch.route(f"/v1{one}/schema", "POST", calls.change_schema),
+        dispatch.route(f"/v1{one}/metadata", "GET", calls.metadata),
+        dispatch.route(f"/v2{one}/metadata", "GET", calls.metadata),
+        dispatch.route(f"/v1{one}/metadata", "PATCH", calls.change_metadata),
+        dispatch.route(f"/v1{one}/hint_cache_warm", "GET", calls.warm),
+        dispatch.route(f"/v1{one}/_debug/recall", "POST", calls.recall),
+    ]

@@ -1,0 +1,54 @@
+"""A service for the tests of a module, and the clients that talk to it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import turbopuffer
+
+from tests.service.process import ServiceProcess, make_key
+
+
+class Served:
+    """A service with keys, and what is needed to talk to it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.key = make_key(root, "admin")
+        self.process = ServiceProcess(root, "--no-fsync", auth=True)
+
+    def client(self, key: str | None = None, **options: Any) -> Any:
+        """Return the unmodified client; what it says of types is too narrow for what it takes."""
+        return turbopuffer.Turbopuffer(
+            api_key=key or self.key, base_url=self.process.url, max_retries=0, **options
+        )
+
+    def http(self, key: str | None = None) -> httpx2.Client:
+        """Return a plain client of HTTP."""
+        return httpx2.Client(
+            base_url=self.process.url,
+            headers={"authorization": f"Bearer {key or self.key}"},
+            timeout=60,
+            trust_env=False,
+        )
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service that the tests of a process share, each with namespaces of its own."""
+    running = Served(tmp_path_factory.mktemp("service"))
+    yield running
+    gc.collect()
+    code, error = running.process.stop()
+    assert code == 0, error
+
+
+@pytest.fixture
+def client(served: Served) -> Any:
+    """The client, with the key of an administrator."""
+    return served.client()
