@@ -43,6 +43,7 @@ from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader, bounded
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.memtable.backpressure import MergeBacklog
+from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
 __all__ = ["Reader", "Writer", "WritingPlan", "merger"]
@@ -133,19 +134,19 @@ def open_writer(world: World, process: Process, shard: UUID, options: WriterOpti
         merge_progress=lambda: world.open_base().details.merged_generation,
     )
     try:
-        writer = ShardWriter(
+        context = ShardContext.of(
             world.store,
-            shard,
-            ROWS_SCHEMA,
+            lambda: ROWS_SCHEMA,
             KEY,
             namespace=world.identity,
             options=options,
             flusher=SimulatedExecutor(2, "flush"),
-            shard_spec_id=1,
+            spec_id=1,
             lease_terms=world.lease_terms(process, options),
             heartbeat=Heartbeat(),
             backlog=backlog,
         )
+        writer = ShardWriter(context, shard)
         world.checker.claimed(shard, writer.epoch)
         return writer
     except (StorageError, FencedError, ConflictError):
@@ -161,7 +162,7 @@ def write_once(world: World, writer: ShardWriter, shard: UUID) -> bool:
     rows = world.draw_rows(shard)
     write = checker.began(shard, rows)
     try:
-        position = writer.write(as_batch(rows))
+        position = writer.submit(as_batch(rows)).result()
     except (FencedError, WriterClosedError, BackpressureError):
         write.outcome = Outcome.REFUSED
         checker.count("writes refused")
@@ -183,7 +184,7 @@ def write_invalid(world: World, writer: ShardWriter, shard: UUID) -> None:
     try:
         for table in as_row_tables(rows, SCHEMA, KEY):
             for batch in upsert_batches(table, ROWS_SCHEMA):
-                writer.write(batch)
+                writer.submit(batch).result()
     except InputError:
         world.checker.count("invalid writes refused")
     except WeirError as error:

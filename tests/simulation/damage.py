@@ -26,7 +26,7 @@ def damage_and_look(world: World, process: Process) -> None:
         return
     rows = world.draw_rows(shard)
     write = world.checker.began(shard, rows)
-    position = writer.write(as_batch(rows))
+    position = writer.submit(as_batch(rows)).result()
     world.checker.acknowledged(write, position)
     writer.abandon()
     path = layout.wal_path(shard, position)

@@ -39,6 +39,7 @@ import weir.write.flush.flush
 import weir.write.flush.generation_writer
 import weir.write.flush.staged_generations
 import weir.write.lease.lease
+import weir.write.log_appender
 import weir.write.memtable.memtable
 import weir.write.replay
 import weir.write.shard_writer
@@ -61,7 +62,9 @@ from weir.snapshots.shard_view import ShardReader, ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import Bytes, ObjectStore
 from weir.write.claim import Claim
-from weir.write.log.group_commit import GroupCommit, PendingWrite
+from weir.write.log.group_commit import GroupCommit
+from weir.write.log.pending_write import PendingWrite
+from weir.write.log_appender import LogAppender
 from weir.write.memtable.memtable import MemTable
 from weir.write.shard_writer import ShardWriter
 
@@ -218,7 +221,7 @@ def _acknowledged_before_the_put() -> Sequence[Patch]:
 
     def write_behind(self: ShardWriter, group: Sequence[PendingWrite]) -> int:
         self._refuse_if_stopped()
-        position = self._next_position
+        position = self._log.position + 1
         SimulatedExecutor().submit(write_group, self, group)
         return position
 
@@ -436,14 +439,14 @@ def _marks_of_the_manifest_not_taken_over() -> Sequence[Patch]:
 
 
 def _mark_in_doubt_forgotten() -> Sequence[Patch]:
-    apply = ShardWriter._apply
+    apply = LogAppender._apply
 
-    def without_mark(self: ShardWriter, position: int, entry: WalEntry, queued: int) -> None:
+    def without_mark(self: LogAppender, position: int, entry: WalEntry, queued: int) -> None:
         if not queued:
             entry = replace(entry, header=replace(entry.header, source=None))
         apply(self, position, entry, queued)
 
-    return [(ShardWriter, "_apply", without_mark)]
+    return [(LogAppender, "_apply", without_mark)]
 
 
 def _marked_writes_share_an_entry() -> Sequence[Patch]:
@@ -462,23 +465,23 @@ def _record_of_marks_collected() -> Sequence[Patch]:
 
 
 def _staged_twice_published() -> Sequence[Patch]:
-    publish = weir.write.shard_writer.publish_staged  # type: ignore[attr-defined]
+    publish = weir.write.log_appender.publish_staged  # type: ignore[attr-defined]
 
     def publish_again(store: ObjectStore, claim: Claim, staged: Any, **options: Any) -> Any:
         published = publish(store, claim, staged, **options)
         return publish(store, claim, staged, **{**options, "generation": published.current_generation})
 
-    return [(weir.write.shard_writer, "publish_staged", publish_again)]
+    return [(weir.write.log_appender, "publish_staged", publish_again)]
 
 
 def _mark_of_a_publication_lost() -> Sequence[Patch]:
-    publish = weir.write.shard_writer.publish_staged  # type: ignore[attr-defined]
+    publish = weir.write.log_appender.publish_staged  # type: ignore[attr-defined]
 
     def without_mark(store: ObjectStore, claim: Claim, staged: Any, **options: Any) -> Any:
         known = claim.manifest.sources or SourceMarks()
         return publish(store, claim, staged, **{**options, "sources": known})
 
-    return [(weir.write.shard_writer, "publish_staged", without_mark)]
+    return [(weir.write.log_appender, "publish_staged", without_mark)]
 
 
 def _staged_collected_too_early() -> Sequence[Patch]:
@@ -490,10 +493,10 @@ def _staged_published_too_late() -> Sequence[Patch]:
 
 
 def _publication_not_announced() -> Sequence[Patch]:
-    def announce_nothing(self: ShardWriter) -> None:
+    def announce_nothing(self: LogAppender) -> None:
         self._unannounced = ()
 
-    return [(ShardWriter, "_announce", announce_nothing)]
+    return [(LogAppender, "_announce", announce_nothing)]
 
 
 def _published_while_a_shard_is_opened_is_missed() -> Sequence[Patch]:
@@ -513,16 +516,16 @@ def _published_before_the_rest_is_flushed() -> Sequence[Patch]:
         def __getattr__(self, name: str) -> Any:
             return (lambda: None) if name in ("flush", "freeze") else getattr(self._real, name)
 
-    publish = ShardWriter._publish
+    publish = LogAppender.publish
 
-    def publish_at_once(self: ShardWriter, staged: Any, source: Any) -> int | None:
+    def publish_at_once(self: LogAppender, staged: Any, source: Any) -> int | None:
         memtables, self._memtables = self._memtables, cast(Any, Unflushed(self._memtables))
         try:
             return publish(self, staged, source)
         finally:
             self._memtables = memtables
 
-    return [(ShardWriter, "_publish", publish_at_once)]
+    return [(LogAppender, "publish", publish_at_once)]
 
 
 PLANTED_BUGS = (

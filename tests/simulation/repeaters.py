@@ -105,7 +105,7 @@ class Repeater:
     def _attempt(self, writer: ShardWriter, write: Write) -> bool | None:
         """Make a write once; return whether it is done, None if the same writer may be asked again."""
         try:
-            position = writer.write(as_batch(write.rows), write.source)
+            position = writer.submit(as_batch(write.rows), write.source).result()
         except (FencedError, WriterClosedError, BackpressureError):
             self._world.checker.count("marked writes refused")
             return False

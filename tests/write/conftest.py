@@ -22,6 +22,7 @@ from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.lease.released_leases import ReleasedLeases
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
+from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
 SHARD = UUID("11111111-2222-4333-8444-555555555555")
@@ -71,10 +72,9 @@ def open_writer() -> Iterator[OpenWriter]:
             backlog: MergeBacklog | None = None,
             **options: object,
         ) -> ShardWriter:
-            writer = ShardWriter(
+            context = ShardContext.of(
                 store,
-                SHARD,
-                WAL_SCHEMA,
+                lambda: WAL_SCHEMA,
                 ("id",),
                 namespace=store.uri + namespace,
                 options=WriterOptions.from_keywords(**options),
@@ -84,6 +84,7 @@ def open_writer() -> Iterator[OpenWriter]:
                 unflushed=unflushed,
                 backlog=backlog,
             )
+            writer = ShardWriter(context, SHARD)
             opened.append(writer)
             return writer
 

@@ -78,7 +78,7 @@ def a_shard(directory: Path, open_writer: OpenWriter, is_new: bool) -> LocalStor
     store = LocalStore(directory, fsync=False)
     if not is_new:
         writer = open_writer(store, flush_on_close=False)
-        writer.write(rows((1, "a")))
+        writer.submit(rows((1, "a"))).result()
         writer.close()
     return store
 
@@ -132,7 +132,7 @@ def test_at_every_operation(
                 open_writer(store, lease_terms=terms, flush_on_close=False).close()
         writer = open_writer(store, flush_on_close=False)
         assert writer.unflushed_rows == (0 if is_new else 1)
-        writer.write(rows((3, "c")))
+        writer.submit(rows((3, "c"))).result()
         writer.close()
     assert failed >= 8
     assert bool(in_the_way) == stays_down

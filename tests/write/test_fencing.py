@@ -52,22 +52,22 @@ def test_appendix_1_step_by_step(store: LocalStore, open_writer: OpenWriter) -> 
     a = open_writer(store)
     assert a.epoch == 6
     assert read_latest_manifest(store, SHARD).version == 2  # type: ignore[union-attr]
-    written_by_a = [a.write(rows((100 + n, "a"))) for n in range(3)]
+    written_by_a = [a.submit(rows((100 + n, "a"))).result() for n in range(3)]
 
     # Steps 4 to 6: B claims epoch 7 and writes.
     b = open_writer(store, namespace="elsewhere", takeover=True)
     assert b.epoch == 7
     assert read_latest_manifest(store, SHARD).version == 3  # type: ignore[union-attr]
-    written_by_b = [b.write(rows((200 + n, "b"))) for n in range(2)]
+    written_by_b = [b.submit(rows((200 + n, "b"))).result() for n in range(2)]
 
     # Steps 7 to 9: A tries to flush and is fenced; its next append is refused as well.
     with pytest.raises(FencedError, match="epoch 7"):
         a.flush()
     with pytest.raises(FencedError):
-        a.write(rows((999, "late")))
+        a.submit(rows((999, "late"))).result()
 
     # Step 10: B goes on. Its recovery had found what A wrote: positions are dense, nothing is lost.
-    b.write(rows((202, "b")))
+    b.submit(rows((202, "b"))).result()
     entries = stored_rows(store)
     assert [position for position, _, _ in entries] == list(range(1, entries[-1][0] + 1))
     epochs = [epoch for _, _, epoch in entries]
@@ -84,10 +84,10 @@ def test_appendix_1_step_by_step(store: LocalStore, open_writer: OpenWriter) -> 
 
 def test_former_writer_is_refused_at_its_next_append(store: LocalStore, open_writer: OpenWriter) -> None:
     first = open_writer(store)
-    first.write(rows((1, "kept")))
+    first.submit(rows((1, "kept"))).result()
     second = open_writer(store, takeover=True)
     with pytest.raises(FencedError, match=r"epoch 2.*position 3"):
-        first.write(rows((2, "refused")))
+        first.submit(rows((2, "refused"))).result()
     assert second.unflushed_rows == 1
     assert 2 not in [key for _, keys, _ in stored_rows(store) for key in keys]
 
@@ -100,14 +100,14 @@ def test_append_between_epoch_and_fence_is_replayed(store: LocalStore, open_writ
     class WritesBeforeFence(Wal):
         def append_or_read(self, position: int, data: Sequence[Bytes]) -> wal_entry.WalEntry | None:
             if not first.unflushed_rows:
-                first.write(late)
+                first.submit(late).result()
             return super().append_or_read(position, data)
 
     claim = claim_shard(store, WritesBeforeFence(store, SHARD, namespace=f"{store.uri} b"), SHARD, WAL_SCHEMA)
     assert [item.entry.num_rows for item in claim.tail] == [0, 1]
     assert claim.next_position == claim.tail[-1].position + 2
     with pytest.raises(FencedError):
-        first.write(rows((8, "too late")))
+        first.submit(rows((8, "too late"))).result()
 
 
 def test_slower_claim_notices_that_it_was_overtaken(store: LocalStore, open_writer: OpenWriter) -> None:
@@ -141,12 +141,12 @@ class LosesAnswers(LocalStore):
 def test_lost_answer_is_recognised_as_our_own_write(store: LocalStore, open_writer: OpenWriter) -> None:
     flaky = LosesAnswers(store.uri, fsync=False)
     writer = open_writer(flaky)
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     flaky.lose = 1
     with pytest.raises(StorageError, match="reset"):
-        writer.write(rows((2, "in doubt")))
+        writer.submit(rows((2, "in doubt"))).result()
     # The caller tries again: the entry that did land is found to be ours, not another writer's.
-    position = writer.write(rows((2, "again")))
+    position = writer.submit(rows((2, "again"))).result()
     assert [keys for _, keys, _ in stored_rows(store)] == [[], [1], [2], [2]]
     assert position == 4
     assert writer.unflushed_rows == 3
@@ -163,7 +163,7 @@ def test_foreign_entry_with_our_epoch_fences(store: LocalStore, open_writer: Ope
         2, wal_entry.encode(header, WAL_SCHEMA, [rows((5, "x"))])
     )
     with pytest.raises(FencedError):
-        writer.write(rows((6, "y")))
+        writer.submit(rows((6, "y"))).result()
 
 
 def test_sealed_shard_refuses_claims(store: LocalStore, open_writer: OpenWriter) -> None:
@@ -184,15 +184,15 @@ def test_who_holds_a_shard_that_is_sealed_hears_of_it_with_its_next_flush(
 ) -> None:
     """What it has written until then is flushed: nobody could claim the shard to do so."""
     writer = open_writer(store)
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     latest = read_latest_manifest(store, SHARD)
     assert latest is not None
     sealed = replace(latest, version=latest.version + 1, status=ShardStatus.SEALED)
     assert commit_manifest(store, sealed, after=latest) is not None
-    position = writer.write(rows((2, "b")))
+    position = writer.submit(rows((2, "b"))).result()
     writer.flush()
     with pytest.raises(ShardSealedError):
-        writer.write(rows((3, "c")))
+        writer.submit(rows((3, "c"))).result()
     writer.close()
     after = read_latest_manifest(store, SHARD)
     assert after is not None
@@ -212,7 +212,7 @@ def test_closed_writer_says_so(store: LocalStore, open_writer: OpenWriter) -> No
     writer.close()
     writer.close()
     with pytest.raises(WriterClosedError):
-        writer.write(rows((1, "a")))
+        writer.submit(rows((1, "a"))).result()
 
 
 def test_version_hint_is_only_a_hint(store: LocalStore, open_writer: OpenWriter) -> None:

@@ -130,13 +130,13 @@ def test_a_writer_that_dies_before_a_flush_leaves_two_memtables(
     flushes.on = False
     writer = open_writer(store, max_memtable_rows=2)
     for key in range(3):
-        writer.write(rows((key, "a")))
+        writer.submit(rows((key, "a"))).result()
     assert recorded(store) == [1, 1, 2]
     writer.abandon()
 
     flushes.on = True
     successor = open_writer(store, max_memtable_rows=2)
-    successor.write(rows((0, "b")))
+    successor.submit(rows((0, "b"))).result()
     successor.flush()
     assert recorded(store) == [1, 1, 2, 2]
     assert listed(store) == [(1, 2), (2, 2)]
@@ -153,7 +153,7 @@ def test_a_log_in_which_generations_went_back_is_flushed_at_once(
     writer = open_writer(store)
     wait_until(lambda: not writer.unflushed_rows)
     assert [generation for generation, _ in listed(store)] == [1, 2]
-    writer.write(rows((8, "x")))
+    writer.submit(rows((8, "x"))).result()
     assert recorded(store)[-1] == 3
 
 
@@ -161,7 +161,7 @@ def test_memory_pressure_during_an_append_waits_for_it(
     store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = open_writer(store)
-    writer.write(rows((1, "x")))
+    writer.submit(rows((1, "x"))).result()
     append = Wal.append
 
     def pressed(wal: Wal, position: int, data: Sequence[Bytes]) -> None:
@@ -170,7 +170,7 @@ def test_memory_pressure_during_an_append_waits_for_it(
         append(wal, position, data)
 
     monkeypatch.setattr(Wal, "append", pressed)
-    writer.write(rows((2, "y")))
+    writer.submit(rows((2, "y"))).result()
     monkeypatch.undo()
     wait_until(lambda: listed(store) == [(1, 2)])
     assert recorded(store) == [1, 1]
@@ -182,7 +182,7 @@ def test_what_is_in_doubt_is_settled_before_its_memtable_is_frozen(
     store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch, how: str, arrives: bool
 ) -> None:
     writer = open_writer(store)
-    writer.write(rows((1, "x")))
+    writer.submit(rows((1, "x"))).result()
     append = Wal.append
 
     def lost(wal: Wal, position: int, data: Sequence[Bytes]) -> None:
@@ -192,7 +192,7 @@ def test_what_is_in_doubt_is_settled_before_its_memtable_is_frozen(
 
     monkeypatch.setattr(Wal, "append", lost)
     with pytest.raises(StorageError):
-        writer.write(rows((2, "y")))
+        writer.submit(rows((2, "y"))).result()
     monkeypatch.undo()
     if how == "flush":
         writer.flush()
@@ -245,7 +245,7 @@ def test_whatever_dies_when_the_library_can_go_on(
         what = chance.choice("wwwwwwfesdd")
         if what == "w":
             pairs = [(chance.randrange(8), f"{step}.{n}") for n in range(chance.choice([1, 1, 2, 5]))]
-            writer.write(rows(*pairs))
+            writer.submit(rows(*pairs)).result()
             model.update(pairs)
         elif what == "f" and flushes.on:
             writer.flush()

@@ -26,6 +26,7 @@ from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
 __all__ = ["RecoverReport", "RecoverTask", "ShardRecovery", "recover_shard", "recover_shards"]
@@ -137,19 +138,19 @@ def _recover(task: RecoverTask) -> ShardRecovery:
     heartbeat = Heartbeat()
     with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
         try:
-            writer = ShardWriter(
+            context = ShardContext.of(
                 task.store,
-                task.shard_id,
-                base.row_schema,
+                lambda: base.row_schema,
                 base.primary_key,
                 namespace=base.namespace,
-                options=options,
-                lease_terms=LeaseTerms(ttl=options.lease_ttl, holder=holder),
                 flusher=flusher,
+                options=options,
+                newest_schema=lambda: base.latest().row_schema,
+                lease_terms=LeaseTerms(ttl=options.lease_ttl, holder=holder),
                 heartbeat=heartbeat,
                 indexes=lambda: generation_indexes(base),
-                newest_schema=lambda: base.latest().row_schema,
             )
+            writer = ShardWriter(context, task.shard_id)
             try:
                 rows = writer.unflushed_rows
                 writer.flush()

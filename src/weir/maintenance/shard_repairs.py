@@ -27,7 +27,6 @@ from weir.base.details_commit import update_details
 from weir.base.fresh_start import without_progress
 from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
-from weir.config import WriterOptions
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.engine.runner import ThreadRunner
@@ -49,7 +48,7 @@ from weir.sharding.shard_values import ShardValues
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot, SnapshotReader
 from weir.write.lease.heartbeat import Heartbeat
-from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
 __all__ = ["ForgetForeignProgress", "JoinShards", "ShardRepair", "TableShards", "repair_shards"]
@@ -260,7 +259,7 @@ def _join(shards: TableShards, group: Sequence[UUID], *, prefer: UUID | None, tw
     with _writer(base, kept) as writer:
         snapshot = shards.newest()
         for batch in _newest_elsewhere(shards, snapshot, group, kept, prefer):
-            writer.write(batch)
+            writer.submit(batch).result()
         failpoint.reach("join.after_rows")
         writer.flush()
     for shard_id in (*others, kept):
@@ -284,22 +283,19 @@ def _flush(base: BaseTable, shard_id: UUID, *, seal: bool) -> None:
 @contextmanager
 def _writer(base: BaseTable, shard_id: UUID) -> Iterator[ShardWriter]:
     """Claim a shard for the length of a block."""
-    options = WriterOptions()
     heartbeat = Heartbeat()
     with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
         try:
-            writer = ShardWriter(
+            context = ShardContext.of(
                 base.store,
-                shard_id,
-                base.row_schema,
+                lambda: base.row_schema,
                 base.primary_key,
                 namespace=base.namespace,
-                options=options,
-                lease_terms=LeaseTerms(ttl=options.lease_ttl),
                 flusher=flusher,
                 heartbeat=heartbeat,
                 indexes=lambda: generation_indexes(base),
             )
+            writer = ShardWriter(context, shard_id)
             try:
                 yield writer
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +18,10 @@ from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
-from weir.write.shard_pool import ShardPool, SharedByShards
-from weir.write.shard_writer import ShardWriter
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.memtable.backpressure import MergeBacklog
+from weir.write.shard_context import ShardContext
+from weir.write.shard_pool import ShardPool
 from weir.write.table_writer import TableWriter
 
 __all__ = ["open_writer"]
@@ -71,28 +74,24 @@ def open_writer(
 
     columns = FollowedColumns(TableColumns.of(base, router), router_of)
 
-    def open_shard(shard_id: UUID, values: ShardValues, shared: SharedByShards) -> ShardWriter:
-        return ShardWriter(
+    def make_context(flusher: Executor, heartbeat: Heartbeat, backlog: MergeBacklog) -> ShardContext:
+        return ShardContext.of(
             store,
-            shard_id,
-            columns.current().row_schema,
+            lambda: columns.current().row_schema,
             base.primary_key,
             namespace=base.namespace,
+            flusher=flusher,
             options=checked,
-            flusher=shared.flusher,
-            lease_terms=shared.lease_terms,
-            heartbeat=shared.heartbeat,
-            unflushed=shared.unflushed,
-            backlog=shared.backlog,
-            indexes=lambda: generation_indexes(base),
             newest_schema=lambda: columns.newest().row_schema,
-            shard_spec_id=spec_id,
-            shard_fields=values.to_manifest(),
+            heartbeat=heartbeat,
+            backlog=backlog,
+            indexes=lambda: generation_indexes(base),
+            spec_id=spec_id,
         )
 
     shards = ShardPool(
         find_shards,
-        open_shard,
+        make_context,
         checked,
         where=store.uri,
         merge_progress=lambda: base.latest().details.merged_generation,

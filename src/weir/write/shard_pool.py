@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
@@ -16,12 +15,11 @@ from weir.engine.context import EngineContext
 from weir.errors import WriterClosedError, WriterError
 from weir.sharding.shard_values import ShardValues
 from weir.write.lease.heartbeat import Heartbeat
-from weir.write.lease.lease_owner import new_holder
-from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
+from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
-__all__ = ["ShardPool", "SharedByShards"]
+__all__ = ["ShardPool"]
 
 _MAX_BACKGROUND_FLUSHES = 2
 _MAX_PARALLEL_WRITES = 16
@@ -29,31 +27,6 @@ _MAX_PARALLEL_CLAIMS = 16
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True)
-class SharedByShards:
-    """What the shards of one table writer have in common.
-
-    Parameters
-    ----------
-    flusher : Executor
-        Runs their flushes in the background.
-    lease_terms : LeaseTerms
-        How their leases are taken.
-    heartbeat : Heartbeat
-        Renews them.
-    unflushed : UnflushedBytes
-        Bounds the memory of their rows.
-    backlog : MergeBacklog
-        Bounds the generations that wait for a merge.
-    """
-
-    flusher: Executor
-    lease_terms: LeaseTerms
-    heartbeat: Heartbeat
-    unflushed: UnflushedBytes
-    backlog: MergeBacklog
 
 
 class ShardPool:
@@ -65,8 +38,8 @@ class ShardPool:
     ----------
     find_shards : callable
         Returns which shards hold, or will hold, the rows with some shard values.
-    open_shard : callable
-        Claims a shard; takes its id, its shard values, and what it shares with the others.
+    make_context : callable
+        Returns what the shards have in common, of who flushes, who renews the leases, and the backlog.
     options : WriterOptions
         Limits.
     where : str
@@ -81,7 +54,7 @@ class ShardPool:
     def __init__(
         self,
         find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
-        open_shard: Callable[[UUID, ShardValues, SharedByShards], ShardWriter],
+        make_context: Callable[[Executor, Heartbeat, MergeBacklog], ShardContext],
         options: WriterOptions,
         *,
         where: str,
@@ -90,7 +63,6 @@ class ShardPool:
     ) -> None:
         self.engine = engine
         self._find_shards = find_shards
-        self._open_shard = open_shard
         self._writers: dict[ShardValues, ShardWriter] = {}
         self._opening = threading.Lock()
         self._closed = False
@@ -99,24 +71,22 @@ class ShardPool:
             min(_MAX_BACKGROUND_FLUSHES, os.cpu_count() or 1), thread_name_prefix="weir-flush"
         )
         self._appender = ThreadPoolExecutor(_MAX_PARALLEL_WRITES, thread_name_prefix="weir-write")
-        timeout = options.backpressure_timeout
         self._heartbeat = Heartbeat()
-        self.unflushed = UnflushedBytes(options.max_unflushed_bytes, timeout=timeout, where=where)
-        self._shared = SharedByShards(
-            flusher=self._flusher,
-            lease_terms=LeaseTerms(options.lease_ttl, options.takeover, new_holder(options.holder)),
-            heartbeat=self._heartbeat,
-            unflushed=self.unflushed,
-            backlog=MergeBacklog(
-                options.max_unmerged_generations,
-                timeout=timeout,
-                where=where,
-                merge_progress=merge_progress,
-            ),
+        backlog = MergeBacklog(
+            options.max_unmerged_generations,
+            timeout=options.backpressure_timeout,
+            where=where,
+            merge_progress=merge_progress,
         )
+        self._context = make_context(self._flusher, self._heartbeat, backlog)
         # A writer that is dropped without being closed lets its leases run out.
         self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
         self._on_collection.atexit = False
+
+    @property
+    def unflushed(self) -> UnflushedBytes:
+        """Bounds the memory of the rows of all shards together."""
+        return self._context.unflushed
 
     @property
     def writers(self) -> list[ShardWriter]:
@@ -144,7 +114,7 @@ class ShardPool:
         shard_ids = self._find_shards(missing)
 
         def claim(values: ShardValues) -> None:
-            self._writers[values] = self._open_shard(shard_ids[values], values, self._shared)
+            self._writers[values] = ShardWriter(self._context, shard_ids[values], values.to_manifest())
 
         if len(missing) == 1:
             claim(missing[0])

@@ -25,7 +25,7 @@ from weir.rows import (
 from weir.sharding.shard_values import ShardValues
 from weir.write.columns import FollowedColumns, TableColumns, resolved
 from weir.write.flush.staged_generations import StagedGeneration
-from weir.write.log.group_commit import PendingWrite
+from weir.write.log.pending_write import PendingWrite
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
 from weir.write.write_result import WriteResult, joined, receipt_of
@@ -403,7 +403,7 @@ class TableWriter:
         queued = self._enqueued(columns, self._routed(columns, batches))
         if len(queued) == 1:
             shard, pending = queued[0]  # which has no mark
-            return WriteResult(pending.batch.num_rows, {shard.shard_id: shard.settle(pending)})
+            return WriteResult(pending.batch.num_rows, {shard.shard_id: pending.result()})
         # Each shard gets its rows in order; shards wait for their storage side by side.
         return self._settled(queued).result()
 
@@ -422,16 +422,13 @@ class TableWriter:
         self._columns.look_if_due(self._shards.start)
         if prepared:
             self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
-        for shard, pending in prepared:
-            shard.enqueue(pending)
+        for _, pending in prepared:
+            pending.enqueue()
         return prepared
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
         return receipt_of(
-            [
-                (shard.shard_id, pending, self._shards.start(shard.settle, pending))
-                for shard, pending in queued
-            ]
+            [(shard.shard_id, pending, self._shards.start(pending.result)) for shard, pending in queued]
         )
 
 

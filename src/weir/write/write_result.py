@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from uuid import UUID
 
-from weir.write.log.group_commit import PendingWrite
+from weir.write.log.pending_write import PendingWrite
 
 __all__ = ["WriteResult", "joined", "receipt_of"]
 

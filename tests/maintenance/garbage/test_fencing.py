@@ -40,8 +40,9 @@ from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes, ObjectStore
 from weir.storage.local import LocalStore
 from weir.write.claim import claim_shard
+from weir.write.fencing import MAX_UNCERTAIN_SECONDS
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.log.collected_position import MAX_UNCERTAIN_SECONDS
+from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
 ROWS = wal_schema(SCHEMA)
@@ -81,18 +82,18 @@ def open_shard(table: weir.Table) -> Iterator[OpenShard]:
         opened: list[ShardWriter] = []
 
         def open_one(uptime: Uptime, store: ObjectStore | None = None) -> ShardWriter:
-            writer = ShardWriter(
+            context = ShardContext.of(
                 store or table._store,
-                the_shard(table),
-                ROWS,
+                lambda: ROWS,
                 ("id",),
                 namespace=table._base.namespace,
                 options=WriterOptions(),
                 flusher=flusher,
                 # A lease that outlasts everything: here nothing but the log keeps writers apart.
                 lease_terms=LeaseTerms(ttl=1e9, takeover=True, clock=uptime),
-                shard_spec_id=1,
+                spec_id=1,
             )
+            writer = ShardWriter(context, the_shard(table))
             opened.append(writer)
             return writer
 
@@ -125,7 +126,7 @@ def test_a_sleeper_collides_with_the_fence_while_that_is_kept(
     table: weir.Table, clock: Clock, open_shard: OpenShard
 ) -> None:
     sleeper = open_shard(Uptime())
-    last = sleeper.write(batch(1, "mine"))
+    last = sleeper.submit(batch(1, "mine")).result()
     for n in range(3):
         write(table, 100 + n, value="others")
     table.merge()
@@ -136,7 +137,7 @@ def test_a_sleeper_collides_with_the_fence_while_that_is_kept(
     assert last + 1 in log
     assert last + 2 not in log
     with pytest.raises(FencedError, match=rf"position {last + 1}"):
-        sleeper.write(batch(1, "late"))
+        sleeper.submit(batch(1, "late")).result()
     assert rows(table)[1] == "mine"
 
 
@@ -145,7 +146,7 @@ def test_a_sleeper_that_slept_past_its_fence_is_refused(
 ) -> None:
     uptime = Uptime()
     sleeper = open_shard(uptime)
-    last = sleeper.write(batch(1, "mine"))
+    last = sleeper.submit(batch(1, "mine")).result()
     others_go_on(table, clock)
     shard = the_shard(table)
     assert last + 1 not in stored(table._store, shard)[0]
@@ -153,9 +154,9 @@ def test_a_sleeper_that_slept_past_its_fence_is_refused(
     before = stored(table._store, shard)
     uptime.seconds += DEFAULT_FENCE_HORIZON.total_seconds()
     with pytest.raises(FencedError, match="claimed with epoch"):
-        sleeper.write(batch(1, "late"))
+        sleeper.submit(batch(1, "late")).result()
     with pytest.raises(FencedError):
-        sleeper.write(batch(1, "later"))
+        sleeper.submit(batch(1, "later")).result()
     # It was told before it wrote anything.
     assert stored(table._store, shard) == before
     assert rows(table) == rows(weir.open(table.uri))
@@ -183,14 +184,14 @@ def test_a_sleeper_caught_in_the_middle_of_its_append(
 
     store = SleepsBeforePut(table.uri, fsync=False)
     sleeper = open_shard(uptime, store)
-    sleeper.write(batch(1, "mine"))
+    sleeper.submit(batch(1, "mine")).result()
     store.armed = True
     with pytest.raises(StorageError, match="covered up to position") as caught:
-        sleeper.write(batch(1, "late"))
+        sleeper.submit(batch(1, "late")).result()
     assert isinstance(caught.value.__cause__, FencedError)
     assert not store.armed
     with pytest.raises(FencedError):
-        sleeper.write(batch(1, "later"))
+        sleeper.submit(batch(1, "later")).result()
     assert rows(table) == rows(weir.open(table.uri))
     assert rows(table)[1] == "mine"
     # What it left behind is collected like anything else.
@@ -219,10 +220,10 @@ def test_a_write_that_came_in_time_and_is_told_late_counts(
 
     store = SleepsAfterPut(table.uri, fsync=False)
     sleeper = open_shard(uptime, store)
-    sleeper.write(batch(1, "mine"))
+    sleeper.submit(batch(1, "mine")).result()
     store.armed = True
     with pytest.raises(StorageError, match="nobody can tell"):
-        sleeper.write(batch(1, "in time"))
+        sleeper.submit(batch(1, "in time")).result()
     assert rows(weir.open(table.uri))[1] == "in time"
 
 
@@ -243,10 +244,10 @@ def test_an_entry_in_doubt_that_was_collected_is_not_written_again(
     uptime = Uptime()
     store = LosesOneAnswer(table.uri, fsync=False)
     writer = open_shard(uptime, store)
-    last = writer.write(batch(1, "before"))
+    last = writer.submit(batch(1, "before")).result()
     store.armed = True
     with pytest.raises(StorageError, match="reset"):
-        writer.write(batch(1, "in doubt"))
+        writer.submit(batch(1, "in doubt")).result()
     write(table, 2)
     table.merge()
     collect_fully(table, clock, horizon=timedelta(0))
@@ -254,7 +255,7 @@ def test_an_entry_in_doubt_that_was_collected_is_not_written_again(
     assert last + 1 not in stored(table._store, shard)[0]
     naively(table._store, shard, last + 1)
     with pytest.raises(FencedError):
-        writer.write(batch(1, "again"))
+        writer.submit(batch(1, "again")).result()
     assert rows(weir.open(table.uri)) == {0: "first", 1: "in doubt", 2: "x"}
 
 
@@ -263,13 +264,13 @@ def test_a_writer_that_rests_and_was_not_fenced_goes_on(
 ) -> None:
     uptime = Uptime()
     writer = open_shard(uptime)
-    writer.write(batch(1, "before"))
+    writer.submit(batch(1, "before")).result()
     writer.flush()
     table.merge()
     uptime.seconds += 10 * DEFAULT_FENCE_HORIZON.total_seconds()
     clock.advance(10 * DEFAULT_FENCE_HORIZON)
     collect_fully(table, clock)
-    writer.write(batch(1, "after"))
+    writer.submit(batch(1, "after")).result()
     writer.flush()
     assert rows(weir.open(table.uri)) == {0: "first", 1: "after"}
 
@@ -281,11 +282,11 @@ def test_a_writer_asks_for_the_manifest_only_after_a_rest(table: weir.Table, ope
     for _ in range(3):
         uptime.seconds += MAX_UNCERTAIN_SECONDS - 1
         store.reset()
-        writer.write(batch(1, "often"))
+        writer.submit(batch(1, "often")).result()
         assert store.counts == {"put_if_absent": 1}
     uptime.seconds += MAX_UNCERTAIN_SECONDS + 1
     store.reset()
-    writer.write(batch(1, "after a rest"))
+    writer.submit(batch(1, "after a rest")).result()
     # The hint, the manifest it names, a look beyond it, and one back.
     assert store.counts == {"get": 4, "put_if_absent": 1}
 
@@ -330,7 +331,7 @@ def test_a_flush_that_sleeps_at_its_manifest(
     uptime = Uptime()
     store = Sleeps(table.uri, fsync=False)
     sleeper = open_shard(uptime, store)
-    sleeper.write(batch(1, "mine"))
+    sleeper.submit(batch(1, "mine")).result()
     store.armed = True
     # Published in time or not, it is fenced now, and whoever fenced it has replayed what it wrote.
     with pytest.raises(FencedError):
@@ -370,14 +371,14 @@ def test_a_flush_that_sleeps_while_only_collection_goes_on(
 
     shard = the_shard(table)
     writer = open_shard(Uptime(), store := Sleeps(table.uri, fsync=False))
-    writer.write(batch(0, "second"))
+    writer.submit(batch(0, "second")).result()
     writer.flush()
     table.merge()
-    writer.write(batch(1, "mine"))
+    writer.submit(batch(1, "mine")).result()
     store.armed = True
     writer.flush()
     assert not store.armed
-    writer.write(batch(2, "after"))
+    writer.submit(batch(2, "after")).result()
     writer.flush()
     expected = {0: "second", 1: "mine", 2: "after"}
     assert rows(weir.open(table.uri)) == expected

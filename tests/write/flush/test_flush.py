@@ -32,9 +32,9 @@ def listed(store: LocalStore) -> list[tuple[int, pa.Table]]:
 
 def test_generation_holds_the_newest_row_of_every_key(store: LocalStore, open_writer: OpenWriter) -> None:
     writer = open_writer(store)
-    writer.write(rows((1, "old"), (2, "kept")))
-    writer.write(rows((1, "new"), (3, None), (3, "again"), (4, "x")))
-    writer.write(rows((4, None)))
+    writer.submit(rows((1, "old"), (2, "kept"))).result()
+    writer.submit(rows((1, "new"), (3, None), (3, "again"), (4, "x"))).result()
+    writer.submit(rows((4, None))).result()
     writer.flush()
     ((generation, table),) = listed(store)
     assert generation == 1
@@ -48,7 +48,7 @@ def test_generation_holds_the_newest_row_of_every_key(store: LocalStore, open_wr
 
 def test_bloom_filter_and_key_index_describe_the_rows(store: LocalStore, open_writer: OpenWriter) -> None:
     writer = open_writer(store)
-    writer.write(rows(*((key, "x") for key in range(0, 20000, 2))))
+    writer.submit(rows(*((key, "x") for key in range(0, 20000, 2)))).result()
     writer.flush()
     latest = read_latest_manifest(store, SHARD)
     assert latest is not None
@@ -80,10 +80,10 @@ def test_writes_go_on_while_a_flush_runs(
 
     monkeypatch.setattr(failpoint, "reach", hold)
     writer = open_writer(store, max_memtable_rows=2)
-    writer.write(rows((1, "a"), (2, "b")))
+    writer.submit(rows((1, "a"), (2, "b"))).result()
     assert entered.wait(20)
     # The flush of generation 1 stands still; generation 2 takes rows.
-    writer.write(rows((3, "c")))
+    writer.submit(rows((3, "c"))).result()
     assert listed(store) == []
     release.set()
     writer.flush()
@@ -100,17 +100,17 @@ def has_to_wait(writer: ShardWriter) -> bool:
 
 def test_too_many_waiting_memtables_push_back(store: LocalStore, open_writer: OpenWriter) -> None:
     writer = open_writer(store, max_memtable_rows=1, max_frozen_memtables=1, backpressure_timeout=0.3)
-    before = writer.write(rows((1, "a")))
+    before = writer.submit(rows((1, "a"))).result()
     writer.flush()
     with failpoint.armed("flush.before_manifest", "raise@every"):
-        writer.write(rows((2, "b")))
+        writer.submit(rows((2, "b"))).result()
         wait_until(lambda: writer._memtables.flush_error is not None)
         with pytest.raises(BackpressureError, match="waited for their flush") as caught:
-            writer.write(rows((3, "c")))
+            writer.submit(rows((3, "c"))).result()
         assert isinstance(caught.value.__cause__, FailpointError)
     # Once flushes succeed again the writer goes on, and nothing acknowledged is missing.
     wait_until(lambda: not has_to_wait(writer))
-    after = writer.write(rows((1000, "d")))
+    after = writer.submit(rows((1000, "d"))).result()
     assert after > before
     writer.flush()
     keys = [key for _, table in listed(store) for key in table.column("id").to_pylist()]
@@ -122,12 +122,12 @@ def test_failed_flush_leaves_an_orphan_and_can_be_repeated(
     store: LocalStore, open_writer: OpenWriter, point: str
 ) -> None:
     writer = open_writer(store)
-    writer.write(rows((1, "a"), (2, "b")))
+    writer.submit(rows((1, "a"), (2, "b"))).result()
     with failpoint.armed(point, "raise"), pytest.raises(FailpointError):
         writer.flush()
     assert listed(store) == []
     assert writer.unflushed_rows == 2
-    writer.write(rows((2, "c")))
+    writer.submit(rows((2, "c"))).result()
     writer.flush()
     assert [(generation, table.num_rows) for generation, table in listed(store)] == [(1, 2), (2, 1)]
 
@@ -145,7 +145,7 @@ def test_a_panic_of_the_library_ends_the_flush_with_a_name(
         raise PanicException("assertion failed: end <= self.len()")
 
     writer = open_writer(store)
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     with monkeypatch.context() as broken:
         broken.setattr("weir.write.flush.generation_writer.lance.write_dataset", panic)
         with pytest.raises(StorageError, match="end <= self"):
@@ -157,14 +157,14 @@ def test_a_panic_of_the_library_ends_the_flush_with_a_name(
 
 def test_replay_restores_the_memtable(store: LocalStore, open_writer: OpenWriter) -> None:
     first = open_writer(store)
-    first.write(rows((1, "a")))
+    first.submit(rows((1, "a"))).result()
     first.flush()
-    first.write(rows((2, "b")))
-    first.write(rows((1, None)))
+    first.submit(rows((2, "b"))).result()
+    first.submit(rows((1, None))).result()
     first.abandon()
     second = open_writer(store, namespace="another process")
     assert second.unflushed_rows == 2
-    second.write(rows((3, "c")))
+    second.submit(rows((3, "c"))).result()
     second.flush()
     assert [(generation, sorted(table.column("id").to_pylist())) for generation, table in listed(store)] == [
         (1, [1]),
@@ -176,8 +176,8 @@ def test_replay_restores_the_memtable(store: LocalStore, open_writer: OpenWriter
 
 def test_corrupt_entry_stops_the_claim(store: LocalStore, open_writer: OpenWriter) -> None:
     writer = open_writer(store)
-    position = writer.write(rows((1, "a")))
-    writer.write(rows((2, "b")))
+    position = writer.submit(rows((1, "a"))).result()
+    writer.submit(rows((2, "b"))).result()
     writer.abandon()
     path = layout.wal_path(SHARD, position)
     data = bytearray(store.get(path))
@@ -191,10 +191,10 @@ def test_round_trips(store: LocalStore, open_writer: OpenWriter) -> None:
     counting = CountingStore(store)
     writer = open_writer(counting)
     counting.reset()
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     assert dict(counting.counts) == {"put_if_absent": 1}
     counting.reset()
-    writer.write(rows(*((key, "x") for key in range(1000))))
+    writer.submit(rows(*((key, "x") for key in range(1000)))).result()
     assert dict(counting.counts) == {"put_if_absent": 1}
     counting.reset()
     writer.flush()
@@ -211,7 +211,7 @@ def test_a_flush_that_fails_says_what_and_nothing_of_the_library_source(
     store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = open_writer(store)
-    writer.write(rows((1, "x")))
+    writer.submit(rows((1, "x"))).result()
     monkeypatch.setattr("weir.write.flush.generation_writer.secrets.token_hex", lambda _: "deadbeef")
     place = layout.generation_path(SHARD, layout.generation_name("deadbeef", 1))
     store.put(place, b"a file in the place of the generation")
@@ -230,7 +230,7 @@ def test_a_flush_costs_as_much_as_the_one_before(store: LocalStore, open_writer:
     writer = open_writer(counting)
     asked = []
     for number in range(12):
-        writer.write(rows((number, "x")))
+        writer.submit(rows((number, "x"))).result()
         counting.reset()
         writer.flush()
         asked.append(counting.counts)

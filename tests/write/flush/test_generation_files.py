@@ -20,7 +20,7 @@ from weir.write.flush.generation_files import FileDamage, check_generation_files
 def generation(store: LocalStore, open_writer: OpenWriter) -> tuple[str, GenerationCatalog]:
     """Return the directory of a generation, and its catalog."""
     writer = open_writer(store)
-    writer.write(rows((1, "a"), (2, None), (3, "c")))
+    writer.submit(rows((1, "a"), (2, None), (3, "c"))).result()
     writer.flush()
     latest = read_latest_manifest(store, SHARD)
     assert latest is not None

@@ -362,7 +362,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
     original = publish.publish_staged
     monkeypatch.setattr("weir.log.manifest_store.commit_manifest", sleep_before)
     monkeypatch.setattr(
-        "weir.write.shard_writer.publish_staged",
+        "weir.write.log_appender.publish_staged",
         lambda *positional, **named: original(*positional, **named, clock=Sleeper()),
     )
     with pytest.raises(StorageError, match="might be collected as garbage"):

@@ -70,13 +70,13 @@ def test_no_position_is_acknowledged_twice(
             return
         key = len(acknowledged)
         try:
-            acknowledged.append((who, writer.write(rows((key, who))), key))
+            acknowledged.append((who, writer.submit(rows((key, who))).result(), key))
             # From its claim on the claimer alone is acknowledged, whatever the holder believes.
             assert who == "claimer" or claimer.writer is None
         except FencedError:
             # For good: it is never acknowledged anything again.
             with pytest.raises(FencedError):
-                writer.write(rows((key, who)))
+                writer.submit(rows((key, who))).result()
 
     holder.writer = open_writer(store, "holder", lease_terms=holder.terms())
     write("holder", holder.writer)

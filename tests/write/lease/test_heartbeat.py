@@ -78,7 +78,7 @@ def test_a_writer_at_rest_keeps_its_lease(
     for _ in range(6):
         clock.pass_time(TTL * 0.9)
         wait_until(lambda: stored(failing).renewed_at == clock.now())
-    writer.write(rows((1, "after five times the lease's length")))
+    writer.submit(rows((1, "after five times the lease's length"))).result()
     assert writer.epoch == 1
 
 
@@ -105,14 +105,14 @@ def test_failures_are_tried_again_before_the_lease_runs_out(
     for asked in range(1, 9):
         clock.pass_time(TTL / 3 if asked == 1 else TTL / 15)
         wait_until(lambda: failing.asked >= asked)  # noqa: B023 - called at once
-    writer.write(rows((1, "its time is not over")))
+    writer.submit(rows((1, "its time is not over"))).result()
     failing.fail = None
     clock.pass_time(TTL / 15)
     wait_until(lambda: stored(failing).renewed_at == clock.now())
     # The writer itself hears of it a moment later.
     wait_until(lambda: writer.lease._deadline == clock.uptime() + TTL)
     clock.pass_time(TTL * 0.9)
-    writer.write(rows((2, "renewed")))
+    writer.submit(rows((2, "renewed"))).result()
     assert "shard.lease_not_renewed" in caplog.text
 
 
@@ -121,16 +121,16 @@ def test_a_heartbeat_that_fails_for_too_long_stops_the_writer(
     failing: Failing, open_writer: OpenWriter, heartbeat: Heartbeat, clock: FakeClock, failure: Exception
 ) -> None:
     writer = open_writer(failing, lease_terms=LeaseTerms(ttl=TTL, clock=clock), heartbeat=heartbeat)
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     failing.fail = failure
     clock.pass_time(TTL / 3)
     wait_until(lambda: failing.asked >= 1)
     clock.pass_time(TTL)
     with pytest.raises(FencedError, match="has expired"):
-        writer.write(rows((2, "b")))
+        writer.submit(rows((2, "b"))).result()
     failing.fail = None
     with pytest.raises(FencedError, match="has expired"):
-        writer.write(rows((2, "the store is there again, and nobody else has taken the lease")))
+        writer.submit(rows((2, "the store is there again, and nobody else has taken the lease"))).result()
     assert open_writer(failing, namespace="next").epoch == 2
 
 
@@ -141,7 +141,7 @@ def test_a_dead_heartbeat_stops_the_writer(
     heartbeat.stop()
     clock.pass_time(TTL)
     with pytest.raises(FencedError, match="has expired"):
-        writer.write(rows((1, "a")))
+        writer.submit(rows((1, "a"))).result()
 
 
 def test_a_lost_lease_stops_the_writer_and_is_renewed_no_more(
@@ -156,7 +156,7 @@ def test_a_lost_lease_stops_the_writer_and_is_renewed_no_more(
     clock.pass_time(TTL / 3)
     wait_until(lambda: "shard.lease_lost" in caplog.text)
     with pytest.raises(FencedError, match="taken over"):
-        writer.write(rows((1, "a")))
+        writer.submit(rows((1, "a"))).result()
     asked = failing.asked
     clock.pass_time(TTL / 3)
     let_it_look()

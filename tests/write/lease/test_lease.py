@@ -600,13 +600,13 @@ def test_a_lease_of_another_shard_is_damage(store: LocalStore, take: Take) -> No
 
 def test_a_refused_claim_leaves_the_shard_as_it_was(store: LocalStore, open_writer: OpenWriter) -> None:
     first = open_writer(store)
-    first.write(rows((1, "a")))
+    first.submit(rows((1, "a"))).result()
     before = {meta.path: meta.version for meta in store.list("")}
     for _ in range(3):
         with pytest.raises(LeaseHeldError):
             open_writer(store)
     assert {meta.path: meta.version for meta in store.list("")} == before
-    first.write(rows((2, "b")))
+    first.submit(rows((2, "b"))).result()
     first.close()
     second = open_writer(store)
     assert second.epoch == 2
@@ -691,12 +691,12 @@ def test_of_two_claims_that_both_take_over_the_later_one_writes(
     overtaken = IsOvertaken(store.uri, fsync=False)
     with pytest.raises(LeaseHeldError):
         open_writer(overtaken)
-    second[0].write(rows((1, "a")))
+    second[0].submit(rows((1, "a"))).result()
     second.clear()
     first = open_writer(overtaken, takeover=True)
-    first.write(rows((2, "b")))
+    first.submit(rows((2, "b"))).result()
     with pytest.raises(FencedError):
-        second[0].write(rows((3, "late")))
+        second[0].submit(rows((3, "late"))).result()
 
 
 # Leases and writes
@@ -707,18 +707,18 @@ def test_an_expired_lease_stops_the_writer_before_its_next_write(
 ) -> None:
     counting = CountingStore(store)
     writer = open_writer(counting, lease_terms=LeaseTerms(ttl=TTL, clock=clock))
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     clock.pass_time(TTL)
     counting.reset()
     with pytest.raises(FencedError, match="has expired"):
-        writer.write(rows((2, "b")))
+        writer.submit(rows((2, "b"))).result()
     # It was not tried: what it did was let go.
     assert counting.counts["put_if_absent"] == 0
     assert stored(store).epoch == 1
     with pytest.raises(FencedError):
         writer.flush()
     with pytest.raises(FencedError):
-        writer.write(rows((3, "c")))
+        writer.submit(rows((3, "c"))).result()
     assert writer.unflushed_rows == 0
     # What was acknowledged is there for the next.
     assert open_writer(store, namespace="next").unflushed_rows == 1
@@ -729,12 +729,12 @@ def test_a_lost_lease_stops_the_writer_before_there_is_a_fence(
 ) -> None:
     """The first of two layers: somebody has taken the lease and not raised the epoch yet."""
     writer = open_writer(store)
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     ShardLease.acquire(store, SHARD, LeaseTerms(takeover=True), least_epoch=1)
     with pytest.raises(FencedError, match="taken over"):
         writer.lease.renew()
     with pytest.raises(FencedError, match="taken over"):
-        writer.write(rows((2, "b")))
+        writer.submit(rows((2, "b"))).result()
     assert store.head(layout.wal_path(SHARD, 3)) is None
     with pytest.raises(FencedError, match="taken over"):
         writer.flush()
@@ -748,24 +748,24 @@ def test_the_fence_stops_a_writer_whose_clock_stands_still(
 ) -> None:
     """The second layer: a process that was stopped for an hour believes in its lease."""
     writer = open_writer(store, lease_terms=LeaseTerms(ttl=TTL, clock=clock))
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     late = FakeClock()
     late.pass_time(TTL * 12)
     other = open_writer(store, namespace="other", lease_terms=LeaseTerms(ttl=TTL, clock=late))
     writer.lease.check()
     with pytest.raises(FencedError, match="epoch 2"):
-        writer.write(rows((2, "late")))
-    other.write(rows((3, "c")))
+        writer.submit(rows((2, "late"))).result()
+    other.submit(rows((3, "c"))).result()
     assert other.unflushed_rows == 2
 
 
 def test_a_fenced_writer_does_not_keep_others_away(store: LocalStore, open_writer: OpenWriter) -> None:
     """A writer without leases claims the shard: ours has to let go of the lease when it finds out."""
     writer = open_writer(store)
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     claim_shard(store, Wal(store, SHARD, namespace="library"), SHARD, WAL_SCHEMA)
     with pytest.raises(FencedError, match="epoch 2"):
-        writer.write(rows((2, "b")))
+        writer.submit(rows((2, "b"))).result()
     assert stored(store).released
     assert open_writer(store).epoch == 3
 
@@ -783,7 +783,7 @@ def test_a_store_that_fails_leaves_the_lease_to_run_out(
 
     failing = FailsOnce(store.uri, fsync=False)
     writer = open_writer(failing)
-    writer.write(rows((1, "a")))
+    writer.submit(rows((1, "a"))).result()
     failing.fail = True
     writer.close()
     assert "shard.lease_not_released" in caplog.text
@@ -799,7 +799,7 @@ def test_writing_costs_no_round_trip_for_the_lease(store: LocalStore, open_write
     writer = open_writer(counting)
     counting.reset()
     for n in range(10):
-        writer.write(rows((n, "x")))
+        writer.submit(rows((n, "x"))).result()
     assert dict(counting.counts) == {"put_if_absent": 10}
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 from tests.write.conftest import SHARD, WAL_SCHEMA, OpenWriter, rows, wait_until
 
@@ -17,7 +18,8 @@ from weir.log.manifest_store import read_latest_manifest
 from weir.log.wal import Wal
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
-from weir.write.log.group_commit import GroupCommit, PendingWrite
+from weir.write.log.group_commit import GroupCommit
+from weir.write.log.pending_write import PendingWrite
 from weir.write.memtable.memtable_set import MemTables
 from weir.write.replay import replayed_memtables
 
@@ -33,7 +35,7 @@ def test_many_threads_need_few_entries(store: LocalStore, open_writer: OpenWrite
     threads, writes = 32, 10
 
     def work(thread: int) -> list[int]:
-        return [writer.write(rows((thread * 1000 + n, "x"))) for n in range(writes)]
+        return [writer.submit(rows((thread * 1000 + n, "x"))).result() for n in range(writes)]
 
     with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(work, range(threads)))
@@ -49,7 +51,7 @@ def test_many_threads_need_few_entries(store: LocalStore, open_writer: OpenWrite
 def test_futures_keep_the_order_of_calls(store: LocalStore, open_writer: OpenWriter) -> None:
     writer = open_writer(store)
     with ThreadPoolExecutor(4) as pool:
-        futures = [writer.write_later(rows((1, str(n))), pool) for n in range(50)]
+        futures = [pool.submit(writer.submit(rows((1, str(n)))).result) for n in range(50)]
         positions = [future.result() for future in futures]
     assert positions == sorted(positions)
     assert newest_values(store) == {1: "49"}
@@ -77,11 +79,17 @@ def test_an_interruption_right_after_a_write_does_not_fence_its_writer(
 
     monkeypatch.setattr(MemTables, "append", is_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        writer.write(rows((1, "interrupted")))
-    writer.write(rows((2, "next")))
+        writer.submit(rows((1, "interrupted"))).result()
+    writer.submit(rows((2, "next"))).result()
     assert newest_values(store) == {1: "interrupted", 2: "next"}
     writer.flush()
     assert writer.unflushed_rows == 0
+
+
+def queued(commits: GroupCommit, batch: pa.RecordBatch) -> PendingWrite:
+    pending = PendingWrite(commits, batch, batch.nbytes)
+    pending.enqueue()
+    return pending
 
 
 def test_a_failed_group_fails_all_its_writes() -> None:
@@ -89,10 +97,10 @@ def test_a_failed_group_fails_all_its_writes() -> None:
         raise OSError(f"{len(group)} writes")
 
     commits = GroupCommit(fail, max_bytes=1000, max_delay=0)
-    pending = [commits.submit(rows((n, "x"))) for n in range(3)]
+    pending = [queued(commits, rows((n, "x"))) for n in range(3)]
     for one in pending:
         with pytest.raises(OSError, match="3 writes"):
-            commits.settle(one)
+            one.result()
 
 
 def test_a_group_ends_at_the_byte_limit() -> None:
@@ -104,8 +112,8 @@ def test_a_group_ends_at_the_byte_limit() -> None:
 
     batch = rows((1, "x"))
     commits = GroupCommit(write, max_bytes=2 * batch.nbytes, max_delay=0)
-    pending = [commits.submit(batch) for _ in range(5)]
-    assert [commits.settle(one) for one in pending] == [1, 1, 2, 2, 3]
+    pending = [queued(commits, batch) for _ in range(5)]
+    assert [one.result() for one in pending] == [1, 1, 2, 2, 3]
     assert sizes == [2, 2, 1]
 
 
@@ -123,7 +131,7 @@ def test_delay_gathers_writes_and_the_byte_limit_ends_it_early() -> None:
 
         def one() -> int:
             barrier.wait()
-            return commits.settle(commits.submit(batch))
+            return queued(commits, batch).result()
 
         futures = [pool.submit(one) for _ in range(3)]
         # Without the byte limit this would take the whole delay.
@@ -133,7 +141,7 @@ def test_delay_gathers_writes_and_the_byte_limit_ends_it_early() -> None:
 
 def test_a_write_that_comes_wakes_nobody_who_waits_for_another() -> None:
     commits = GroupCommit(lambda group: 1, max_bytes=10**9, max_delay=1.0)
-    first = commits.submit(rows((0, "x")))
+    first = queued(commits, rows((0, "x")))
     asked = 0
 
     def is_done() -> bool:
@@ -148,7 +156,7 @@ def test_a_write_that_comes_wakes_nobody_who_waits_for_another() -> None:
     waiting.start()
     wait_until(lambda: asked > 0)
     for number in range(100):
-        commits.submit(rows((number, "x")))
+        queued(commits, rows((number, "x")))
         # For whoever is woken to look.
         time.sleep(0.002)
     leader.join()

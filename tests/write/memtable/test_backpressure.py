@@ -222,19 +222,19 @@ def test_everything_is_given_back(store: LocalStore, open_writer: OpenWriter) ->
     counts = UnflushedBytes(1 << 20, timeout=5, where=store.uri)
     writer = open_writer(store, unflushed=counts)
     for n in range(20):
-        writer.write(rows((n, "x" * 100)))
+        writer.submit(rows((n, "x" * 100))).result()
     assert counts.used > 20 * 100
     writer.flush()
     assert counts.used == 0
     with ThreadPoolExecutor(4) as pool:
-        futures = [writer.write_later(rows((n, "y")), pool) for n in range(50)]
+        futures = [pool.submit(writer.submit(rows((n, "y"))).result) for n in range(50)]
         for future in futures:
             future.result()
     assert counts.used > 0
     with failpoint.armed("wal.before_append", "raise"), pytest.raises(FailpointError):
-        writer.write(rows((1, "fails")))
+        writer.submit(rows((1, "fails"))).result()
     before = counts.used
-    writer.write(rows((1, "")))
+    writer.submit(rows((1, ""))).result()
     assert counts.used > before
     writer.abandon()
     assert counts.used == 0
@@ -249,10 +249,10 @@ def test_everything_is_given_back(store: LocalStore, open_writer: OpenWriter) ->
 def test_a_fenced_shard_leaves_the_room_to_others(store: LocalStore, open_writer: OpenWriter) -> None:
     counts = UnflushedBytes(1 << 20, timeout=5, where=store.uri)
     writer = open_writer(store, unflushed=counts)
-    writer.write(rows((1, "x" * 1000)))
+    writer.submit(rows((1, "x" * 1000))).result()
     open_writer(store, namespace="other", takeover=True)
     with pytest.raises(Exception, match="epoch 2"):
-        writer.write(rows((2, "y")))
+        writer.submit(rows((2, "y"))).result()
     assert counts.used == 0
     assert writer.unflushed_rows == 0
 
@@ -262,12 +262,12 @@ def test_a_full_budget_flushes_by_itself(store: LocalStore, open_writer: OpenWri
     counts = UnflushedBytes(limit, timeout=60, where=store.uri)
     writer = open_writer(store, unflushed=counts)
     for n in range(150):
-        writer.write(rows((n, "x" * 10_000)))
+        writer.submit(rows((n, "x" * 10_000))).result()
         assert counts.used <= limit
     writer.close()
     assert counts.peak <= limit
     later = open_writer(store)
-    later.write(rows((1000, "y")))
+    later.submit(rows((1000, "y"))).result()
 
 
 def test_a_broken_flush_ends_in_back_pressure_and_is_repaired_by_the_next(
@@ -278,7 +278,7 @@ def test_a_broken_flush_ends_in_back_pressure_and_is_repaired_by_the_next(
 
     def goes_through(key: int) -> bool:
         try:
-            writer.write(rows((key, "x" * 5_000)))
+            writer.submit(rows((key, "x" * 5_000))).result()
         except BackpressureError as error:
             errors.append(str(error))
             return False
@@ -397,14 +397,14 @@ def test_flushes_are_counted(store: LocalStore, open_writer: OpenWriter) -> None
     backlog = MergeBacklog(3, timeout=0.05, where=store.uri, merge_progress=merges)
     writer = open_writer(store, backlog=backlog)
     for n in range(3):
-        writer.write(rows((n, "x")))
+        writer.submit(rows((n, "x"))).result()
         writer.flush()
     with pytest.raises(BackpressureError, match="3 generations"):
-        writer.write(rows((4, "x")))
+        writer.submit(rows((4, "x"))).result()
     merges.merged = 1
-    writer.write(rows((4, "x")))
+    writer.submit(rows((4, "x"))).result()
     writer.close()
     # The next writer learns of them from the manifest it claims.
     later = open_writer(store, backlog=MergeBacklog(3, timeout=0, where=store.uri, merge_progress=Merges()))
     with pytest.raises(BackpressureError, match="4 generations"):
-        later.write(rows((5, "x")))
+        later.submit(rows((5, "x"))).result()

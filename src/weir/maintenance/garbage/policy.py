@@ -33,7 +33,7 @@ collected, and the sleeper learns from it that it is fenced. No other entry is n
 Guards are kept for the fence horizon, by the time stamp of the object, and the guard of the newest epoch
 for good. After that, Weir's writers are stopped in another way: a writer knows since when its next
 position was certainly free, by a clock that counts sleep. If that is longer ago than
-:data:`~weir.write.log.collected_position.MAX_UNCERTAIN_SECONDS`, or if its last append may have been made
+:data:`~weir.write.fencing.MAX_UNCERTAIN_SECONDS`, or if its last append may have been made
 although its answer was lost, it looks at the newest manifest before it appends, and refuses if the epoch is
 not its own any more. If the append itself comes back that late, it looks once more, and does not acknowledge
 a position that is covered: positions are only collected when they are covered, and coverage never goes back,

@@ -12,72 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import pyarrow as pa
-
 from weir.errors import StorageError
-from weir.format.source import Source
+from weir.write.log.pending_write import PendingWrite
 
-__all__ = ["GroupCommit", "PendingWrite"]
+__all__ = ["GroupCommit"]
 
 Result = TypeVar("Result")
-
-
-class PendingWrite:
-    """One write on its way into the WAL.
-
-    Parameters
-    ----------
-    batch : RecordBatch
-        The rows, in the schema of WAL entries.
-    nbytes : int
-        Bytes of its rows.
-    overhead : int
-        Bytes the batch takes in memory beyond its rows.
-    source : Source, optional
-        The mark of the write. Such a write has an entry to itself, since an entry has one mark.
-    schema : Schema, optional
-        The schema of the log entry it is for. Writes with different ones do not share an entry.
-
-    Attributes
-    ----------
-    deduplicated : bool
-        Whether nothing was written because the shard has the rows already.
-    """
-
-    __slots__ = (
-        "batch",
-        "deduplicated",
-        "error",
-        "held_bytes",
-        "nbytes",
-        "position",
-        "schema",
-        "source",
-        "submitted",
-    )
-
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        nbytes: int,
-        overhead: int = 0,
-        source: Source | None = None,
-        schema: pa.Schema | None = None,
-    ) -> None:
-        self.batch = batch
-        self.schema = schema
-        self.source = source
-        self.deduplicated = False
-        self.nbytes = nbytes
-        self.held_bytes = nbytes + overhead
-        self.submitted = time.monotonic()
-        self.position: int | None = None
-        self.error: BaseException | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether the write is durable or has failed."""
-        return self.position is not None or self.error is not None
 
 
 class GroupCommit:
@@ -110,14 +50,8 @@ class GroupCommit:
         self._queue: deque[PendingWrite] = deque()
         self._queued_bytes = 0
 
-    def submit(self, batch: pa.RecordBatch) -> PendingWrite:
-        """Queue rows. They go out when their caller, or another, calls :meth:`settle`."""
-        pending = PendingWrite(batch, batch.nbytes)
-        self.enqueue(pending)
-        return pending
-
     def enqueue(self, pending: PendingWrite) -> None:
-        """Queue a write, as :meth:`submit` does."""
+        """Queue a write. It goes out when somebody waits for it, or for another one."""
         with self._lock:
             pending.submitted = time.monotonic()
             self._queue.append(pending)
@@ -125,14 +59,10 @@ class GroupCommit:
             if self._queued_bytes >= self._max_bytes:
                 self._filled.notify()
 
-    def settle(self, pending: PendingWrite) -> int:
-        """Wait until the write is durable and return its position; raise what made it fail."""
+    def settle(self, pending: PendingWrite) -> None:
+        """Wait until the write is durable, or has failed."""
         while not pending.settled:
             self._lead_or_wait(lambda: pending.settled)
-        if pending.error is not None:
-            raise pending.error
-        assert pending.position is not None
-        return pending.position
 
     def drain(self) -> None:
         """Write everything queued so far, and wait for a group that is being written."""

@@ -10,24 +10,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 
 import pyarrow as pa
 
-from weir.config import WriterOptions
 from weir.engine.logs import get_logger
 from weir.errors import BackpressureError, FencedError, WeirError, WriterClosedError
 from weir.format.shard_manifest import ShardManifest, ShardStatus
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
-from weir.indexing.generation import GenerationIndex
 from weir.log.wal import PositionedEntry, Wal
-from weir.storage.interface import ObjectStore
 from weir.write.claim import Claim
 from weir.write.flush.flush import flush_memtable
 from weir.write.lease.lease import ShardLease
-from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
 from weir.write.memtable.memtable import MemTable
+from weir.write.shard_context import ShardContext
 
 __all__ = ["MemTables"]
 
@@ -41,8 +37,8 @@ class MemTables:
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's store.
+    context : ShardContext
+        The table, its limits, and what its shards share.
     wal : Wal
         The shard's write-ahead log.
     claim : Claim
@@ -51,18 +47,6 @@ class MemTables:
         The lease; without it nothing is flushed.
     replayed : sequence of MemTable
         What the claim has replayed, oldest first, at least one: all but the last are flushed at once.
-    key_columns : tuple of str
-        Primary-key columns.
-    options : WriterOptions
-        Limits.
-    flusher : Executor
-        Runs the flushes.
-    unflushed : UnflushedBytes
-        Counts the bytes.
-    backlog : MergeBacklog, optional
-        Counts the generations.
-    indexes : callable
-        Returns the indexes that generations are to have.
     on_fenced : callable
         Called when a flush finds that the shard is somebody else's.
     settle : callable
@@ -78,33 +62,27 @@ class MemTables:
 
     def __init__(
         self,
-        store: ObjectStore,
+        context: ShardContext,
         wal: Wal,
         claim: Claim,
         lease: ShardLease,
         replayed: Sequence[MemTable],
-        key_columns: tuple[str, ...],
         *,
-        options: WriterOptions,
-        flusher: Executor,
-        unflushed: UnflushedBytes,
-        backlog: MergeBacklog | None,
-        indexes: Callable[[], Sequence[GenerationIndex]],
         on_fenced: Callable[[], None],
         settle: Callable[[], None],
     ) -> None:
-        self._store = store
+        self._store = context.store
         self._wal = wal
         self._claim = claim
         self._newest_manifest = claim.manifest
         self._lease = lease
         self._active = replayed[-1]
-        self._key_columns = key_columns
-        self._options = options
-        self._flusher = flusher
-        self._unflushed = unflushed
-        self._backlog = backlog
-        self._indexes = indexes
+        self._key_columns = context.key_columns
+        self._options = context.options
+        self._flusher = context.flusher
+        self._unflushed = context.unflushed
+        self._backlog = context.backlog
+        self._indexes = context.indexes
         self._on_fenced = on_fenced
         self._settle = settle
         self._settling = False
@@ -126,8 +104,8 @@ class MemTables:
         self.sealed = False
         """Whether the shard took no more writes when its manifest was last changed here."""
         self._unflushed.add(self, sum(memtable.held_bytes for memtable in replayed))
-        if backlog is not None:
-            backlog.listed(claim.manifest)
+        if self._backlog is not None:
+            self._backlog.listed(claim.manifest)
         for memtable in replayed[:-1]:
             self._unflushed.frozen(memtable.held_bytes)
         with self._lock:

@@ -1,4 +1,11 @@
-"""Telling whether an append goes to a place that has been collected (invariant I2).
+"""Whether a writer may append still: its lease, its epoch, and the place it appends to (invariant I2).
+
+Three things keep two writers of a shard apart, and each stands in for what the others cannot know:
+
+- The *lease* says, without asking the store, that a writer has to stop before it has gone through an append.
+- The *fence entry* of whoever has claimed the shard since stands at the next position: the append collides
+  with it. A writer whose clock is wrong meets it all the same.
+- The *manifest* says who has the highest epoch, where the log may not tell any more:
 
 A put-if-absent that succeeds at a log position says that nothing stands there, not that nothing ever did.
 A writer that slept for long may find its next position free because the entry of whoever fenced it, and
@@ -18,15 +25,19 @@ once it covers for good. :mod:`weir.maintenance.garbage.policy` has the whole ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
-from weir.errors import FencedError
+from weir.errors import FencedError, StorageError, WeirError
+from weir.format.wal_header import WalEntryHeader
 from weir.log.manifest_store import read_latest_manifest
 from weir.log.wal import Wal
 from weir.storage.interface import ObjectStore
 from weir.write.lease.clock import Clock
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.lease import ShardLease, release_quietly
 
-__all__ = ["MAX_UNCERTAIN_SECONDS", "AppendCheck"]
+__all__ = ["MAX_UNCERTAIN_SECONDS", "AppendCheck", "Fence", "let_go_of"]
 
 MAX_UNCERTAIN_SECONDS = 300.0
 """How long after its next position was certainly free a writer may trust that it still was."""
@@ -126,3 +137,114 @@ class AppendCheck:
 
     def _is_uncertain(self, in_doubt: bool) -> bool:
         return in_doubt or self._clock.uptime() - self._free_at > MAX_UNCERTAIN_SECONDS
+
+
+class Fence:
+    """Lets the appends of one writer through while the shard is its own, and stops it for good after that.
+
+    Parameters
+    ----------
+    shard_id : UUID
+        The shard.
+    epoch : int
+        The epoch of the writer.
+    lease : ShardLease
+        Its lease.
+    heartbeat : Heartbeat or None
+        Renews the lease.
+    appends : AppendCheck
+        Knows since when the next position was certainly free.
+    wal : Wal
+        The log.
+    stop : callable
+        Has the writer take no more rows; called when it is found to be fenced.
+    """
+
+    def __init__(
+        self,
+        shard_id: UUID,
+        epoch: int,
+        lease: ShardLease,
+        heartbeat: Heartbeat | None,
+        appends: AppendCheck,
+        wal: Wal,
+        stop: Callable[[WeirError], None],
+    ) -> None:
+        self._shard_id = shard_id
+        self._epoch = epoch
+        self._lease = lease
+        self._heartbeat = heartbeat
+        self._appends = appends
+        self._wal = wal
+        self._stop = stop
+
+    def before_append(self, position: int, *, in_doubt: bool) -> None:
+        """Refuse an append if the shard is somebody else's, or may be.
+
+        Parameters
+        ----------
+        position : int
+            Where it is to go.
+        in_doubt : bool
+            Whether an earlier append of this writer may stand there.
+
+        Raises
+        ------
+        FencedError
+            If the lease is over, or another writer has claimed the shard. Nothing is to be appended.
+        StorageError
+            If the manifest had to be asked, and cannot be read.
+        """
+        try:
+            self._lease.check()
+            self._appends.before(position, epoch=self._epoch, in_doubt=in_doubt)
+        except FencedError as error:
+            raise self.fenced(error) from None
+
+    def after_append(self, position: int, *, in_doubt: bool) -> None:
+        """Accept an append that went through, unless nobody can tell whether it counts.
+
+        Raises
+        ------
+        StorageError
+            If it went where the log had been collected, or that cannot be ruled out.
+        """
+        try:
+            self._appends.after(position, in_doubt=in_doubt)
+        except FencedError as error:
+            # Whoever has claimed the shard may have found these rows in time, and replayed them.
+            raise StorageError(
+                "rows were appended so late that nobody can tell whether they count: "
+                f"{self.fenced(error).message}",
+                where=self._wal.where(position),
+                hint="Open a new writer and write them again, which is safe",
+            ) from error
+
+    def met(self, entry: WalEntryHeader, position: int) -> FencedError:
+        """Stop, because the entry of somebody else stands where ours was to go; return the error."""
+        return self.fenced(
+            FencedError(
+                f"shard {self._shard_id} is claimed with epoch {entry.writer_epoch}; "
+                f"this writer has epoch {self._epoch}",
+                where=self._wal.where(position),
+                hint="This write was not accepted; open a new writer to go on",
+            )
+        )
+
+    def fenced(self, error: FencedError) -> FencedError:
+        """Stop for good: somebody else writes the shard, or may by now."""
+        self._stop(error)
+        self.let_go()
+        return error
+
+    def let_go(self) -> None:
+        """Release the lease, and have it renewed no more."""
+        let_go_of(self._lease, self._heartbeat)
+
+
+def let_go_of(lease: ShardLease, heartbeat: Heartbeat | None) -> None:
+    """Release a lease, and have it renewed no more."""
+    if heartbeat is not None:
+        heartbeat.forget(lease)
+    # If a writer without a lease has fenced us, ours would keep others away for nothing.
+    release_quietly(lease)

@@ -1,0 +1,254 @@
+"""The end of one shard's log, as its writer knows it: where the next entry goes, and what became of each.
+
+An append may fail and yet come about. Until it is known which, its rows are *in doubt*: whatever stands at
+the next position, when something is appended there, tells. The same holds of staged generations that are
+published beside the log, whose manifest may have been written though the answer was lost.
+
+Whoever leads a commit group is alone with it (:mod:`weir.write.log.group_commit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.errors import FencedError
+from weir.format import wal_entry
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.format.source import Source
+from weir.format.wal_entry import WalEntry
+from weir.format.wal_header import WalEntryHeader
+from weir.log.wal import Wal
+from weir.storage.interface import ObjectStore
+from weir.write.claim import Claim
+from weir.write.fencing import Fence
+from weir.write.flush.staged_generations import StagedGeneration, publish_staged, settle_publication
+from weir.write.lease.lease import ShardLease
+from weir.write.memtable.memtable_set import MemTables
+
+__all__ = ["LogAppender"]
+
+
+class LogAppender:
+    """Appends to one shard's log, and takes what is durable into the MemTables.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    wal : Wal
+        The log.
+    claim : Claim
+        The claim under which it is written.
+    lease : ShardLease
+        The lease, which is told how far the log has come.
+    fence : Fence
+        Lets appends through while the shard is our own.
+    memtables : MemTables
+        What is durable and not flushed.
+    schema : Schema
+        The schema that entries begin with.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        wal: Wal,
+        claim: Claim,
+        lease: ShardLease,
+        fence: Fence,
+        memtables: MemTables,
+        schema: pa.Schema,
+    ) -> None:
+        self._store = store
+        self._wal = wal
+        self._claim = claim
+        self._epoch = claim.epoch
+        self._lease = lease
+        self._fence = fence
+        self._memtables = memtables
+        self.schema = schema
+        self._next_position = claim.next_position
+        self._in_doubt: set[str] = set()
+        self._unannounced: tuple[FlushedGeneration, ...] = ()
+        self._publishing: tuple[FlushedGeneration, ...] = ()
+
+    @property
+    def shard_id(self) -> UUID:
+        """The shard."""
+        return self._claim.manifest.shard_id
+
+    @property
+    def position(self) -> int:
+        """The last position that is known to be taken."""
+        return self._next_position - 1
+
+    def take_over(self, schema: pa.Schema | None) -> None:
+        """Go on with other columns: what there is in memory is flushed with those it was written with."""
+        if schema is not None and schema is not self.schema:
+            self.settle_doubt()
+            self._memtables.take_over(schema)
+            self.schema = schema
+
+    def append(
+        self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None = None
+    ) -> int | None:
+        """Append rows to the log and take them in; return their position.
+
+        None if an earlier append with the same mark, of which we only knew that it failed, stands there.
+
+        Parameters
+        ----------
+        batches : tuple of RecordBatch
+            The rows, in :attr:`schema`.
+        queued : int
+            Bytes that were counted for them while they were queued.
+        source : Source, optional
+            The mark of the write.
+
+        Raises
+        ------
+        FencedError
+            If the shard is somebody else's. Nothing was appended.
+        StorageError
+            If the store failed. They may stand there or not: the next append finds out.
+        """
+        if batches:
+            # Of a publication that failed, perhaps at its end: what comes later is to stand behind it.
+            self._settle_publication()
+            self._announce()
+        self._memtables.begin_append()
+        try:
+            return self._append_until_it_stands(batches, queued, source)
+        finally:
+            self._memtables.end_append(in_doubt=bool(self._in_doubt))
+
+    def settle_doubt(self) -> None:
+        """Find out whether an append that failed stands at the next position.
+
+        It names the generation of the MemTable that is active, and has to be in it if it is there.
+        """
+        if self._in_doubt:
+            self.append((), 0)
+
+    def make_room(self, batches: tuple[pa.RecordBatch, ...]) -> None:
+        """Freeze the MemTable if it would grow past its limits with some rows."""
+        rows = sum(batch.num_rows for batch in batches)
+        if not self._memtables.has_room(rows, len(batches)):
+            self.settle_doubt()
+            self._memtables.freeze_if_full(rows, len(batches))
+
+    def freeze(self) -> None:
+        """Have all rows there are wait for their flush."""
+        self.settle_doubt()
+        self._memtables.freeze()
+
+    def publish(self, staged: Sequence[StagedGeneration], source: Source | None) -> int | None:
+        """Publish staged generations, newer than everything before; return where the log says so.
+
+        None if the shard has their mark already.
+        """
+        asked = tuple(one.flushed for one in staged)
+        if self._settle_publication() == asked:
+            return self._announce()
+        if source is not None and self._memtables.sources.covers(source):
+            self._announce()
+            return None
+        self.freeze()
+        self._memtables.flush()
+        self._lease.check_stored()
+        # Until the answer is here: it may be lost, or come about after we have been told that it failed.
+        self._publishing = asked
+        published = publish_staged(
+            self._store,
+            self._claim,
+            staged,
+            generation=self._memtables.generation,
+            sources=self._memtables.sources.with_mark(source),
+            position=self.position,
+        )
+        self._take_in(published)
+        return self._announce()
+
+    def _append_until_it_stands(
+        self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None
+    ) -> int | None:
+        write_id = wal_entry.new_write_id()
+        unannounced = self._unannounced
+        header = WalEntryHeader(
+            self._epoch,
+            None,
+            write_id,
+            fence=bool(unannounced),
+            source=source,
+            published=tuple(one.path for one in unannounced),
+            published_rows=sum(one.physical_rows for one in unannounced),
+            published_from=min((one.generation for one in unannounced), default=0),
+        )
+        while source is None or not self._memtables.sources.covers(source):
+            position = self._next_position
+            # What stood here of an earlier append may have filled the MemTable.
+            generation = None if unannounced else self._memtables.generation
+            header = replace(header, generation=generation, place=self._wal.place(position))
+            data = wal_entry.encode(header, self.schema, batches)
+            in_doubt = bool(self._in_doubt)
+            self._fence.before_append(position, in_doubt=in_doubt)
+            # Until it has been applied: an answer may be lost without the write, and a thread may be
+            # interrupted anywhere. The next append at this position tells.
+            self._in_doubt.add(write_id)
+            standing = self._wal.append_or_read(position, data)
+            if standing is None or standing.header.write_id == write_id:
+                self._fence.after_append(position, in_doubt=in_doubt)
+                self._apply(position, WalEntry(header, self.schema, batches), queued)
+                return position
+            if standing.header.write_id not in self._in_doubt:
+                raise self._fence.met(standing.header, position)
+            self._apply(position, standing, 0)
+            self.make_room(batches)
+            if not batches and standing.header.published == header.published != ():
+                return position
+        return None
+
+    def _apply(self, position: int, entry: WalEntry, queued: int) -> None:
+        """Take rows that are durable at ``position`` into the MemTable."""
+        # First the rows, then the position: were this interrupted in between, the next append would
+        # find the entry and apply it once more, which changes nothing.
+        self._memtables.append(position, entry, queued)
+        self._next_position = position + 1
+        self._lease.reached(position)
+        if entry.header.published:
+            self._unannounced = ()
+        self._in_doubt.clear()
+
+    def _settle_publication(self) -> tuple[FlushedGeneration, ...]:
+        """Find out what became of a publication that failed; return what it has published after all."""
+        asked = self._publishing
+        if not asked:
+            return ()
+        try:
+            newest = settle_publication(self._store, self._claim, self._memtables.generation)
+        except FencedError as error:
+            raise self._fence.fenced(error) from None
+        if newest.current_generation == self._memtables.generation:
+            self._publishing = ()
+            return ()
+        self._take_in(newest)
+        return asked
+
+    def _take_in(self, published: ShardManifest) -> None:
+        """Go on after what was to be published, which is on the list of a manifest."""
+        first = self._memtables.generation
+        self._unannounced = tuple(
+            replace(one, generation=number) for number, one in enumerate(self._publishing, first)
+        )
+        self._memtables.published(published)
+        self._publishing = ()
+
+    def _announce(self) -> int | None:
+        """Append the entry that says what was published, if there is one to be appended."""
+        if not self._unannounced:
+            return None
+        return self.append((), 0)

@@ -1,0 +1,107 @@
+"""What the shards of one table writer have in common: the table, its limits, who works for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from weir.config import WriterOptions
+from weir.indexing.generation import GenerationIndex
+from weir.storage.interface import ObjectStore
+from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
+
+__all__ = ["ShardContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """What a shard's writer is given by whoever has it. Made by :meth:`of`.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    namespace : str
+        Identity of the table, under which log entries are cached for readers in this process.
+    key_columns : tuple of str
+        Primary-key columns.
+    schema : callable
+        Returns the schema of log entries, as far as it is known: the table's columns and ``_tombstone``.
+    newest_schema : callable
+        Returns the schema as the base table has it now: asked where the log has entries with another one.
+    options : WriterOptions
+        Limits.
+    flusher : Executor
+        Runs flushes in the background. Flushes of one shard never overlap.
+    lease_terms : LeaseTerms
+        How leases are taken.
+    heartbeat : Heartbeat or None
+        Renews them. Without it the caller does (:attr:`ShardWriter.lease`).
+    unflushed : UnflushedBytes
+        Bounds the memory of all shards together.
+    backlog : MergeBacklog or None
+        Bounds the generations that wait for a merge. None: unbounded.
+    indexes : callable
+        Returns the indexes that generations are to have.
+    spec_id : int
+        The shard spec that new shards are made with.
+    """
+
+    store: ObjectStore
+    namespace: str
+    key_columns: tuple[str, ...]
+    schema: Callable[[], pa.Schema]
+    newest_schema: Callable[[], pa.Schema]
+    options: WriterOptions
+    flusher: Executor
+    lease_terms: LeaseTerms
+    heartbeat: Heartbeat | None
+    unflushed: UnflushedBytes
+    backlog: MergeBacklog | None
+    indexes: Callable[[], Sequence[GenerationIndex]]
+    spec_id: int
+
+    @classmethod
+    def of(
+        cls,
+        store: ObjectStore,
+        schema: Callable[[], pa.Schema],
+        key_columns: tuple[str, ...],
+        *,
+        namespace: str,
+        flusher: Executor,
+        options: WriterOptions | None = None,
+        newest_schema: Callable[[], pa.Schema] | None = None,
+        lease_terms: LeaseTerms | None = None,
+        heartbeat: Heartbeat | None = None,
+        unflushed: UnflushedBytes | None = None,
+        backlog: MergeBacklog | None = None,
+        indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
+        spec_id: int = 0,
+    ) -> ShardContext:
+        """Return a context; what is left out follows from the options, and nothing is indexed."""
+        options = options or WriterOptions()
+        return cls(
+            store,
+            namespace,
+            key_columns,
+            schema,
+            newest_schema or schema,
+            options,
+            flusher,
+            lease_terms or LeaseTerms(options.lease_ttl, options.takeover, new_holder(options.holder)),
+            heartbeat,
+            unflushed
+            or UnflushedBytes(
+                options.max_unflushed_bytes, timeout=options.backpressure_timeout, where=store.uri
+            ),
+            backlog,
+            indexes,
+            spec_id,
+        )
