@@ -17,16 +17,20 @@ __version__ = "0.1.0"
 __all__ = [
     "BooleanQuery",
     "BoostQuery",
+    "Delete",
     "Engine",
     "IndexDefinition",
     "IndexPolicy",
+    "Insert",
     "MatchQuery",
     "MergePolicy",
     "MultiMatchQuery",
+    "Patch",
     "PhraseQuery",
     "SnapshotToken",
     "Source",
     "Table",
+    "Upsert",
     "__version__",
     "adopt",
     "bounded",
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from weir.indexing.definition import IndexDefinition
     from weir.indexing.policy import IndexPolicy
     from weir.merge.policy import MergePolicy
+    from weir.rows.operations import Delete, Insert, Patch, Upsert
     from weir.search.text.query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
     from weir.sharding.shard_by import (
         bucket,
@@ -78,6 +83,7 @@ else:
         "weir.format.source": ["Source"],
         "weir.indexing.definition": ["IndexDefinition"],
         "weir.indexing.policy": ["IndexPolicy"],
+        "weir.rows.operations": ["Delete", "Insert", "Patch", "Upsert"],
         "weir.snapshots.snapshot": ["bounded"],
         "weir.search.text.query": [
             *("BooleanQuery", "BoostQuery", "MatchQuery", "MultiMatchQuery", "PhraseQuery"),

@@ -9,7 +9,7 @@ from functools import cache
 
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext
 
-__all__ = ["parse", "session", "why_unstable"]
+__all__ = ["parse", "session", "why_not_of_a_row", "why_unstable"]
 
 _FORMS = frozenset(
     {
@@ -74,3 +74,17 @@ def why_unstable(expression: Expr) -> str | None:
         if reason is not None:
             return reason
     return None
+
+
+def why_not_of_a_row(expression: Expr) -> str | None:
+    """Return what keeps an expression from having a value for a single row, or None if nothing does.
+
+    Functions may depend on the time; subqueries, aggregates and window functions may not be.
+    """
+    form = expression.variant_name()
+    if form in _LEAVES:
+        return None
+    if form != "ScalarFunction" and form not in _FORMS:
+        return f"it contains {form}"
+    reasons = (why_not_of_a_row(operand) for operand in expression.rex_call_operands())
+    return next((reason for reason in reasons if reason is not None), None)

@@ -515,6 +515,7 @@ class Table:
             self._base.latest_to_change() if self._base.torn else self._base,
             sharding.router,
             sharding.catalog.resolve,
+            lambda columns, where: self.scan(columns, where).to_table(),
             spec_id=sharding.spec.spec_id,
             options=options,
         )

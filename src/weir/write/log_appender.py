@@ -126,6 +126,34 @@ class LogAppender:
         finally:
             self._memtables.end_append(in_doubt=bool(self._in_doubt))
 
+    def settle(self) -> None:
+        """Find out whatever is not known of what was appended or published before.
+
+        Raises
+        ------
+        FencedError
+            If the shard is somebody else's.
+        StorageError
+            If the store failed.
+        """
+        self.settle_doubt()
+        self._settle_publication()
+        self._announce()
+
+    def confirm(self) -> int:
+        """Return the last position, if nobody else has appended since: one round trip.
+
+        Raises
+        ------
+        FencedError
+            If the shard is somebody else's, so what is known of its rows may be out of date.
+        """
+        self._fence.before_append(self._next_position, in_doubt=False)
+        standing = self._wal.read(self._next_position, remember=False)
+        if standing is not None:
+            raise self._fence.met(standing.header, self._next_position)
+        return self.position
+
     def settle_doubt(self) -> None:
         """Find out whether an append that failed stands at the next position.
 

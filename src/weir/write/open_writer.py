@@ -20,9 +20,9 @@ from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.memtable.backpressure import MergeBacklog
-from weir.write.shard_context import ShardContext
+from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_pool import ShardPool
-from weir.write.table_writer import TableWriter
+from weir.write.table_writer import FindRows, TableWriter
 
 __all__ = ["open_writer"]
 
@@ -32,6 +32,7 @@ def open_writer(
     base: BaseTable,
     router: Router,
     find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+    find_rows: FindRows,
     *,
     spec_id: int,
     options: Mapping[str, Any],
@@ -48,6 +49,8 @@ def open_writer(
         Splits rows by shard.
     find_shards : callable
         Returns which shards hold, or will hold, the rows with some shard values.
+    find_rows : callable
+        Returns columns of the rows that a filter matches now; strongly consistent.
     spec_id : int
         The shard spec that new shards are made with.
     options : mapping of str to object
@@ -87,6 +90,7 @@ def open_writer(
             backlog=backlog,
             indexes=lambda: generation_indexes(base),
             spec_id=spec_id,
+            versions=BaseVersions(lambda: columns.current().base, lambda: columns.newest().base),
         )
 
     shards = ShardPool(
@@ -97,7 +101,7 @@ def open_writer(
         merge_progress=lambda: base.latest().details.merged_generation,
         engine=store.engine,
     )
-    return TableWriter(columns, shards)
+    return TableWriter(columns, shards, find_rows)
 
 
 def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:

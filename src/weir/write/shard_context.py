@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from weir.base.table import BaseTable
 from weir.config import WriterOptions
 from weir.indexing.generation import GenerationIndex
 from weir.storage.interface import ObjectStore
@@ -16,7 +17,23 @@ from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
 
-__all__ = ["ShardContext"]
+__all__ = ["BaseVersions", "ShardContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class BaseVersions:
+    """Where a writer finds the base table.
+
+    Parameters
+    ----------
+    known : callable
+        Returns it as it was seen last, without asking the store.
+    newest : callable
+        Returns it as it is now.
+    """
+
+    known: Callable[[], BaseTable]
+    newest: Callable[[], BaseTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,8 @@ class ShardContext:
         Returns the indexes that generations are to have.
     spec_id : int
         The shard spec that new shards are made with.
+    versions : BaseVersions or None
+        Where the base table is found, by writes that depend on the rows there are. None: there are none.
     """
 
     store: ObjectStore
@@ -66,6 +85,7 @@ class ShardContext:
     backlog: MergeBacklog | None
     indexes: Callable[[], Sequence[GenerationIndex]]
     spec_id: int
+    versions: BaseVersions | None
 
     @classmethod
     def of(
@@ -84,6 +104,7 @@ class ShardContext:
         backlog: MergeBacklog | None = None,
         indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
         spec_id: int = 0,
+        versions: BaseVersions | None = None,
     ) -> ShardContext:
         """Return a context; what is left out follows from the options, and nothing is indexed."""
         options = options or WriterOptions()
@@ -104,4 +125,5 @@ class ShardContext:
             backlog,
             indexes,
             spec_id,
+            versions,
         )

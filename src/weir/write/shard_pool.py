@@ -89,6 +89,11 @@ class ShardPool:
         return self._context.unflushed
 
     @property
+    def by_values(self) -> Mapping[ShardValues, ShardWriter]:
+        """The writers of the shards that have been claimed so far, by their shard values."""
+        return dict(self._writers)
+
+    @property
     def writers(self) -> list[ShardWriter]:
         """The writers of the shards that have been claimed so far."""
         return list(self._writers.values())

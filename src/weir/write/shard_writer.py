@@ -13,13 +13,16 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.errors import InputError, WriterClosedError
+from weir.errors import InputError, WeirError, WriterClosedError
 from weir.format.batch_memory import batch_overhead, joined, owned
 from weir.format.shard_manifest import ShardFieldValue
 from weir.format.source import MAX_SOURCES, Source, SourceMarks
 from weir.log.replay import is_in_order
 from weir.log.wal import PositionedEntry, Wal
 from weir.write.claim import Claim, claim_shard, sealed_error
+from weir.write.decision.decide import decide
+from weir.write.decision.operation import LogPlaceBefore, Undecided, with_keys
+from weir.write.decision.present_rows import PresentRows
 from weir.write.fencing import AppendCheck, Fence, let_go_of
 from weir.write.flush.staged_generations import StagedGeneration
 from weir.write.lease.lease import ShardLease
@@ -125,6 +128,7 @@ class ShardWriter:
             # The library takes such a log over only when all of it is flushed.
             self._memtables.flush_early()
         self._closed = False
+        self._present_rows: PresentRows | None = None
         self._log = LogAppender(
             context.store, wal, self._claim, self.lease, self._fence, self._memtables, schema
         )
@@ -200,14 +204,36 @@ class ShardWriter:
         InputError
             If the shard remembers as many sources as it can.
         """
+        self._admit(source)
+        return PendingWrite(
+            self._commits, *owned(batch), self._overhead, source, schema or self._first_schema
+        )
+
+    def prepare_undecided(self, undecided: Undecided, source: Source | None = None) -> PendingWrite:
+        """Make ready to write what depends on the rows there are: as :meth:`prepare` does.
+
+        Raises
+        ------
+        WriterError
+            As for :meth:`submit`.
+        InputError
+            If the shard remembers as many sources as it can.
+        """
+        self._admit(source)
+        nbytes = sum(operation.rows.nbytes for operation in undecided.operations)
+        return PendingWrite(self._commits, None, nbytes, self._overhead, source, undecided.schema, undecided)
+
+    @property
+    def place(self) -> LogPlaceBefore:
+        """How far the shard has come: what is acknowledged by now stands before it."""
+        return self._commits.alone(lambda: LogPlaceBefore(self._log.position, self._memtables.generation))
+
+    def _admit(self, source: Source | None) -> None:
         self._refuse_new_writes()
         if source is not None:
             self._refuse_too_many_sources(source)
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
-        return PendingWrite(
-            self._commits, *owned(batch), self._overhead, source, schema or self._first_schema
-        )
 
     def publish(self, staged: Sequence[StagedGeneration], source: Source | None = None) -> int | None:
         """Make staged generations part of the shard, newer than everything before, and durable.
@@ -318,8 +344,13 @@ class ShardWriter:
             source = group[0].source
             if source is None or not self.sources.covers(source):
                 self._log.take_over(group[0].schema)
-                nbytes = sum(pending.nbytes for pending in group)
-                batches = joined([pending.batch for pending in group], nbytes)
+                rows = self._rows_of(group)
+                if not rows and source is None:
+                    # Everything was decided to be left as it is.
+                    unchanged = self._log.confirm()
+                    self._unflushed.failed(queued)
+                    return unchanged
+                batches = joined(rows, sum(pending.nbytes for pending in group))
                 if len(batches) > self._options.max_memtable_entries:
                     batches = (pa.concat_batches(batches),)
                 self._log.make_room(batches)
@@ -333,6 +364,41 @@ class ShardWriter:
         except BaseException:
             self._unflushed.failed(queued)
             raise
+
+    def _rows_of(self, group: Sequence[PendingWrite]) -> list[pa.RecordBatch]:
+        """Return the rows that a group comes to; what depends on the rows there are is decided now."""
+        undecided = [one for one in group if one.undecided is not None]
+        if undecided:
+            self._log.settle()
+            try:
+                for pending in undecided:
+                    self._look_again(pending)
+                return decide(group, self._log.schema, self._context.key_columns, self._present().find)
+            except WeirError as error:
+                # Those that look at nothing have nothing to do with it.
+                for pending in undecided:
+                    pending.error = error
+        return [one.batch for one in group if one.batch is not None]
+
+    def _look_again(self, pending: PendingWrite) -> None:
+        """Add the keys that were written since the rows to be changed were looked for."""
+        undecided = pending.undecided
+        assert undecided is not None
+        if undecided.since is None:
+            return
+        (operation,) = undecided.operations
+        keys = self._present().written_since(undecided.since, self._log.schema)
+        rows = with_keys(operation.rows, keys, undecided.seen, self._context.key_columns)
+        undecided.operations = (operation.with_rows(rows),)
+
+    def _present(self) -> PresentRows:
+        if self._present_rows is None:
+            context = self._context
+            assert context.versions is not None
+            self._present_rows = PresentRows(
+                context.store, self.shard_id, context.key_columns, self._memtables, context.versions
+            )
+        return self._present_rows
 
     def _publish(self, staged: Sequence[StagedGeneration], source: Source | None) -> int | None:
         self._refuse_if_stopped()

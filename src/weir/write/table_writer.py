@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, NoReturn, overload
 from uuid import UUID
@@ -22,15 +23,22 @@ from weir.rows import (
     tombstone_batches,
     upsert_batches,
 )
+from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
 from weir.sharding.shard_values import ShardValues
 from weir.write.columns import FollowedColumns, TableColumns, resolved
+from weir.write.decision.by_filter import ChangeByFilter
+from weir.write.decision.operation import Kind, LogPlaceBefore, Undecided
+from weir.write.decision.prepare import routed_operations
 from weir.write.flush.staged_generations import StagedGeneration
 from weir.write.log.pending_write import PendingWrite
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
 from weir.write.write_result import WriteResult, joined, receipt_of
 
-__all__ = ["TableWriter"]
+__all__ = ["FindRows", "TableWriter"]
+
+FindRows = Callable[[Sequence[str], str], pa.Table]
+"""Returns columns of the rows that a filter matches now; strongly consistent."""
 
 _Routed = tuple[ShardValues, pa.RecordBatch]
 
@@ -51,27 +59,45 @@ class TableWriter:
         The table's columns, its primary key, and what splits its rows by shard.
     shards : ShardPool
         The shards it claims.
+    find_rows : callable
+        Returns columns of the rows that a filter matches now; strongly consistent.
     """
 
-    def __init__(self, columns: FollowedColumns, shards: ShardPool) -> None:
+    def __init__(self, columns: FollowedColumns, shards: ShardPool, find_rows: FindRows) -> None:
         self._columns = columns
         self._shards = shards
         self._throttle = shards.engine.throttle
+        self._find_rows = find_rows
 
     @overload
     def upsert(
-        self, data: RowInput, *, wait: Literal[True] = True, source: Source | None = None
+        self,
+        data: RowInput,
+        *,
+        wait: Literal[True] = True,
+        source: Source | None = None,
+        condition: str | None = None,
     ) -> WriteResult: ...
     @overload
     def upsert(
-        self, data: RowInput, *, wait: Literal[False], source: Source | None = None
+        self,
+        data: RowInput,
+        *,
+        wait: Literal[False],
+        source: Source | None = None,
+        condition: str | None = None,
     ) -> Future[WriteResult]: ...
     @overload
     def upsert(
-        self, data: RowInput, *, wait: bool, source: Source | None = None
+        self, data: RowInput, *, wait: bool, source: Source | None = None, condition: str | None = None
     ) -> WriteResult | Future[WriteResult]: ...
     def upsert(
-        self, data: RowInput, *, wait: bool = True, source: Source | None = None
+        self,
+        data: RowInput,
+        *,
+        wait: bool = True,
+        source: Source | None = None,
+        condition: str | None = None,
     ) -> WriteResult | Future[WriteResult]:
         """Insert rows, replacing those with the same primary key.
 
@@ -88,6 +114,12 @@ class TableWriter:
             number, or a higher one, passes them over. Each shard takes its rows and the mark together or
             not at all, so after an error, or a crash, the same call does what is missing. A record batch
             reader is read to its end first.
+        condition : str, optional
+            SQL over the present row, with the values of the new one as ``new.<column>``, such as
+            ``"version < new.version"``. Where it does not hold, or is null, the row stays as it is; the
+            result names the keys that were written and those that were not. Rows that do not exist are
+            written. It is decided where the write stands in the order of the log, so of several writers none
+            is lost. Rows of one shard are then one log entry, whatever number.
 
         Returns
         -------
@@ -101,6 +133,9 @@ class TableWriter:
         SchemaError, KeyValueError
             If the data does not fit the table. Nothing is written; of a record batch reader,
             nothing from the bad batch on.
+        FilterError
+            If the condition does not parse, names columns that there are not, is no boolean, or has no value
+            for some row. Nothing is written.
         LeaseHeldError
             If another writer holds the lease of a shard that this one would have to claim. Nothing
             was written.
@@ -114,6 +149,8 @@ class TableWriter:
         """
         self._shards.refuse_if_closed()
         self._throttle.foreground()
+        if condition is not None:
+            return self._decided([Upsert(repeatable(data), condition)], wait=wait, source=source)
         if wait and source is None and isinstance(data, pa.RecordBatchReader):
             receipt = WriteResult(0, {})
             for batch in data:
@@ -136,28 +173,166 @@ class TableWriter:
         return self._columns.fitting(made)
 
     @overload
+    def insert(
+        self, data: RowInput, *, wait: Literal[True] = True, source: Source | None = None
+    ) -> WriteResult: ...
+    @overload
+    def insert(
+        self, data: RowInput, *, wait: Literal[False], source: Source | None = None
+    ) -> Future[WriteResult]: ...
+    @overload
+    def insert(
+        self, data: RowInput, *, wait: bool, source: Source | None = None
+    ) -> WriteResult | Future[WriteResult]: ...
+    def insert(
+        self, data: RowInput, *, wait: bool = True, source: Source | None = None
+    ) -> WriteResult | Future[WriteResult]:
+        """Insert rows whose keys do not exist, and leave those that do as they are.
+
+        Of two writers that insert the same key at the same time, one does: the result names the keys that
+        were inserted and those that were there.
+
+        Parameters
+        ----------
+        data, wait, source
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        SchemaError, KeyValueError
+            If the data does not fit the table. Nothing is written.
+        LeaseHeldError, FencedError, BackpressureError, StorageError
+            As for :meth:`upsert`.
+        """
+        return self._decided([Insert(repeatable(data))], wait=wait, source=source)
+
+    @overload
+    def patch(
+        self,
+        data: RowInput,
+        *,
+        wait: Literal[True] = True,
+        source: Source | None = None,
+        condition: str | None = None,
+        missing: Literal["skip", "insert"] = "skip",
+    ) -> WriteResult: ...
+    @overload
+    def patch(
+        self,
+        data: RowInput,
+        *,
+        wait: Literal[False],
+        source: Source | None = None,
+        condition: str | None = None,
+        missing: Literal["skip", "insert"] = "skip",
+    ) -> Future[WriteResult]: ...
+    @overload
+    def patch(
+        self,
+        data: RowInput,
+        *,
+        wait: bool,
+        source: Source | None = None,
+        condition: str | None = None,
+        missing: Literal["skip", "insert"] = "skip",
+    ) -> WriteResult | Future[WriteResult]: ...
+    def patch(
+        self,
+        data: RowInput,
+        *,
+        wait: bool = True,
+        source: Source | None = None,
+        condition: str | None = None,
+        missing: Literal["skip", "insert"] = "skip",
+    ) -> WriteResult | Future[WriteResult]:
+        """Change the columns that are given, and keep the others.
+
+        Parameters
+        ----------
+        data : table-like
+            Keys, and the columns to be set. In a list of dicts every row sets what it has.
+        wait, source
+            As for :meth:`upsert`. After a lost connection a patch without a source may be done twice, if it
+            is repeated: what it sets is the same, unless somebody else wrote in between.
+        condition : str, optional
+            As for :meth:`upsert`.
+        missing : {"skip", "insert"}, default "skip"
+            What becomes of rows that do not exist: nothing, or they are made, with null in the other columns,
+            whatever the condition says.
+
+        Raises
+        ------
+        SchemaError, KeyValueError, InputError
+            If the data does not fit the table, or sets nothing. Nothing is written.
+        FilterError
+            As for :meth:`upsert`.
+        LeaseHeldError, FencedError, BackpressureError, StorageError
+            As for :meth:`upsert`.
+        """
+        return self._decided([Patch(repeatable(data), condition, missing)], wait=wait, source=source)
+
+    @overload
     def delete(
-        self, keys: RowInput, *, wait: Literal[True] = True, source: Source | None = None
+        self,
+        keys: RowInput = None,
+        *,
+        wait: Literal[True] = True,
+        source: Source | None = None,
+        condition: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
     ) -> WriteResult: ...
     @overload
     def delete(
-        self, keys: RowInput, *, wait: Literal[False], source: Source | None = None
+        self,
+        keys: RowInput = None,
+        *,
+        wait: Literal[False],
+        source: Source | None = None,
+        condition: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
     ) -> Future[WriteResult]: ...
     @overload
     def delete(
-        self, keys: RowInput, *, wait: bool, source: Source | None = None
+        self,
+        keys: RowInput = None,
+        *,
+        wait: bool,
+        source: Source | None = None,
+        condition: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
     ) -> WriteResult | Future[WriteResult]: ...
     def delete(
-        self, keys: RowInput, *, wait: bool = True, source: Source | None = None
+        self,
+        keys: RowInput = None,
+        *,
+        wait: bool = True,
+        source: Source | None = None,
+        condition: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
     ) -> WriteResult | Future[WriteResult]:
-        """Delete rows by primary key. Keys that do not exist are no error.
+        """Delete rows by primary key, or all that match a filter.
 
         Parameters
         ----------
         keys : list, Array or table-like
-            Keys alone (a list of values, or of tuples for a composite key) or rows that hold them.
+            Keys alone (a list of values, or of tuples for a composite key) or rows that hold them. Keys that
+            do not exist are no error.
         wait, source
-            As for :meth:`upsert`.
+            As for :meth:`upsert`. By filter it is always waited for, and a source is not taken.
+        condition : str, optional
+            SQL over the present row. Rows for which it does not hold stay; keys that do not exist are not
+            done.
+        where : str, optional
+            In place of keys: a filter, as :meth:`weir.Table.scan` takes it. Rows are looked for first, and
+            decided again where the delete stands in the order of the log, with all that was written
+            meanwhile: in each shard exactly those rows go that match at that moment. Very many go in parts,
+            each of which is decided by itself.
+        limit : int, optional
+            By filter: the most rows that are deleted. ``remaining`` of the result says how many are left.
 
         Raises
         ------
@@ -166,11 +341,25 @@ class TableWriter:
             a value does not fit its key column.
         KeyValueError
             If a key is missing or null.
+        FilterError
+            If condition or filter cannot be used. Nothing is deleted.
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
         self._shards.refuse_if_closed()
         self._throttle.foreground()
+        if where is not None:
+            if keys is not None or condition is not None or source is not None or not wait:
+                raise InputError(
+                    "delete by filter takes no keys, no condition and no source, and waits",
+                    where="where",
+                    hint="Put all conditions into the filter",
+                )
+            return self._change_by_filter(where, Kind.DELETE, None, limit)
+        if limit is not None:
+            raise InputError("limit is for delete(where=...)", where="limit")
+        if condition is not None:
+            return self._decided([Delete(repeatable(keys), condition)], wait=wait, source=source)
         given = repeatable(keys)
 
         def made(columns: TableColumns) -> list[pa.RecordBatch]:
@@ -185,25 +374,58 @@ class TableWriter:
             return self._write_once(columns, rows, source, wait)
         return self._write(columns, batches) if wait else self._write_later(columns, batches)
 
-    def apply(self, changes: RowInput, *, source: Source | None = None) -> WriteResult:
-        """Upsert and delete in one go: every row does to its key what its column ``_op`` says.
-
-        Rows count in their order, so of several with one key the last. What goes to one shard becomes
-        durable and visible together.
+    def update(self, where: str, set: Mapping[str, str], *, limit: int | None = None) -> WriteResult:
+        """Set columns of all rows that match a filter.
 
         Parameters
         ----------
-        changes : table-like
-            As for :meth:`upsert`, with an optional column ``_op`` of ``"upsert"``, as where it is null,
-            and ``"delete"``. Of a row that deletes only its key counts, and what decides its shard. A
-            record batch reader is read to its end first.
+        where : str
+            A filter, as for :meth:`delete`, and as exact.
+        set : mapping of str to str
+            For every column the SQL of its new value, over the present row: ``{"n": "n + 1"}``.
+        limit : int, optional
+            The most rows that are changed. ``remaining`` of the result says how many are left.
+
+        Raises
+        ------
+        FilterError
+            If the filter or an expression cannot be used, or has no value for some row.
+        InputError
+            If a column is not there, is of the primary key, or decides the shard.
+        LeaseHeldError, FencedError, BackpressureError, StorageError
+            As for :meth:`upsert`. Of many rows some may have been changed, and if the store failed nobody
+            knows of the last ones: an expression such as ``n + 1`` is not to be repeated blindly.
+        """
+        self._shards.refuse_if_closed()
+        self._throttle.foreground()
+        return self._change_by_filter(where, Kind.UPDATE, dict(set), limit)
+
+    def apply(
+        self,
+        changes: RowInput | Sequence[OperationInput],
+        *,
+        source: Source | None = None,
+        all_or_nothing: bool = False,
+    ) -> WriteResult:
+        """Do several things in one go. What goes to one shard becomes durable and visible together.
+
+        Parameters
+        ----------
+        changes : sequence of Upsert, Insert, Patch and Delete, or table-like
+            What is to be done, in this order: each finds what those before it have left. Or rows, as for
+            :meth:`upsert`, with an optional column ``_op`` of ``"upsert"``, as where it is null,
+            and ``"delete"``, which says what each row does to its key. Of a row that deletes only its key
+            counts, and what decides its shard. A record batch reader is read to its end first.
         source : Source, optional
             As for :meth:`upsert`.
+        all_or_nothing : bool, default False
+            Of a sequence of operations: whether in a shard nothing is written unless every key there is done.
+            So a condition on one row can stand for all.
 
         Returns
         -------
         WriteResult
-            As for :meth:`upsert`.
+            As for :meth:`upsert`; of a sequence of operations it names what was done and what was not.
 
         Raises
         ------
@@ -214,6 +436,14 @@ class TableWriter:
         """
         self._shards.refuse_if_closed()
         self._throttle.foreground()
+        if isinstance(changes, Sequence) and changes and isinstance(changes[0], OperationInput):
+            return self._decided(list(changes), wait=True, source=source, all_or_nothing=all_or_nothing)
+        if all_or_nothing:
+            raise InputError(
+                "all_or_nothing is for a list of weir.Upsert, Insert, Patch and Delete",
+                where="all_or_nothing",
+                hint="Rows without conditions are written together anyway, in each shard",
+            )
         given = repeatable(changes)
 
         def made(columns: TableColumns) -> pa.Table:
@@ -403,7 +633,8 @@ class TableWriter:
         queued = self._enqueued(columns, self._routed(columns, batches))
         if len(queued) == 1:
             shard, pending = queued[0]  # which has no mark
-            return WriteResult(pending.batch.num_rows, {shard.shard_id: pending.result()})
+            position = pending.result()
+            return WriteResult(pending.rows, {shard.shard_id: position})
         # Each shard gets its rows in order; shards wait for their storage side by side.
         return self._settled(queued).result()
 
@@ -420,11 +651,101 @@ class TableWriter:
             for shard, (_, rows) in zip(shards, routed, strict=True)
         ]
         self._columns.look_if_due(self._shards.start)
+        return self._admitted(prepared)
+
+    @overload
+    def _decided(
+        self,
+        operations: Sequence[OperationInput],
+        *,
+        wait: Literal[True],
+        source: Source | None,
+        all_or_nothing: bool = False,
+    ) -> WriteResult: ...
+    @overload
+    def _decided(
+        self,
+        operations: Sequence[OperationInput],
+        *,
+        wait: bool,
+        source: Source | None,
+        all_or_nothing: bool = False,
+    ) -> WriteResult | Future[WriteResult]: ...
+    def _decided(
+        self,
+        operations: Sequence[OperationInput],
+        *,
+        wait: bool,
+        source: Source | None,
+        all_or_nothing: bool = False,
+    ) -> WriteResult | Future[WriteResult]:
+        """Queue what depends on the rows there are, and is decided when it is written."""
+        self._shards.refuse_if_closed()
+        self._throttle.foreground()
+        columns, routed = self._columns.fitting(lambda columns: routed_operations(operations, columns))
+        undecided = {
+            values: Undecided(tuple(own), columns.row_schema, all_or_nothing)
+            for values, own in routed.items()
+        }
+        settled = self._settled(self._enqueued_undecided(undecided, source))
+        return settled.result() if wait else settled
+
+    def _enqueued_undecided(
+        self, undecided: Mapping[ShardValues, Undecided], source: Source | None = None
+    ) -> list[tuple[ShardWriter, PendingWrite]]:
+        shards = self._shards.of(list(undecided))
+        prepared = [
+            (shard, shard.prepare_undecided(own, source))
+            for shard, own in zip(shards, undecided.values(), strict=True)
+        ]
+        self._columns.look_if_due(self._shards.start)
+        return self._admitted(prepared)
+
+    def _admitted(
+        self, prepared: list[tuple[ShardWriter, PendingWrite]]
+    ) -> list[tuple[ShardWriter, PendingWrite]]:
         if prepared:
             self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
         for _, pending in prepared:
             pending.enqueue()
         return prepared
+
+    def _change_by_filter(
+        self, where: str, kind: Kind, set_to: dict[str, str] | None, limit: int | None
+    ) -> WriteResult:
+        """Look for the rows that match, and have each shard decide on them anew, in parts."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise InputError(f"limit is a whole number of rows, got {limit!r}", where="limit")
+
+        def made(columns: TableColumns) -> ChangeByFilter:
+            return ChangeByFilter.of(where, kind, set_to, columns)
+
+        columns, change = self._columns.fitting(made)
+        places, found = self._found(where, columns)
+        remaining = 0
+        if limit is not None and found.num_rows > limit:
+            remaining = found.num_rows - limit
+            found = found.slice(0, limit)
+        result = WriteResult(0, {}, (), *change.nothing(columns), remaining)
+        for part in change.parts(found, columns, places, is_whole=limit is None):
+            written = self._settled(self._enqueued_undecided(part)).result()
+            result = replace(joined(result, written), remaining=remaining)
+        return result
+
+    def _found(self, where: str, columns: TableColumns) -> tuple[dict[ShardValues, LogPlaceBefore], pa.Table]:
+        """Return the keys that match, and how far each of their shards was before they were looked for."""
+        also = columns.router.source_columns
+        names = [name for name in columns.schema.names if name in columns.primary_key or name in also]
+        places: dict[ShardValues, LogPlaceBefore] = {}
+        while True:
+            found = self._find_rows(names, where)
+            values = columns.router.partition(found).values
+            if all(one in places for one in values):
+                return places, found
+            # Whoever else writes to a shard does so before it is claimed here, and is looked at after it.
+            for one in values:
+                self._shards.of([one])
+            places = {one: shard.place for one, shard in self._shards.by_values.items()}
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
         return receipt_of(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
+
+import pyarrow as pa
 
 from weir.write.log.pending_write import PendingWrite
 
@@ -26,16 +28,36 @@ class WriteResult:
     deduplicated : tuple of UUID, default ()
         Shards to which nothing was written, because they have the rows already: those of a write with
         the same source and this number, or a higher one.
+    done : Table, optional
+        Of a write that depends on the rows there are: the keys that it has changed, tombstones included.
+    skipped : Table, optional
+        The keys that it has left as they were: because a condition did not hold, or a row did not exist, or
+        did. A write of which nothing is done is no error. None where it was passed over as a whole.
+    remaining : int, default 0
+        Of what is changed by filter, with a limit: the rows that matched and were left for another call.
     """
 
     rows: int
     positions: Mapping[UUID, int]
     deduplicated: tuple[UUID, ...] = ()
+    done: pa.Table | None = field(default=None, compare=False, repr=False)
+    skipped: pa.Table | None = field(default=None, compare=False, repr=False)
+    remaining: int = 0
 
 
 def joined(one: WriteResult, other: WriteResult) -> WriteResult:
     """Return the receipt of two writes, one after the other, without a source."""
-    return WriteResult(one.rows + other.rows, {**one.positions, **other.positions})
+    return WriteResult(
+        one.rows + other.rows,
+        {**one.positions, **other.positions},
+        done=_together([one.done, other.done]),
+        skipped=_together([one.skipped, other.skipped]),
+    )
+
+
+def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
+    known = [one for one in tables if one is not None]
+    return pa.concat_tables(known).combine_chunks() if known else None
 
 
 def receipt_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Future[WriteResult]:
@@ -65,9 +87,12 @@ def receipt_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Futu
         written = [item for item in queued if not item[1].deduplicated]
         for shard_id, _, future in written:
             positions[shard_id] = max(positions.get(shard_id, 0), future.result())
-        rows = sum(pending.batch.num_rows for _, pending, _ in written)
+        rows = sum(pending.rows for _, pending, _ in written)
+        decided = [pending.undecided for _, pending, _ in written if pending.undecided is not None]
         deduplicated = tuple(shard_id for shard_id, pending, _ in queued if pending.deduplicated)
-        whole.set_result(WriteResult(rows, positions, deduplicated))
+        done = _together([one.done for one in decided])
+        skipped = _together([one.skipped for one in decided])
+        whole.set_result(WriteResult(rows, positions, deduplicated, done, skipped))
 
     if not queued:
         settle(None)

@@ -297,6 +297,7 @@ def test_small_parts_of_large_batches_are_copied(store: LocalStore, open_writer:
     writer = open_writer(store)
     large = rows(*((n, "x" * 100) for n in range(50_000)))
     pending = writer.prepare(large.slice(7, 3))
+    assert pending.batch is not None
     assert pending.batch.to_pylist() == large.slice(7, 3).to_pylist()
     assert pending.batch.get_total_buffer_size() < 2000
     # Without need nothing is copied.

@@ -149,9 +149,9 @@ class GroupCommit:
 
     def _may_join(self, group: list[PendingWrite], size: int) -> bool:
         following = self._queue[0]
-        if group[0].source is not None or following.source is not None:
-            return False
         if group[0].schema is not following.schema:
+            return False
+        if group[0].is_alone or following.is_alone:
             return False
         return size + following.nbytes <= self._max_bytes
 

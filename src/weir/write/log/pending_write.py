@@ -10,6 +10,7 @@ import pyarrow as pa
 from weir.format.source import Source
 
 if TYPE_CHECKING:
+    from weir.write.decision.operation import Undecided
     from weir.write.log.group_commit import GroupCommit
 
 __all__ = ["PendingWrite"]
@@ -22,8 +23,8 @@ class PendingWrite:
     ----------
     commits : GroupCommit
         Where it is to be queued.
-    batch : RecordBatch
-        The rows, in the schema of WAL entries.
+    batch : RecordBatch or None
+        The rows, in the schema of WAL entries; None of a write that is to be decided first.
     nbytes : int
         Bytes of its rows.
     overhead : int
@@ -32,6 +33,8 @@ class PendingWrite:
         The mark of the write. Such a write has an entry to itself, since an entry has one mark.
     schema : Schema, optional
         The schema of the log entry it is for. Writes with different ones do not share an entry.
+    undecided : Undecided, optional
+        What is to be done, of a write that depends on the rows there are.
 
     Attributes
     ----------
@@ -50,20 +53,23 @@ class PendingWrite:
         "schema",
         "source",
         "submitted",
+        "undecided",
     )
 
     def __init__(
         self,
         commits: GroupCommit,
-        batch: pa.RecordBatch,
+        batch: pa.RecordBatch | None,
         nbytes: int,
         overhead: int = 0,
         source: Source | None = None,
         schema: pa.Schema | None = None,
+        undecided: Undecided | None = None,
     ) -> None:
         self._commits = commits
         self.batch = batch
         self.schema = schema
+        self.undecided = undecided
         self.source = source
         self.deduplicated = False
         self.nbytes = nbytes
@@ -71,6 +77,24 @@ class PendingWrite:
         self.submitted = time.monotonic()
         self.position: int | None = None
         self.error: BaseException | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows that it has written, tombstones included, once it is settled."""
+        if self.undecided is not None:
+            return self.undecided.rows_done
+        return 0 if self.batch is None else self.batch.num_rows
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has an entry to itself.
+
+        As a write with a mark, since an entry has one; and what is changed by filter, which is decided
+        against all that is in the log by then.
+        """
+        if self.source is not None:
+            return True
+        return self.undecided is not None and self.undecided.since is not None
 
     @property
     def settled(self) -> bool:

@@ -40,6 +40,8 @@ class MemTable:
         About what they take in memory, in bytes: more than ``nbytes`` where batches are small.
     sources : SourceMarks
         How far each source has got with what the shard holds, up to the last position.
+    entries : list of PositionedEntry
+        The entries, as they were written.
     """
 
     generation: int
@@ -52,6 +54,7 @@ class MemTable:
     held_bytes: int = 0
     first_position: int = 0
     sources: SourceMarks = field(default_factory=SourceMarks)
+    entries: list[PositionedEntry] = field(default_factory=list)
     _batches: list[pa.RecordBatch] = field(default_factory=list)
     _overhead: int = field(init=False)
 
@@ -81,6 +84,7 @@ class MemTable:
             where = f"WAL position {item.position}"
             columns = resolve(item.entry.schema, self.schema)
             self._batches.extend(columns.apply(batch, where=where) for batch in item.entry.batches)
+        self.entries.append(item)
         self.last_position = item.position
         self.sources = self.sources.with_mark(item.entry.header.source)
         self.num_rows += item.entry.num_rows

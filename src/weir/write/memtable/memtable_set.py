@@ -74,7 +74,7 @@ class MemTables:
         self._store = context.store
         self._wal = wal
         self._claim = claim
-        self._newest_manifest = claim.manifest
+        self._newest_manifest = self._listing = claim.manifest
         self._lease = lease
         self._active = replayed[-1]
         self._key_columns = context.key_columns
@@ -126,6 +126,11 @@ class MemTables:
         """Rows in memory: durable in the WAL, not yet in a generation."""
         with self._lock:
             return self._active.num_rows + sum(memtable.num_rows for memtable in self._frozen)
+
+    def in_memory(self) -> tuple[list[MemTable], ShardManifest]:
+        """Return the MemTables, oldest first, and a manifest that lists whatever is in none of them."""
+        with self._lock:
+            return [*self._frozen, self._active], self._listing
 
     def append(self, position: int, entry: WalEntry, queued: int) -> None:
         """Add the rows of a WAL entry, which is durable, and start a flush if the MemTable is full.
@@ -263,6 +268,7 @@ class MemTables:
         """Go on after generations that were published beside the MemTables, which hold no rows."""
         with self._lock:
             before = self._active
+            self._listing = manifest
             self._active = MemTable(
                 manifest.current_generation,
                 before.schema,
@@ -397,8 +403,8 @@ class MemTables:
                     indexes=self._indexes,
                     urgency=self._urgency,
                 )
-                self._newest_manifest = published
                 with self._lock:
+                    self._newest_manifest = self._listing = published
                     # What is written already goes on to be flushed: nobody else can claim the shard for it.
                     self.sealed = published.status is ShardStatus.SEALED
                     self._frozen.popleft()

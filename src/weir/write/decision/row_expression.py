@@ -1,0 +1,200 @@
+"""SQL over one row, as DataFusion means it: conditions of writes, and the values that an update sets.
+
+Names of columns stand for the row as it is; ``new.<column>`` for the row that is to be written. Names are
+case-sensitive, as everywhere in Weir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import DataFrame, Expr
+
+from weir.errors import FilterError
+from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
+from weir.sharding.sql import parse, session, why_not_of_a_row
+
+__all__ = ["NEW", "RowExpression", "condition"]
+
+NEW = "new"
+"""What a condition calls the row that is to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowExpression:
+    """An expression over a row. Made by :meth:`of`, which checks it.
+
+    Parameters
+    ----------
+    text : str
+        The SQL.
+    schema : Schema
+        The columns of the table that it may name, without field ids.
+    has_new : bool
+        Whether it may name the row that is to be written.
+    where : str
+        What it was passed as, for errors.
+
+    Examples
+    --------
+    >>> schema = pa.schema([("id", pa.int64()), ("version", pa.int64())])
+    >>> newer = RowExpression.of("version < new.version", schema, has_new=True, where="condition")
+    >>> present = pa.table({"id": [1, 2], "version": [7, 7]}, schema=schema)
+    >>> rows = pa.table({"id": [1, 2], "version": [8, 6]}, schema=schema)
+    >>> newer.evaluate(present, rows).to_pylist()
+    [True, False]
+    """
+
+    text: str
+    schema: pa.Schema
+    has_new: bool
+    where: str
+
+    @classmethod
+    def of(cls, text: str, schema: pa.Schema, *, has_new: bool, where: str) -> RowExpression:
+        """Return a checked expression.
+
+        Raises
+        ------
+        FilterError
+            If it does not parse, names columns that there are not, or is no function of one row.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise FilterError(f'it is SQL text such as "version < 7", got {text!r}', where=where)
+        made = cls(text, _plain(schema), has_new, where)
+        if has_new and NEW in schema.names and NEW in text:
+            raise FilterError(
+                f"the table has a column {NEW!r}, and {NEW}.<column> would be the row to be written",
+                where=where,
+                hint="Rename the column: table.alter(rename=...)",
+            )
+        made._compiled()
+        return made
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the present row that it may name; at least one."""
+        return _named(self.text, self.schema)
+
+    @property
+    def type(self) -> pa.DataType:
+        """Type of its values."""
+        frame, expression = self._compiled()
+        return frame.select(expression.alias("value")).schema().field(0).type
+
+    def evaluate(self, present: pa.Table, new: pa.Table | None = None) -> pa.Array:
+        """Return its value for every row.
+
+        Parameters
+        ----------
+        present : Table
+            The rows as they are; at least :attr:`columns`.
+        new : Table, optional
+            The rows that are to be written, aligned with them.
+
+        Raises
+        ------
+        FilterError
+            If it has no value for some row: a division by zero, text that is no number.
+        """
+        frame, expression = self._compiled()
+        schema = frame.schema()
+        columns = [_flat(present.column(name)) for name in self.columns]
+        if self.has_new and NEW in schema.names:
+            assert new is not None
+            fields = list(schema.field(NEW).type)
+            values = [_flat(new.column(field.name)) for field in fields]
+            columns.append(pa.StructArray.from_arrays(values, fields=fields))
+        batch = pa.RecordBatch.from_arrays(columns, schema.names)
+        try:
+            batches = session().read_batch(batch).select(expression.alias("value")).collect()
+        except Exception as error:  # DataFusion raises nothing more specific
+            raise FilterError(
+                f"{self.text!r} fails on a row: {_reason(error)}",
+                where=self.where,
+                hint="Guard it, for instance with nullif() or try_cast(); nothing was written",
+            ) from error
+        if not batches:
+            return pa.nulls(0, self.type)
+        return pa.chunked_array([part.column(0) for part in batches]).combine_chunks()
+
+    def holds(self, present: pa.Table, new: pa.Table | None = None) -> npt.NDArray[np.bool_]:
+        """Return for which rows it is true; null is not."""
+        if not present.num_rows:
+            return np.zeros(0, dtype=bool)
+        values = pc.fill_null(self.evaluate(present, new).cast(pa.bool_()), False)
+        found: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False)
+        return found
+
+    def _compiled(self) -> tuple[DataFrame, Expr]:
+        return _compiled(self.text, self.schema, self.has_new, self.where)
+
+
+def condition(text: str, schema: pa.Schema, *, has_new: bool) -> RowExpression:
+    """Return a checked condition.
+
+    Raises
+    ------
+    FilterError
+        As :meth:`RowExpression.of`; or if it is no boolean.
+    """
+    made = RowExpression.of(text, schema, has_new=has_new, where="condition")
+    if made.type not in (pa.bool_(), pa.null()):
+        raise FilterError(
+            f"the condition {text!r} is of type {made.type}, and has to be true or false",
+            where="condition",
+            hint='Compare it with something, as in "version < 7"',
+        )
+    return made
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _named(text: str, schema: pa.Schema) -> list[str]:
+    """Return the columns that a text may name: too many cost a copy, too few would be an error."""
+    return [name for name in schema.names if name in text] or schema.names[:1]
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
+
+
+def _reason(error: Exception) -> str:
+    return str(error).removeprefix("DataFusion error: ").split("\nValid fields are")[0]
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str, schema: pa.Schema, has_new: bool, where: str) -> tuple[DataFrame, Expr]:
+    depth = refuse_deep(text, f"the {where}", where=where, error=FilterError)
+    return on_a_deep_stack(depth, _compile, text, schema, has_new, where)
+
+
+def _compile(text: str, schema: pa.Schema, has_new: bool, where: str) -> tuple[DataFrame, Expr]:
+    named = _named(text, schema)
+    fields: Sequence[pa.Field] = [schema.field(name) for name in named]
+    if has_new and NEW in text:
+        fields = [*fields, pa.field(NEW, pa.struct([schema.field(name) for name in named]))]
+    frame = session().read_batch(pa.RecordBatch.from_pylist([], schema=pa.schema(fields)))
+    try:
+        expression = parse(frame, text)
+        wrong = why_not_of_a_row(expression)
+        if wrong is None:
+            frame.select(expression.alias("value")).schema()
+    except Exception as error:  # DataFusion raises nothing more specific
+        also = f", each of them also as {NEW}.<column>" if has_new else ""
+        raise FilterError(
+            f"{text!r} cannot be used: {_reason(error)}",
+            where=where,
+            hint=f"The columns are {', '.join(schema.names)}{also}",
+        ) from error
+    if wrong is not None:
+        raise FilterError(f"{text!r} is no function of one row: {wrong}", where=where)
+    return frame, expression
