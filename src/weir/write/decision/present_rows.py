@@ -213,7 +213,7 @@ class PresentRows:
             if fresh:
                 runs = with_run(runs, TailRun(self._shard_id, fresh, schema, self._key_columns))
             kept[place] = (len(entries), runs)
-            groups += [KeyGroup(base.namespace, [run], self._store.engine.cache) for run in runs]
+            groups += [KeyGroup(self._store.engine.cache, base.namespace, [run]) for run in runs]
         self._runs = kept
         return groups[::-1]
 
@@ -229,7 +229,7 @@ class PresentRows:
                 Generation.cached(self._store, base.namespace, self._shard_id, one, self._key_columns, schema)
                 for one in unmerged
             ]
-            self._groups = (place, key_groups(base.namespace, sources, self._store.engine.cache))
+            self._groups = (place, key_groups(self._store.engine.cache, base.namespace, sources))
         return self._groups[1]
 
 
