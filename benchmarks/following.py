@@ -37,7 +37,7 @@ def run(context: Context) -> Result:
     table = weir.create(uri, SCHEMA, primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert(SampleRows(1).table(np.arange(rows)))
-    table.merge()
+    table.maintenance.merge()
     keys = [int(key) for key in np.random.default_rng(1).integers(0, rows, _KEYS)]
     context.say("following: lookups")
     measurements = measure(

@@ -65,7 +65,7 @@ def _reads(searched: SearchedTable) -> list[tuple[str, _Read, Sequence[Any]]]:
         ),
         (
             "search by text",
-            lambda table, query: table.search_text(query, 10, "text", columns=_COLUMNS).to_table(),
+            lambda table, query: table.search_text(query, 10, column="text", columns=_COLUMNS).to_table(),
             searched.texts(200),
         ),
     ]

@@ -144,7 +144,7 @@ def build(directory: Path, scale: Scale) -> LayeredTable:
             writer.upsert(rows.table(ids))
             source_of[ids] = _BASE
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         generator = np.random.default_rng(0)
         for number in range(1, scale.generations + 1):
             half = scale.generation_rows // 2

@@ -183,7 +183,7 @@ def _merging(source: Path, runner: Runner, rows: int) -> Iterator[Callable[[], N
     table = weir.open(copy, fsync=False)
 
     def merge() -> None:
-        report = table.merge(runner=runner)
+        report = table.maintenance.merge(runner=runner)
         if report.shards != _SHARDS or not 0 < report.rows_upserted < rows:
             raise WrongAnswerError(f"{type(runner).__name__} merged {report}")
 

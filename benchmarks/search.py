@@ -116,7 +116,7 @@ def _by_vector(table: weir.Table, searched: SearchedTable) -> dict[str, _Search]
 
 def _by_text(table: weir.Table, dataset: lance.LanceDataset) -> dict[str, _Search]:
     def ours(query: Any) -> pa.Table:
-        return table.search_text(query, _K, "text", columns=_COLUMNS).to_table()
+        return table.search_text(query, _K, column="text", columns=_COLUMNS).to_table()
 
     def base_only(query: Any) -> pa.Table:
         return dataset.scanner(

@@ -257,7 +257,7 @@ def _base(directory: Path, scale: SearchScale) -> str:
     with table.writer() as writer:
         for start in range(0, scale.base_rows, _CHUNK_ROWS):
             writer.upsert(rows.table(2 * np.arange(start, min(start + _CHUNK_ROWS, scale.base_rows))))
-    table.merge()
+    table.maintenance.merge()
     _make_indexes(uri, scale)
     return uri
 

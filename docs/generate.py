@@ -149,7 +149,15 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
-    variables = {"Table": "table", "TableWriter": "writer", "Scan": "scan", "ChangeFeed": "feed"}
+    variables = {
+        "Table": "table",
+        "TableMaintenance": "table.maintenance",
+        "TableIndexes": "table.indexes",
+        "TableInspection": "table.inspect",
+        "TableWriter": "writer",
+        "Scan": "scan",
+        "ChangeFeed": "feed",
+    }
     variable = variables.get(kind.__name__, "")
     documented = Docstring.of(kind)
     parts = [f"{level} `{title or kind.__name__}`", documented.summary]
@@ -284,6 +292,9 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "public": _public,
     "functions": _functions,
     "table": lambda: _class(weir.Table),
+    "maintenance": lambda: _class(weir.TableMaintenance),
+    "indexes": lambda: _class(weir.TableIndexes),
+    "inspection": lambda: _class(weir.TableInspection),
     "writer": lambda: _class(TableWriter),
     "scan": lambda: _class(Scan),
     "changes": _changes,

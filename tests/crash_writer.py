@@ -36,7 +36,7 @@ def main(uri: str, start: int, count: int) -> None:
                 say(acknowledged={"id": n, "value": None})
             if n % 10 == 9:
                 writer.flush()
-                table.merge()
+                table.maintenance.merge()
     say(finished=True)
 
 

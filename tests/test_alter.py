@@ -65,7 +65,7 @@ def test_an_open_writer_goes_on_without_a_new_claim(table: Table) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": 5}])
         writer.delete([5])
-    table.merge()
+    table.maintenance.merge()
     assert _rows(reader, consistency="snapshot") == expected
 
 
@@ -143,7 +143,7 @@ def test_another_process_alters(
 def test_a_killed_alter_is_before_or_after(table: Table, weir_python: list[str]) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": 1, "a": 1, "b": 2}])
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": 2, "a": 3, "b": 4}])
     program = (
@@ -174,7 +174,7 @@ def test_tokens_are_read_with_the_columns_of_their_time(table: Table) -> None:
         token = table.snapshot()
         table.alter(rename={"a": "b", "b": "a"}, add=[pa.field("c", pa.int8())])
         writer.upsert([{"id": 1, "a": 7, "c": 8}])
-    table.merge()
+    table.maintenance.merge()
     assert _rows(table, at=token) == [{"id": 1, "a": 1, "b": 2}]
     assert table.get([1], at=token).to_pylist() == [{"id": 1, "a": 1, "b": 2}]
     assert _rows(table, at=token, columns=["id", "b"], filter="a = 1") == [{"id": 1, "b": 2}]
@@ -188,7 +188,7 @@ def test_a_reader_that_was_open_before_follows(table: Table) -> None:
         writer.upsert([{"id": 1, "a": 1, "b": 2}])
         table.alter(add=[pa.field("c", pa.string())], rename={"a": "z"})
         writer.upsert([{"id": 2, "z": 5, "c": "x"}])
-    assert reader.scan(["c", "z"], "z > 3").to_table().to_pylist() == [{"c": "x", "z": 5}]
+    assert reader.scan(["c", "z"], filter="z > 3").to_table().to_pylist() == [{"c": "x", "z": 5}]
     assert reader.get([2], ["c"]).to_pylist() == [{"c": "x"}]
     assert reader.schema.names == ["id", "z", "b", "c"]
     table.alter(drop=["c"])
@@ -211,7 +211,7 @@ def test_the_library_stops_at_values_that_are_narrower(table: Table) -> None:
     # Plain reads of the base table go on.
     assert dataset.to_table().num_rows == 0
     assert _rows(table) == [{"id": 1, "a": 1, "b": None}]
-    table.merge()
+    table.maintenance.merge()
     dataset = lance.dataset(table.uri)
     assert LsmScanner.from_snapshots(dataset, [ShardSnapshot(shard.name)]).to_table().num_rows == 1
     with dataset.mem_wal_writer(shard.name) as writer:
@@ -221,9 +221,9 @@ def test_the_library_stops_at_values_that_are_narrower(table: Table) -> None:
 
 def test_a_generation_is_not_indexed_by_another_column_of_that_name(table: Table) -> None:
     """A MemTable may be flushed with the columns of before when there is an index on one of now."""
-    before = BaseTable.open(table.store)
+    before = BaseTable.open(table.internals.store)
     table.alter(rename={"a": "b", "b": "a"}, add=[pa.field("c", pa.int8())])
-    now = BaseTable.open(table.store)
+    now = BaseTable.open(table.internals.store)
 
     def index(column: str) -> GenerationIndex:
         definition = IndexDefinition(f"{column}_idx", column, IndexKind.BTREE)

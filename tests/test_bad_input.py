@@ -314,7 +314,7 @@ def test_filter_that_fails_on_a_row(table: weir.Table, merged: bool) -> None:
     with table.writer(flush_on_close=merged) as writer:
         writer.upsert([GOOD, {**GOOD, "id": 0}])
     if merged:
-        table.merge()
+        table.maintenance.merge()
     with pytest.raises(FilterError, match=r"(?i)divide by zero"):
         table.scan(filter="1 / id = 1").to_table()
 
@@ -325,7 +325,7 @@ def test_a_filter_over_all_rows_is_no_damage(table: weir.Table, text: str, merge
     with table.writer(flush_on_close=merged) as writer:
         writer.upsert([GOOD, {**GOOD, "id": 2}])
     if merged:
-        table.merge()
+        table.maintenance.merge()
     with pytest.raises(FilterError, match="no value for a single row"):
         table.scan(filter=text).to_table()
 
@@ -335,7 +335,7 @@ def test_damaged_data_file_is_corruption(table: weir.Table, part: str) -> None:
     with table.writer() as writer:
         writer.upsert([{**GOOD, "id": n} for n in range(100)])
     if part == "base":
-        table.merge()
+        table.maintenance.merge()
     pattern = "data/*.lance" if part == "base" else "_mem_wal/*/*_gen_*/data/*.lance"
     for path in Path(table.uri).glob(pattern):
         path.write_bytes(b"\x00" * path.stat().st_size)
@@ -464,7 +464,7 @@ def test_the_least_integer_is_a_key_like_any_other(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([{**GOOD, "id": least}, {**GOOD, "id": 5}])
     assert table.scan().count() == 2
-    table.merge()
+    table.maintenance.merge()
     assert table.get([5, least]).column("id").to_pylist() == [5, least]
 
 

@@ -51,7 +51,7 @@ def make(uri: str, options: dict[str, str] | None = None) -> weir.Table:
         uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), storage_options=options, fsync=False
     )
     write(table, *range(12), name="merged", delete=(0,))
-    table.merge()
+    table.maintenance.merge()
     write(table, *range(4), name="flushed", delete=(5, 1))
     write(table, 2, 100, name="logged", delete=(6, 3), flush=False)
     return table
@@ -64,21 +64,21 @@ def check_clone(source: weir.Table, place: str, options: dict[str, str] | None =
     before = source.snapshot()
     clone = weir.clone(source.uri, place, storage_options=options, fsync=False)
     assert names(clone) == names(source) == EXPECTED
-    assert clone.verify().findings == ()
+    assert clone.maintenance.verify().findings == ()
     assert clone.identity != source.identity
     write(clone, 4, 200, name="clone", delete=(2,))
     expected = {**EXPECTED, 4: "clone", 200: "clone"}
     del expected[2]
     for table in (clone, weir.open(place, storage_options=options)):
         assert names(table) == expected
-        table.merge()
+        table.maintenance.merge()
         assert names(table) == expected
     assert names(source) == names(source, at=before) == EXPECTED
     with pytest.raises(InputError, match="of the table"):
         names(clone, at=before)
     weir.drop(source.uri, storage_options=options)
     assert names(weir.open(place, storage_options=options)) == expected
-    assert weir.open(place, storage_options=options).verify().findings == ()
+    assert weir.open(place, storage_options=options).maintenance.verify().findings == ()
 
 
 def test_a_clone_is_a_table_of_its_own(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_clone_of_an_earlier_state(tmp_path: Path) -> None:
     source = make(str(tmp_path / "source"))
     token = source.snapshot()
     write(source, *range(20), name="later")
-    source.merge()
+    source.maintenance.merge()
     assert names(weir.clone(source.uri, tmp_path / "clone", at=str(token))) == EXPECTED
     with pytest.raises(TableExistsError):
         weir.clone(source.uri, tmp_path / "clone")
@@ -103,13 +103,13 @@ def test_a_clone_of_an_earlier_state(tmp_path: Path) -> None:
 
 def test_a_clone_has_the_indexes_of_its_source(tmp_path: Path) -> None:
     source = make(str(tmp_path / "source"))
-    source.create_index("name", "BTREE")
+    source.indexes.create("name", "BTREE")
     clone = weir.clone(source.uri, tmp_path / "clone", fsync=False)
-    assert [index.name for index in clone.indexes()] == [index.name for index in source.indexes()]
+    assert [index.name for index in clone.indexes.list()] == [index.name for index in source.indexes.list()]
     assert names(clone, filter="name = 'logged'") == {2: "logged", 100: "logged"}
     shutil.rmtree(source.uri)
-    clone.merge()
-    clone.catch_up_indexes()
+    clone.maintenance.merge()
+    clone.maintenance.catch_up_indexes()
     assert names(clone, filter="name = 'merged'") == dict.fromkeys([4, *range(7, 12)], "merged")
 
 
@@ -121,7 +121,7 @@ def test_a_clone_that_was_killed_is_no_table_and_is_made_again(tmp_path: Path, p
     with pytest.raises(TableNotFoundError):
         weir.open(tmp_path / "clone")
     assert names(weir.clone(source.uri, tmp_path / "clone", fsync=False)) == EXPECTED
-    assert weir.open(tmp_path / "clone").verify().findings == ()
+    assert weir.open(tmp_path / "clone").maintenance.verify().findings == ()
 
 
 def test_a_shallow_clone_is_refused_as_a_source(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_table_that_is_dropped_is_gone_for_everybody(tmp_path: Path) -> None:
     for use in (
         lambda: names(table),
         lambda: weir.open(table.uri),
-        table.merge,
+        table.maintenance.merge,
         lambda: weir.drop(table.uri),
     ):
         with pytest.raises(TableNotFoundError):
@@ -203,4 +203,4 @@ def test_a_drop_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
     with pytest.raises(TableNotFoundError):
         names(table)
     weir.drop(uri, storage_options=options)
-    assert list(table.store.list("")) == []
+    assert list(table.internals.store.list("")) == []

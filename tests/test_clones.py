@@ -42,7 +42,7 @@ def source(place: Path) -> weir.Table:
     table = weir.create(place, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
     for n in range(3):
         write(table, *range(10), name=f"merged {n}")
-        table.merge()
+        table.maintenance.merge()
     write(table, 0, 1, name="unmerged")
     return table
 
@@ -54,7 +54,7 @@ def source_of_the_library(place: Path) -> weir.Table:
     table = weir.open(place, fsync=False)
     for n in range(3):
         write(table, *range(10), name=f"merged {n}")
-        table.merge()
+        table.maintenance.merge()
     return table
 
 
@@ -106,10 +106,10 @@ def test_a_clone_begins_its_shards_anew(
         expected |= {n: f"clone {n}", 100 + n: f"clone {n}"}
         assert names(clone) == names(weir.open(clone.uri)) == expected
         if n % 2:
-            clone.merge()
+            clone.maintenance.merge()
             assert names(clone) == expected
     assert clone.identity == weir.open(clone.uri).identity != identity
-    assert clone.verify().findings == ()
+    assert clone.maintenance.verify().findings == ()
     assert clone.get([100], at=clone.snapshot()).num_rows == 1
     with pytest.raises(InputError, match="of the table"):
         clone.get([1], at=original.snapshot())
@@ -153,15 +153,20 @@ def test_a_clone_that_the_library_has_written_is_refused_by_name(tmp_path: Path)
     with lance.dataset(place).mem_wal_writer(BUCKET_0) as writer:
         writer.put(rows(1, name="library").cast(lance.dataset(place).schema))
     clone = weir.open(place, fsync=False)
-    for read in (lambda: clone.scan().to_table(), lambda: clone.get([1]), clone.snapshot, clone.merge):
+    for read in (
+        lambda: clone.scan().to_table(),
+        lambda: clone.get([1]),
+        clone.snapshot,
+        clone.maintenance.merge,
+    ):
         with pytest.raises(ShardConflictError, match="that of another table"):
             read()
     with pytest.raises(ShardConflictError, match="If it is a clone"):
-        clone.repair()
-    (repair,) = clone.repair(as_clone=True).repairs
+        clone.maintenance.repair()
+    (repair,) = clone.maintenance.repair(as_clone=True).repairs
     assert repair.kind == "foreign progress"
     assert names(clone) == {**dict.fromkeys(range(10), "merged 2"), 1: "library"}
-    clone.merge()
+    clone.maintenance.merge()
     write(clone, 2, name="weir")
     assert names(clone) == {**dict.fromkeys(range(10), "merged 2"), 1: "library", 2: "weir"}
 
@@ -197,9 +202,9 @@ class TestLeftovers:
         table = weir.adopt(place, set_aside=True, **options)  # type: ignore[arg-type]
         assert names(table) == expected
         write(table, 1, name="adopted")
-        table.merge()
+        table.maintenance.merge()
         assert names(table) == names(weir.open(place)) == {**expected, 1: "adopted"}
-        assert table.verify().findings == ()
+        assert table.maintenance.verify().findings == ()
         kept = {path.name for path in Path(place, "_weir/set_aside").rglob("*") if path.is_file()}
         assert kept >= set(left)
         with pytest.raises(TableExistsError, match="already"):

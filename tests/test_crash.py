@@ -111,7 +111,7 @@ def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
     assert code == 0
     expected.follow(told)
     expected.check(table)
-    table.merge()
+    table.maintenance.merge()
     expected.check(table)
     status = table.status()
     assert (status.unflushed_rows, status.unmerged_rows) == (0, 0)

@@ -340,7 +340,7 @@ def test_an_entry_at_position_0_is_read(tmp_path: Path) -> None:
     assert sorted(weir.open(table.uri).scan().to_table().column("name").to_pylist()) == ["first", "zeroth"]
     with weir.open(table.uri, fsync=False).writer() as writer:
         writer.upsert([{"id": 2, "name": "second"}])
-    assert table.merge().rows_upserted == 3
+    assert table.maintenance.merge().rows_upserted == 3
 
 
 def test_entries_of_either_suffix_are_read(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_entries_of_either_suffix_are_read(tmp_path: Path) -> None:
     assert weir.open(table.uri).scan().to_table().column("name").to_pylist() == ["first"]
     with weir.open(table.uri, fsync=False).writer() as writer:
         writer.upsert([{"id": 2, "name": "second"}])
-    assert table.merge().rows_upserted == 2
+    assert table.maintenance.merge().rows_upserted == 2
 
 
 def test_a_killed_adoption_can_be_made_again(tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ def test_rows_keep_their_values(tmp_path: Path, alter: Alter, by: str, flush: bo
     if flush:
         assert by_id(library.scan(Path(table.uri))) == expected
     if not flush:
-        fresh.recover(unleased=True)
-    fresh.merge()
+        fresh.maintenance.recover(unleased=True)
+    fresh.maintenance.merge()
     assert by_id(lance.dataset(table.uri).to_table()) == expected
     assert by_id(weir.open(table.uri, fsync=False).scan().to_table()) == expected
 
@@ -183,7 +183,7 @@ def test_a_writer_left_open_misplaces_nothing(tmp_path: Path) -> None:
     with weir.open(table.uri, fsync=False).writer() as writer:
         writer.upsert([{"id": 1, "a": 1, "b": 10}])
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         rename(lance.dataset(table.uri))
         writer.upsert([{"id": 2, "b": 20}])
         drop = lance.dataset(table.uri)
@@ -196,5 +196,5 @@ def test_a_writer_left_open_misplaces_nothing(tmp_path: Path) -> None:
         fresh = weir.open(table.uri, fsync=False)
         assert by_id(fresh.scan().to_table()) == expected
         assert by_id(library.scan(tmp_path)) == expected
-        fresh.merge()
+        fresh.maintenance.merge()
         assert by_id(lance.dataset(table.uri).to_table()) == expected

@@ -139,7 +139,7 @@ class History:
             self.writer.flush()
         else:
             self.leave()
-            weir.open(str(self.path), fsync=False).recover(unleased=True)
+            weir.open(str(self.path), fsync=False).maintenance.recover(unleased=True)
 
     def leave(self) -> None:
         """Let go of the shard, with rows in the log, perhaps."""
@@ -161,7 +161,7 @@ class History:
         writer.close()
 
     def merge(self) -> None:
-        weir.open(str(self.path), fsync=False).merge()
+        weir.open(str(self.path), fsync=False).maintenance.merge()
 
     def fresh_name(self) -> str:
         self.names += 1

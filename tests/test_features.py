@@ -36,7 +36,9 @@ def _mark(table: Table, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Do what a newer Weir does."""
     with monkeypatch.context() as newer:
         newer.setattr("weir.base.table.KNOWN_FEATURES", frozenset(names))
-        update_details(BaseTable.open(table.store), lambda details: replace(details, features=names))
+        update_details(
+            BaseTable.open(table.internals.store), lambda details: replace(details, features=names)
+        )
 
 
 def test_details_keep_them() -> None:
@@ -55,23 +57,23 @@ def test_details_keep_them() -> None:
         lambda table: table.scan().to_table(),
         lambda table: table.get([1]),
         lambda table: table.sql("select * from t", name="t").to_table(),
-        lambda table: table.merge(),
-        lambda table: table.compact(),
-        lambda table: table.collect_garbage(),
-        lambda table: table.catch_up_indexes(),
+        lambda table: table.maintenance.merge(),
+        lambda table: table.maintenance.compact(),
+        lambda table: table.maintenance.collect_garbage(),
+        lambda table: table.maintenance.catch_up_indexes(),
         lambda table: table.snapshot(),
         lambda table: table.alter(drop=["a"]),
-        lambda table: table.create_index("a"),
-        lambda table: table.maintain(),
+        lambda table: table.indexes.create("a"),
+        lambda table: table.maintenance.run(),
     ],
 )
 def test_is_refused_by_name(table: Table, monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
     _mark(table, monkeypatch, "invented")
-    before = {entry.path for entry in table.store.list("")}
+    before = {entry.path for entry in table.internals.store.list("")}
     with pytest.raises(UnknownFeatureError, match=r"does not know: invented .*Upgrade Weir"):
         use(table)
     # The clock of a collection is no part of the table.
-    assert {entry.path for entry in table.store.list("")} - before <= {"_weir/garbage/clock"}
+    assert {entry.path for entry in table.internals.store.list("")} - before <= {"_weir/garbage/clock"}
 
 
 def test_one_that_is_known_passes(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +82,9 @@ def test_one_that_is_known_passes(table: Table, monkeypatch: pytest.MonkeyPatch)
     with table.writer() as writer:
         writer.upsert([{"id": 2}])
     table.alter(add=[pa.field("b", pa.int8())])
-    table.merge()
+    table.maintenance.merge()
     assert table.scan().count() == 2
-    assert BaseTable.open(table.store).details.features == ("invented",)
+    assert BaseTable.open(table.internals.store).details.features == ("invented",)
 
 
 def test_a_writer_that_is_open_already_stops(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def table(tmp_path: Path) -> weir.Table:
     made = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False)
     with made.writer() as writer:
         writer.upsert(rows(1, 2, 3, 4, name="base"))
-    made.merge()
+    made.maintenance.merge()
     with made.writer() as writer:
         writer.upsert(rows(2, 5, name="fresh"))
         writer.delete([3])
@@ -59,7 +59,7 @@ def table(tmp_path: Path) -> weir.Table:
 
 def test_library_readers_see_the_same_rows(table: weir.Table) -> None:
     dataset = lance.dataset(table.uri)
-    shards = snapshot_for_library(table._reader.take_newest())
+    shards = snapshot_for_library(table.internals.reader.take_newest())
     found = LsmScanner.from_snapshots(dataset, shards).to_table()
     assert names(found) == names(table.scan().to_table())
     planner = LsmPointLookupPlanner(dataset, shards)
@@ -86,7 +86,7 @@ def test_library_takes_over_a_shard_with_an_unflushed_tail(table: weir.Table) ->
     # Back to Weir, which merges what both wrote.
     with table.writer() as writer:
         writer.upsert(rows(9, name="weir again"))
-    table.merge()
+    table.maintenance.merge()
     expected[9] = "weir again 9"
     assert names(table.scan().to_table()) == expected
     assert names(lance.dataset(table.uri).to_table()) == expected
@@ -109,7 +109,7 @@ def test_weir_takes_over_a_table_the_library_made(tmp_path: Path) -> None:
         assert list(writer.epochs) == [shard]
         with pytest.raises(OSError, match=r"(?i)fence|epoch"):
             library_writer.put(pa.Table.from_pylist(rows(5, name="late"), schema))
-    table.merge()
+    table.maintenance.merge()
     assert names(table.scan().to_table()) == {2: "library 2", 3: "base 3", 4: "weir 4"}
     assert names(lance.dataset(uri).to_table()) == {2: "library 2", 3: "base 3", 4: "weir 4"}
 

@@ -128,13 +128,13 @@ def test_a_strong_read_of_a_table_with_such_a_manifest_names_it(tmp_path: Path, 
     for read in (
         table.scan().to_table,
         lambda: table.get([1]),
-        table.merge,
+        table.maintenance.merge,
         table.status,
-        table.collect_garbage,
+        table.maintenance.collect_garbage,
     ):
         with pytest.raises(CorruptionError, match=path):
             read()
-    assert [one.check for one in table.verify().findings if one.severity.value == "error"] == [
+    assert [one.check for one in table.maintenance.verify().findings if one.severity.value == "error"] == [
         "manifest.unreadable"
     ]
 

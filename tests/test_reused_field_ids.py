@@ -109,9 +109,9 @@ def test_nothing_of_the_dropped_column_shows(
         assert reader.sql(f"SELECT max({again}) AS m FROM t").to_table().to_pylist() == [{"m": None}]
     feed = [row for batch in table.changes() for row in batch.rows.to_pylist() if row["id"] == 1]
     assert [row[again] for row in feed] == [None]
-    table.recover()
+    table.maintenance.recover()
     assert shown in rows(opened(place))
-    table.merge()
+    table.maintenance.merge()
     assert shown in rows(opened(place))
     assert shown in dataset(place).to_table().to_pylist()
 
@@ -128,7 +128,7 @@ def test_a_writer_that_is_open_takes_the_new_column_for_another(tmp_path: Path) 
         assert rows(table) == [{"id": 1, "v": 10, "y": None}, {"id": 2, "v": 20, "y": 5}]
         writer.flush()
         assert rows(table) == [{"id": 1, "v": 10, "y": None}, {"id": 2, "v": 20, "y": 5}]
-    table.merge()
+    table.maintenance.merge()
     assert dataset(place).to_table().sort_by("id").to_pylist() == [
         {"id": 1, "v": 10, "y": None},
         {"id": 2, "v": 20, "y": 5},
@@ -210,7 +210,7 @@ def test_nothing_of_a_dropped_part_shows(tmp_path: Path, flush: bool, renamed_fi
     default_context().cache.clear()
     shown.append({"id": 3, "s": {"first": 3, "c": 3}})
     assert rows(opened(place)) == shown
-    opened(place).merge()
+    opened(place).maintenance.merge()
     assert rows(opened(place)) == shown
     base = BaseTable.open(LocalStore(place, fsync=False))
     assert None not in base.marks.values()
@@ -222,7 +222,7 @@ def test_users_do_not_see_the_marks(tmp_path: Path) -> None:
     make(place)
     write_generation(place)
     table = opened(place)
-    table.merge()
+    table.maintenance.merge()
     write_to_log(place)
     found = [table.schema, table.scan().to_table().schema, table.get([{"id": 1}]).schema]
     found += [batch.rows.schema for batch in table.changes()]

@@ -44,7 +44,7 @@ def test_whole_path(s3_endpoint: S3Endpoint) -> None:
             expected |= {n: f"third {n}" for n in range(10, 14)}
             with pytest.raises(FencedError):
                 writer.upsert([{"id": n, "name": "late"} for n in range(20)])
-    assert elsewhere.merge().rows_upserted == len(expected)
+    assert elsewhere.maintenance.merge().rows_upserted == len(expected)
     assert names(table.scan().to_table()) == expected
     assert names(table.scan(filter="name LIKE 'second%'").to_table()) == {n: f"second {n}" for n in range(5)}
     default_context().cache.clear()
@@ -74,8 +74,8 @@ def test_what_keeps_a_table_from_being_opened_is_said_with_what_to_do(
 def test_a_strong_read_costs_one_probe_per_shard(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
     made = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 3), storage_options=options)
-    store = CountingStore(made._store)
-    table = weir.Table(store, made._base)
+    store = CountingStore(made.internals.store)
+    table = weir.Table(store, made.internals.base)
     with made.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": n, "name": "x"} for n in range(30)])
         table.scan().to_table()

@@ -38,9 +38,9 @@ class History:
         rows = pa.Table.from_pylist(list(self.model.values()), SCHEMA)
         lance.write_dataset(rows, self.path, enable_stable_row_ids=True, max_rows_per_file=25)
         self.table = weir.adopt(self.path, primary_key="id", shard_by=weir.bucket("id", 2))
-        self.table.create_index("n", "BTREE")
-        self.table.create_index("text", "INVERTED")
-        self.table.create_index("vector", "IVF_FLAT", num_partitions=1)
+        self.table.indexes.create("n", "BTREE")
+        self.table.indexes.create("text", "INVERTED")
+        self.table.indexes.create("vector", "IVF_FLAT", num_partitions=1)
 
     def row(self, key: int) -> dict[str, Any]:
         text = None if self.chance.random() < 0.2 else " ".join(self.chance.choices(WORDS, k=2))
@@ -61,14 +61,14 @@ class History:
             self.model.pop(key, None)
 
     def plain_merge(self) -> None:
-        self.table.merge()
+        self.table.maintenance.merge()
         rows = [self.row(key) for key in self.chance.sample(KEYS, 10)]
         insert = lance.dataset(self.path).merge_insert("id").when_matched_update_all()
         insert.when_not_matched_insert_all().execute(pa.Table.from_pylist(rows, SCHEMA))
         self.model |= {row["id"]: row for row in rows}
 
     def plain_update(self) -> None:
-        self.table.merge()
+        self.table.maintenance.merge()
         lance.dataset(self.path).update({"n": "n + 1"}, where="id % 5 = 2")
         for row in self.model.values():
             row["n"] += row["id"] % 5 == 2
@@ -79,8 +79,15 @@ class History:
     def steps(self) -> list[Callable[[], object]]:
         table = self.table
         return [
-            *(self.upsert, self.upsert, self.delete, table.merge, table.merge, table.catch_up_indexes),
-            *(table.compact, table.collect_garbage),
+            *(
+                self.upsert,
+                self.upsert,
+                self.delete,
+                table.maintenance.merge,
+                table.maintenance.merge,
+                table.maintenance.catch_up_indexes,
+            ),
+            *(table.maintenance.compact, table.maintenance.collect_garbage),
             *(self.plain_merge, self.plain_update, self.plain_compact),
         ]
 
@@ -105,7 +112,7 @@ class History:
         away = {key: float(((np.array(row["vector"]) - asked) ** 2).sum()) for key, row in model.items()}
         assert nearest["_distance"].to_pylist() == sorted(away.values())[:5]
         assert all(away[row["id"]] == row["_distance"] for row in nearest.to_pylist())
-        assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
+        assert not [one for one in table.maintenance.verify().findings if one.severity is Severity.ERROR]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -123,8 +130,8 @@ def test_changes_and_tokens_of_a_table_with_stable_row_ids(tmp_path: Path) -> No
     history.upsert()
     history.delete()
     history.plain_merge()
-    history.table.catch_up_indexes()
-    history.table.compact()
+    history.table.maintenance.catch_up_indexes()
+    history.table.maintenance.compact()
     found = history.table.scan(at=token).to_table().to_pylist()
     assert {row["id"]: row for row in found} == before
     history.check()
@@ -134,8 +141,8 @@ def test_verify_finds_what_is_wrong_with_an_index_of_such_a_table(tmp_path: Path
     """It has been judged by addresses, as the library writes them, and not found sound by any."""
     history = History(tmp_path / "table", seed=1)
     history.upsert()
-    history.table.merge()
-    history.table.catch_up_indexes()
+    history.table.maintenance.merge()
+    history.table.maintenance.catch_up_indexes()
     history.check()
     # A copy of the files of an index as they were, in the place of those of now.
     pages = sorted(
@@ -144,5 +151,7 @@ def test_verify_finds_what_is_wrong_with_an_index_of_such_a_table(tmp_path: Path
     newest, oldest = pages[-1], pages[0]
     assert newest.read_bytes() != oldest.read_bytes()
     newest.write_bytes(oldest.read_bytes())
-    checks = {one.check for one in history.table.verify().findings if one.severity is Severity.ERROR}
+    checks = {
+        one.check for one in history.table.maintenance.verify().findings if one.severity is Severity.ERROR
+    }
     assert any(check.startswith("base_index.") for check in checks)

@@ -198,7 +198,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(elsewhere=st.booleans())
     def merge(self, elsewhere: bool) -> None:
-        (self.reader if elsewhere else self.table).merge()
+        (self.reader if elsewhere else self.table).maintenance.merge()
 
     # Reading
 
@@ -245,7 +245,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(color=st.sampled_from(["red", "green", "blue"]), k=st.integers(1, 6))
     def search_text(self, color: str, k: int) -> None:
         rows = {key: {"text": row[0]} for key, row in self.model.items()}
-        found = self.reader.search_text(color, k, "color").to_table()
+        found = self.reader.search_text(color, k, column="color").to_table()
         names = [field.name for field in self.fields]
         expected = text_scores(rows, weir.MatchQuery(color))
         check_ranking(found, names, "_score", expected, k, descending=True)

@@ -17,20 +17,45 @@ __version__ = "0.1.0"
 __all__ = [
     "BooleanQuery",
     "BoostQuery",
+    "CatchUpReport",
+    "ChangeBatch",
+    "ChangeFeed",
+    "CompactReport",
+    "Consistency",
     "Delete",
+    "Description",
+    "DropReport",
     "Engine",
+    "ExistingIndex",
+    "GarbageReport",
     "IndexDefinition",
     "IndexPolicy",
     "Insert",
+    "MaintenanceReport",
     "MatchQuery",
     "MergePolicy",
+    "MergeReport",
     "MultiMatchQuery",
     "Patch",
     "PhraseQuery",
+    "RecoverReport",
+    "RepairReport",
+    "Scan",
+    "Search",
+    "ShardBy",
+    "ShardReport",
     "SnapshotToken",
     "Source",
+    "SqlQuery",
     "Table",
+    "TableIndexes",
+    "TableInspection",
+    "TableMaintenance",
+    "TableStatus",
+    "TableWriter",
     "Upsert",
+    "VerifyReport",
+    "WriteResult",
     "__version__",
     "adopt",
     "bounded",
@@ -46,6 +71,7 @@ __all__ = [
     "month",
     "multi_bucket",
     "open",
+    "transforms",
     "truncate",
     "unsharded",
     "year",
@@ -55,14 +81,32 @@ __all__ = [
 # that needs them, so that `weir --help` answers at once, and a process that reads a token or asks for an
 # error class does not wait for a table it does not open. Type checkers and editors read the first branch.
 if TYPE_CHECKING:
+    from weir import transforms
+    from weir.changes.feed import ChangeBatch, ChangeFeed
     from weir.format.snapshot_token import SnapshotToken
     from weir.format.source import Source
     from weir.indexing.definition import IndexDefinition
+    from weir.indexing.describe import ExistingIndex
     from weir.indexing.policy import IndexPolicy
+    from weir.maintenance.catch_up import CatchUpReport
+    from weir.maintenance.compact import CompactReport
+    from weir.maintenance.drop import DropReport
+    from weir.maintenance.garbage.report import GarbageReport
+    from weir.maintenance.inspection.description import Description
+    from weir.maintenance.maintain import MaintenanceReport
+    from weir.maintenance.recover import RecoverReport
+    from weir.maintenance.repair import RepairReport
+    from weir.maintenance.status import ShardReport, TableStatus
+    from weir.maintenance.verify import VerifyReport
     from weir.merge.policy import MergePolicy
+    from weir.merge.service import MergeReport
+    from weir.read.scan import Scan
+    from weir.read.sql import SqlQuery
     from weir.rows.operations import Delete, Insert, Patch, Upsert
+    from weir.search.search import Search
     from weir.search.text.query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
     from weir.sharding.shard_by import (
+        ShardBy,
         bucket,
         day,
         expression,
@@ -74,31 +118,74 @@ if TYPE_CHECKING:
         unsharded,
         year,
     )
-    from weir.snapshots.snapshot import bounded
+    from weir.snapshots.snapshot import Consistency, bounded
     from weir.table.engine import Engine
-    from weir.table.table import Table, adopt, clone, create, drop, open
+    from weir.table.indexes import TableIndexes
+    from weir.table.inspection import TableInspection
+    from weir.table.lifecycle import adopt, clone, create, drop, open
+    from weir.table.maintenance import TableMaintenance
+    from weir.table.table import Table
+    from weir.write.table_writer import TableWriter
+    from weir.write.write_result import WriteResult
 else:
     _NAMES = {
+        "weir.changes.feed": ["ChangeBatch", "ChangeFeed"],
         "weir.format.snapshot_token": ["SnapshotToken"],
         "weir.format.source": ["Source"],
         "weir.indexing.definition": ["IndexDefinition"],
+        "weir.indexing.describe": ["ExistingIndex"],
         "weir.indexing.policy": ["IndexPolicy"],
         "weir.rows.operations": ["Delete", "Insert", "Patch", "Upsert"],
-        "weir.snapshots.snapshot": ["bounded"],
-        "weir.search.text.query": [
-            *("BooleanQuery", "BoostQuery", "MatchQuery", "MultiMatchQuery", "PhraseQuery"),
-        ],
+        "weir.maintenance.catch_up": ["CatchUpReport"],
+        "weir.maintenance.compact": ["CompactReport"],
+        "weir.maintenance.drop": ["DropReport"],
+        "weir.maintenance.garbage.report": ["GarbageReport"],
+        "weir.maintenance.inspection.description": ["Description"],
+        "weir.maintenance.maintain": ["MaintenanceReport"],
+        "weir.maintenance.recover": ["RecoverReport"],
+        "weir.maintenance.repair": ["RepairReport"],
+        "weir.maintenance.status": ["ShardReport", "TableStatus"],
+        "weir.maintenance.verify": ["VerifyReport"],
         "weir.merge.policy": ["MergePolicy"],
-        "weir.sharding.shard_by": [
-            *("bucket", "day", "expression", "hour", "identity", "month", "multi_bucket", "truncate"),
-            *("unsharded", "year"),
+        "weir.merge.service": ["MergeReport"],
+        "weir.read.scan": ["Scan"],
+        "weir.read.sql": ["SqlQuery"],
+        "weir.search.search": ["Search"],
+        "weir.search.text.query": [
+            "BooleanQuery",
+            "BoostQuery",
+            "MatchQuery",
+            "MultiMatchQuery",
+            "PhraseQuery",
         ],
+        "weir.sharding.shard_by": [
+            "ShardBy",
+            "bucket",
+            "day",
+            "expression",
+            "hour",
+            "identity",
+            "month",
+            "multi_bucket",
+            "truncate",
+            "unsharded",
+            "year",
+        ],
+        "weir.snapshots.snapshot": ["Consistency", "bounded"],
         "weir.table.engine": ["Engine"],
-        "weir.table.table": ["Table", "adopt", "clone", "create", "drop", "open"],
+        "weir.table.indexes": ["TableIndexes"],
+        "weir.table.inspection": ["TableInspection"],
+        "weir.table.lifecycle": ["adopt", "clone", "create", "drop", "open"],
+        "weir.table.maintenance": ["TableMaintenance"],
+        "weir.table.table": ["Table"],
+        "weir.write.table_writer": ["TableWriter"],
+        "weir.write.write_result": ["WriteResult"],
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
     def __getattr__(name: str) -> object:
+        if name == "transforms":
+            return import_module("weir.transforms")
         module = _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

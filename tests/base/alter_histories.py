@@ -117,7 +117,7 @@ class History:
             one = self.random.choice(numbers)
             condition = f"{one.name} > 3"
             above = [row["id"] for row in expected if row[one.name] is not None and row[one.name] > 3]
-            assert sorted(self.reader.scan(["id"], condition).to_table()["id"].to_pylist()) == above
+            assert sorted(self.reader.scan(["id"], filter=condition).to_table()["id"].to_pylist()) == above
         for token, rows in self.tokens[-2:]:
             assert self.reader.scan(at=token).to_table().sort_by("id").to_pylist() == rows
 
@@ -170,10 +170,10 @@ class History:
         self.writing().flush()
 
     def merge(self) -> None:
-        self.table.merge()
+        self.table.maintenance.merge()
 
     def compact(self) -> None:
-        self.table.compact()
+        self.table.maintenance.compact()
 
     def token(self) -> None:
         token = self.table.snapshot()

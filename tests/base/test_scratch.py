@@ -69,7 +69,7 @@ def test_readers_need_no_temporary_directory(tmp_path: Path, monkeypatch: pytest
     table = weir.create(tmp_path / "table", schema, primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert([{"id": 1}])
-    table.merge()
+    table.maintenance.merge()
     default_context().cache.clear()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     assert weir.open(table.uri).scan(consistency="snapshot").count() == 1

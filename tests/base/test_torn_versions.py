@@ -139,14 +139,14 @@ def test_a_version_whose_merges_have_been_collected_is_never_set_aside(tmp_path:
     table = weir.create(uri, SCHEMA, primary_key="id")
     with table.writer() as writer:
         writer.upsert([{"id": 1, "value": "a"}])
-    table.merge()
-    before = BaseTable.open(table.store).version
+    table.maintenance.merge()
+    before = BaseTable.open(table.internals.store).version
     with table.writer() as writer:
         writer.upsert([{"id": 2, "value": "b"}])
-    table.merge()
-    base = BaseTable.open(table.store)
-    table.collect_garbage(timedelta(0))
-    table.collect_garbage(timedelta(0))
+    table.maintenance.merge()
+    base = BaseTable.open(table.internals.store)
+    table.maintenance.collect_garbage(horizon=timedelta(0))
+    table.maintenance.collect_garbage(horizon=timedelta(0))
     for version in range(before + 1, base.version + 1):
         path = Path(uri, manifest_path(version, counts_down=True))
         if path.exists():
@@ -161,13 +161,13 @@ def test_what_a_torn_version_had_merged_is_merged_again(tmp_path: Path) -> None:
     table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2))
     with table.writer() as writer:
         writer.upsert([{"id": number, "value": "a"} for number in range(10)])
-    before = BaseTable.open(table.store).version
+    before = BaseTable.open(table.internals.store).version
     with table.writer() as writer:
         writer.upsert([{"id": number, "value": "b"} for number in range(5, 15)])
         writer.delete([{"id": 0}])
-    table.merge()
+    table.maintenance.merge()
     token = table.snapshot()
-    newest = BaseTable.open(table.store).version
+    newest = BaseTable.open(table.internals.store).version
     for version in range(before + 1, newest + 1):
         emptied(Path(uri, manifest_path(version, counts_down=True)))
     expected = {number: "b" if number >= 5 else "a" for number in range(1, 15)}
@@ -179,7 +179,7 @@ def test_what_a_torn_version_had_merged_is_merged_again(tmp_path: Path) -> None:
         assert rows(reader) == expected
     assert not list(Path(uri).glob(f"{SET_ASIDE}/*.manifest"))
     again = weir.open(uri)
-    again.merge()
+    again.maintenance.merge()
     assert list(Path(uri).glob(f"{SET_ASIDE}/*.manifest"))
     for reader in (weir.open(uri), table, again):
         assert rows(reader) == expected

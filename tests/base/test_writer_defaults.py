@@ -92,13 +92,13 @@ def test_configuration_and_catch_up_survive_whatever_weir_changes(tmp_path: Path
     before = BaseTable.open(open_store(uri)).details
     with table.writer() as writer:
         writer.upsert([{"id": 1, "name": "b"}, {"id": 2, "name": "c"}])
-    table.merge()
+    table.maintenance.merge()
     lance.dataset(uri).optimize.optimize_indices()
     caught_up = BaseTable.open(open_store(uri)).details.index_catchup
     assert {one.index_name for one in caught_up} >= {"name_idx"}
     with table.writer() as writer:
         writer.upsert([{"id": 3, "name": "d"}])
-    table.merge()
+    table.maintenance.merge()
     after = BaseTable.open(open_store(uri)).details
     assert after.maintained_indexes == before.maintained_indexes == ("name_idx",)
     assert after.maintain_all_indexes is before.maintain_all_indexes is False
@@ -126,7 +126,7 @@ def test_a_sealed_shard_refuses_writes_and_is_read_and_merged(tmp_path: Path) ->
     assert sorted(table.scan().to_table().column("id").to_pylist()) == [1, 2, 3]
     assert table.get([3]).to_pylist() == [{"id": 3, "name": "in the log"}]
     assert table.status().shards[0].state == "SEALED"
-    assert table.merge().rows_upserted == 1
+    assert table.maintenance.merge().rows_upserted == 1
     assert sorted(table.scan(consistency="snapshot").to_table().column("id").to_pylist()) == [1, 2]
     manifest = read_latest_manifest(store, shard)
     assert manifest is not None

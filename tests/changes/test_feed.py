@@ -88,7 +88,7 @@ def table(tmp_path: Path) -> weir.Table:
 def collect(table: weir.Table) -> None:
     """Delete everything that nobody needs."""
     for _ in range(2):
-        table.collect_garbage(NOW, version_retention=NOW)
+        table.maintenance.collect_garbage(horizon=NOW, version_retention=NOW)
     default_context().cache.clear()
 
 
@@ -116,7 +116,7 @@ def test_the_row_before_every_change(table: weir.Table) -> None:
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows((1, "base"), (2, "base"), (9, "base")))
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         writer.upsert(rows((2, "generation"), (3, "generation")))
         writer.flush()
         writer.upsert(rows((4, "log")))
@@ -271,7 +271,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[weir.Table, dict[
                     (shard,) = writer.upsert(rows((key, name))).positions
                     written.setdefault(str(shard), []).append((key, name))
         if life < 2:
-            table.merge()
+            table.maintenance.merge()
     return table, written
 
 
@@ -348,7 +348,7 @@ def test_a_feed_ends_at_a_token(table: weir.Table) -> None:
             tokens.append(table.snapshot())
             if number == 1:
                 writer.flush()
-                table.merge()
+                table.maintenance.merge()
     for first, start in enumerate(tokens):
         for last, end in enumerate(tokens):
             if last < first:
@@ -397,7 +397,7 @@ def test_keys_and_columns_of_every_kind(tmp_path: Path) -> None:
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([row, empty])
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         writer.upsert([{**row, "large": "more"}])
         token = table.snapshot()
         writer.delete([("é", 65535), ("", 0)])
@@ -416,7 +416,7 @@ def test_the_rows_before_are_those_before_a_merge_that_has_only_deleted(tmp_path
         writer.delete([1])
         writer.upsert(rows((2, "new")))
     with failpoint.armed("merge.before_commit", "raise"), pytest.raises(failpoint.FailpointError):
-        table.merge()
+        table.maintenance.merge()
     assert BaseTable.open(open_store(table.uri, fsync=False)).dataset.count_rows() == 1
     (change,) = table.changes(before=True)
     assert [one["name"] for one in change.rows["_before"].to_pylist()] == ["base", "base"]
@@ -432,7 +432,7 @@ def test_what_was_collected_is_said(table: weir.Table) -> None:
             writer.upsert(rows((number, "a")))
             tokens.append(table.snapshot(retain=None))
             writer.flush()
-            table.merge()
+            table.maintenance.merge()
         kept = table.snapshot(retain=None)
         writer.upsert(rows((7, "later")))
     collect(table)
@@ -573,7 +573,7 @@ def test_a_consumer_keeps_what_it_has_not_read(table: weir.Table) -> None:
     quick = table.changes(consumer="quick")
     for number in range(2, 6):
         write(table, (number % 3, f"write {number}"))
-        table.merge()
+        table.maintenance.merge()
         collect(table)
         read(quick)
         quick.commit()
@@ -598,7 +598,7 @@ def test_a_shard_that_begins_later_is_kept_for_a_consumer(tmp_path: Path) -> Non
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 4), fsync=False)
     table.changes(consumer="early")
     write(table, *((number, "a") for number in range(8)))
-    table.merge()
+    table.maintenance.merge()
     collect(table)
     assert sorted(read(table.changes(consumer="early"))) == [(number, "a") for number in range(8)]
 
@@ -661,7 +661,7 @@ def test_a_consumer_that_is_too_far_behind_is_dropped(table: weir.Table) -> None
     assert live_roots(store, datetime.now(UTC)) == ()
     with pytest.raises(SnapshotExpiredError, match="6 log entries were kept for it, and its limit is 4"):
         table.changes(consumer="behind")
-    table.merge()
+    table.maintenance.merge()
     collect(table)
     with pytest.raises(SnapshotExpiredError, match="WAL entry 2 of shard"):
         list(feed)
@@ -747,7 +747,7 @@ def test_no_name_leads_out_of_the_directory_of_consumers(table: weir.Table, name
 def test_rows_that_the_library_appended_are_in_reads_and_not_in_the_feed(table: weir.Table) -> None:
     token = table.snapshot()
     write(table, (1, "weir"))
-    table.merge()
+    table.maintenance.merge()
     lance.write_dataset(pa.Table.from_pylist(rows((2, "lance")), table.schema), table.uri, mode="append")
     later = table.snapshot()
     write(table, (2, "replaced"))
@@ -776,7 +776,7 @@ def test_a_log_of_which_nothing_follows_a_kept_fence(table: weir.Table) -> None:
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows((9, "b")))
     # What is not merged is never collected.
-    table.merge()
+    table.maintenance.merge()
     store = open_store(table.uri, fsync=False)
     store.delete([layout.wal_path(shard, position) for position in (2, 3)])
     default_context().cache.clear()

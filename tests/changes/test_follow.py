@@ -67,9 +67,9 @@ for life in range(4):
             writer.upsert([{"id": key % 7, "name": name} for key in range(number, number + 4)])
         writer.delete([life, life + 1])
     if life % 2:
-        table.merge()
+        table.maintenance.merge()
     for _ in range(2):
-        table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+        table.maintenance.collect_garbage(timedelta(0), version_retention=timedelta(0))
 with table.writer() as writer:
     writer.upsert([{"id": -1, "name": "end"}])
 """
@@ -188,9 +188,9 @@ def test_what_was_collected_before_it_was_seen_is_named(
     for _ in range(2):
         with weir.open(table.uri, fsync=False).writer() as writer:
             writer.upsert(rows((1, "b"), (1, "c")))
-    table.merge()
+    table.maintenance.merge()
     for _ in range(2):
-        table.collect_garbage(NOW, version_retention=NOW)
+        table.maintenance.collect_garbage(horizon=NOW, version_retention=NOW)
     default_context().cache.clear()
     with pytest.raises(SnapshotExpiredError, match=r"WAL entry \d+ of shard .* is gone"):
         list(following)

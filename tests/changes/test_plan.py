@@ -50,7 +50,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> weir.Table:
                 writer.upsert(rows(*range(number, number + 2 + 3 * (number % 3)), name=f"{life}.{number}"))
             writer.delete([number, number + 1])
         if life == 1:
-            made.merge()
+            made.maintenance.merge()
     return made
 
 
@@ -160,8 +160,8 @@ def test_bytes_are_limited_wherever_the_rows_are_stored(tmp_path: Path) -> None:
         },
         schema=wal_schema(SCHEMA),
     )
-    (values,) = table.router.partition(long).values
-    staged = table.stage(values, long)
+    (values,) = table.internals.router.partition(long).values
+    staged = table.internals.stage(values, long)
     with table.writer() as writer:
         writer.publish_routed([(values, [staged])])
     for forget in (False, True):

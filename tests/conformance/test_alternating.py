@@ -189,7 +189,7 @@ class Writers(RuleBasedStateMachine):
     @rule(by_the_library=st.booleans())
     def merge(self, by_the_library: bool) -> None:
         if not by_the_library:
-            self.table.merge()
+            self.table.maintenance.merge()
             return
         for shard in library.shards_of(self.place):
             if library.unmerged_of(self.place, shard):

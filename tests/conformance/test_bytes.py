@@ -137,7 +137,7 @@ def test_manifests_are_equal(pair: tuple[Kind, Written, Written]) -> None:
 def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Written], tmp_path: Path) -> None:
     """But for Weir's own: id and place, the rule of shard ids, other marks of merges, shard snapshots."""
     kind, ours, theirs = pair
-    weir.open(ours.place, fsync=False).merge()
+    weir.open(ours.place, fsync=False).maintenance.merge()
     library.merge(theirs.place, theirs.shard, kind)
     left, right = library.details_of(ours.place), library.details_of(theirs.place)
     own = [one for one in left.merged_generations if one.shard_id == ours.shard]

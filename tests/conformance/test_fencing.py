@@ -96,7 +96,7 @@ def test_writers_fence_each_other_in_mid_stream(place: Path) -> None:
     # The write that was refused may be there, once it had been appended; nothing else may.
     in_doubt = {stream.acknowledged[-1] + 1 for stream in streams}
     assert acknowledged <= found <= acknowledged | in_doubt
-    table.merge()
+    table.maintenance.merge()
     assert set(table.scan(columns=["key0"]).to_table()["key0"].to_pylist()) == found
 
 

@@ -447,7 +447,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> tuple[weir.Table, list[
     table = weir.create(place, pa.schema([("id", pa.int64())]), primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert(pa.table({"id": range(20_000)}))
-    table.merge()
+    table.maintenance.merge()
     files = [path for path in place.glob("_indices/*/page_*.lance") if path.stat().st_size]
     assert {path.name for path in files} >= {"page_data.lance", "page_lookup.lance"}
     return table, files

@@ -64,7 +64,7 @@ def test_a_manifest_of_another_version_or_shard_is_corruption(table: weir.Table,
 
 def test_an_index_that_the_catch_up_record_lacks_is_not_caught_up(table: weir.Table) -> None:
     """The written spec has it the other way round; the library's rule loses nothing."""
-    table.merge()
+    table.maintenance.merge()
     base = BaseTable.open(open_store(table.uri))
     (shard,) = library.shards_of(Path(table.uri))
     merged = MergedGeneration(shard, 1)
@@ -87,7 +87,7 @@ class _WithDetails:
 
 
 def test_a_merge_publishes_snapshots_with_the_columns_of_the_spec(table: weir.Table, tmp_path: Path) -> None:
-    table.merge()
+    table.maintenance.merge()
     details = library.details_of(Path(table.uri))
     (shard,) = library.shards_of(Path(table.uri))
     manifest = library.manifest_of(Path(table.uri), shard)

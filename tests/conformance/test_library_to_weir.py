@@ -53,7 +53,7 @@ def test_weir_reads_and_takes_over_what_the_library_writes(name: str, tmp_path: 
         writer.delete(model.delete([keys[3], keys[8]]))
         check_reads()
     model.check(library.scan(place))
-    table.merge()
+    table.maintenance.merge()
     check_reads()
     model.check(lance.dataset(str(place)).to_table())
 
@@ -65,7 +65,7 @@ def test_weir_reads_and_takes_over_what_the_library_writes(name: str, tmp_path: 
     assert library.merge(place, shard, kind) == newest[0]
     check_reads()
     model.check(lance.dataset(str(place)).to_table())
-    assert table.merge().generations == 0
+    assert table.maintenance.merge().generations == 0
 
 
 @pytest.mark.parametrize("flushed", [False, True], ids=["log", "generation"])

@@ -62,16 +62,16 @@ def test_a_restore_undoes_what_was_merged_and_collected_since(tmp_path: Path, co
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert(rows(0, 5, 1))
-    table.merge()
+    table.maintenance.merge()
     version = lance.dataset(table.uri).version
     with table.writer() as writer:
         writer.upsert(rows(3, 8, 2))
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows(7, 9, 3))
     if collected:
         for _ in range(3):
-            table.collect_garbage(timedelta(0))
+            table.maintenance.collect_garbage(horizon=timedelta(0))
     lance.dataset(table.uri, version=version).restore()  # type: ignore[no-untyped-call]
 
     expected = dict.fromkeys(range(5), 1)
@@ -85,7 +85,7 @@ def test_a_restore_undoes_what_was_merged_and_collected_since(tmp_path: Path, co
         with table.writer() as writer:
             writer.upsert(rows(20, 21, 4))
         expected[20] = 4
-        table.merge()
+        table.maintenance.merge()
 
 
 def test_an_open_writer_goes_by_the_names_that_a_reader_of_its_process_has_seen(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_what_the_library_has_flushed_is_not_replayed(tmp_path: Path) -> None:
     (status,) = weir.open(place, fsync=False).status().shards
     assert status.unflushed_rows == 0
     token = table.snapshot()
-    table.merge()
+    table.maintenance.merge()
     check(place, model, table)
 
     # A change of the base table is newer than all that is merged.
@@ -87,7 +87,7 @@ def test_what_the_library_has_flushed_is_not_replayed(tmp_path: Path) -> None:
     with table.writer() as writer:
         writer.upsert(model.upsert(KIND.keys[9:10]))
         check(place, model, table)
-    table.merge()
+    table.maintenance.merge()
     check(place, model, table)
     model.check(lance.dataset(str(place)).to_table())
     assert table.scan(at=token).count() <= 6

@@ -201,7 +201,7 @@ def test_what_the_library_cannot_route_is_said_at_creation_and_in_the_status(
     assert named in status.library_note == fields["reason"]
     # The oracle: the library does not evaluate such a rule, or makes no table with it.
     with pytest.raises((OSError, ValueError)):
-        ask_the_library(rule, schema, table._base.details.shard_specs[0])
+        ask_the_library(rule, schema, table.internals.base.details.shard_specs[0])
 
 
 def ask_the_library(rule: ShardBy, schema: pa.Schema, spec: ShardSpec) -> None:

@@ -120,7 +120,7 @@ def test_log_generation_merge_and_library(tmp_path: Path, name: str) -> None:
     check_reads(opened, expected)
     with opened.writer() as second:
         second.upsert(rows.slice(2))
-    opened.merge()
+    opened.maintenance.merge()
     check_reads(opened, rows.to_pylist())
     assert lance.dataset(str(path)).to_table().sort_by("id").to_pylist() == rows.to_pylist()
     assert opened.status().library_writable
@@ -133,7 +133,7 @@ def test_json_works_and_is_not_for_the_library(tmp_path: Path) -> None:
         with table.writer() as writer:
             writer.upsert(rows)
             check_reads(table, rows.to_pylist())
-        table.merge()
+        table.maintenance.merge()
         check_reads(table, rows.to_pylist())
     status = table.status()
     assert not status.library_writable
@@ -173,7 +173,7 @@ def test_base_tables_of_old_files(tmp_path: Path, name: str) -> None:
         with table.writer() as writer:
             writer.upsert(rows)
         check_reads(table, rows.to_pylist())
-        table.merge()
+        table.maintenance.merge()
         check_reads(table, rows.to_pylist())
 
 

@@ -94,7 +94,7 @@ def test_in_shard_manifests(table: weir.Table, tmp_path: Path) -> None:
         writer.upsert([{"id": 3, "name": "third"}])
         changed()
     changed()
-    table.merge()
+    table.maintenance.merge()
     assert_stamped(library.manifest_of(place, shard))
 
 
@@ -138,26 +138,26 @@ def test_in_index_details(table: weir.Table, tmp_path: Path) -> None:
         assert lance.dataset(str(place)).version > version
         assert_details_stamped(library.details_of(place), catchup=catchup)
 
-    check(table.merge)  # rows, key index, shard snapshots
+    check(table.maintenance.merge)  # rows, key index, shard snapshots
     with table.writer() as writer:
         writer.delete([1])
         writer.upsert([{"id": 2, "name": "second"}])
-    check(table.merge)  # two commits of rows
+    check(table.maintenance.merge)  # two commits of rows
     with table.writer() as writer:
         writer.delete([2])
-    check(table.merge)
+    check(table.maintenance.merge)
     # What was recorded of an index is gone with an operation on that index; a later record is another one.
-    check(lambda: table.create_index("name", "BTREE"), catchup=False)
+    check(lambda: table.indexes.create("name", "BTREE"), catchup=False)
     for number in range(3, 6):
         with table.writer() as writer:
             writer.upsert([{"id": number, "name": f"number {number}"}])
-        check(table.merge, catchup=False)
-    check(table.catch_up_indexes, catchup=False)
-    check(table.compact, catchup=False)
-    check(lambda: table.drop_index("name_idx"), catchup=False)
+        check(table.maintenance.merge, catchup=False)
+    check(table.maintenance.catch_up_indexes, catchup=False)
+    check(table.maintenance.compact, catchup=False)
+    check(lambda: table.indexes.drop("name_idx"), catchup=False)
     assert NOTED not in library.details_of(place).writer_config_defaults
-    table.collect_garbage(timedelta(0))
-    table.collect_garbage(timedelta(0))
+    table.maintenance.collect_garbage(horizon=timedelta(0))
+    table.maintenance.collect_garbage(horizon=timedelta(0))
     assert_details_stamped(library.details_of(place), catchup=False)
 
 
@@ -175,12 +175,12 @@ def test_what_a_process_that_died_had_noted_is_restored(
     with monkeypatch.context() as patched:
         patched.setattr(weir.merge.service, "extend_key_index", die)
         with pytest.raises(KeyboardInterrupt):
-            table.merge()
+            table.maintenance.merge()
     assert not has_unknown_fields(library.details_of(place))
     assert NOTED in library.details_of(place).writer_config_defaults
     table = weir.open(place, fsync=False)
-    assert table.verify().passed
-    table.merge() if later == "merge" else table.create_index("name", "BTREE")
+    assert table.maintenance.verify().passed
+    table.maintenance.merge() if later == "merge" else table.indexes.create("name", "BTREE")
     assert_details_stamped(library.details_of(place), catchup=False)
     assert NOTED not in library.details_of(place).writer_config_defaults
 

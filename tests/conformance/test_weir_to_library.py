@@ -22,7 +22,7 @@ def test_the_library_reads_and_takes_over_what_weir_writes(name: str, tmp_path: 
     table = weir.create(place, kind.plain_schema, primary_key=kind.key_columns, fsync=False)
     with table.writer() as writer:
         writer.upsert(model.upsert(keys[:8]))
-    table.merge()
+    table.maintenance.merge()
     with table.writer() as writer:
         writer.upsert(model.upsert(keys[2:4]))
         writer.delete(model.delete(keys[:2]))
@@ -62,7 +62,7 @@ def test_the_library_reads_and_takes_over_what_weir_writes(name: str, tmp_path: 
         writer.delete(model.delete([keys[10]]))
         model.check(table.scan().to_table())
     model.check(library.scan(place))
-    table.merge()
+    table.maintenance.merge()
     model.check(lance.dataset(str(place)).to_table())
     model.check(library.scan(place))
 
@@ -114,7 +114,7 @@ def test_the_library_searches_vectors_of_a_weir_table(tmp_path: Path) -> None:
     table = weir.create(place, VECTOR_SCHEMA, primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert(vectors(range(300)))
-    table.merge()
+    table.maintenance.merge()
     lance.dataset(str(place)).create_index("vector", "IVF_FLAT", num_partitions=1)
     queries = [VECTORS[row].tolist() for row in (3, 17, 295, 350)]
     for query in queries:
@@ -130,7 +130,7 @@ def test_the_library_searches_vectors_of_a_weir_table(tmp_path: Path) -> None:
             table.scan().to_table(), query, 5
         )
 
-    table.merge()
+    table.maintenance.merge()
     lance.dataset(str(place)).optimize.optimize_indices()
     for query in queries:
         assert as_distances(library.search(place, "vector", query, 5)) == nearest(
@@ -152,8 +152,8 @@ def test_the_library_searches_a_large_generation(tmp_path: Path) -> None:
     table = weir.create(place, VECTOR_SCHEMA, primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert(drawn(range(1_000)))
-    table.merge()
-    table.create_index("vector", "IVF_FLAT", num_partitions=1)
+    table.maintenance.merge()
+    table.indexes.create("vector", "IVF_FLAT", num_partitions=1)
     with table.writer() as writer:
         writer.upsert(drawn(range(900, 9_900)))
         writer.delete([1, 2, 3])

@@ -59,7 +59,7 @@ def test_a_wrong_value_is_found_in_every_column(
 
 
 def test_a_doubled_row_is_found(full_table: Table, expected: ExpectedFlights) -> None:
-    while full_table.merge().generations:
+    while full_table.maintenance.merge().generations:
         pass
     lance.write_dataset(
         full_table.get([_VICTIM]).cast(lance.dataset(full_table.uri).schema), full_table.uri, mode="append"

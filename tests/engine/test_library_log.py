@@ -13,11 +13,11 @@ table = weir.create(tempfile.mkdtemp() + "/t", schema, primary_key="id", fsync=F
 vectors = numpy.random.default_rng(0).normal(size=(4000, 4)).astype("float32").tolist()
 with table.writer() as writer:
     writer.upsert(pa.table({"id": range(4000), "v": vectors}, schema=schema))
-table.merge()
-table.create_index("v", "IVF_FLAT", num_partitions=4)
+table.maintenance.merge()
+table.indexes.create("v", "IVF_FLAT", num_partitions=4)
 with table.writer() as writer:
     writer.upsert(pa.table({"id": [1], "v": [[1.0, 0.0, 0.0, 0.0]]}, schema=schema))
-table.merge()
+table.maintenance.merge()
 """
 
 

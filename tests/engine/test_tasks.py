@@ -52,17 +52,17 @@ def test_tasks_are_small_and_show_no_secret(table: weir.Table, caplog: pytest.Lo
         for first in (0, 500):
             with table.writer(flush_on_close=False) as writer:
                 writer.upsert([{"id": n, "carrier": "UA"} for n in range(first, first + 1000)])
-            table.recover(runner=runner)
-            table.merge(runner=runner)
-        table.create_index("carrier", "BITMAP")
+            table.maintenance.recover(runner=runner)
+            table.maintenance.merge(runner=runner)
+        table.indexes.create("carrier", "BITMAP")
         with table.writer() as writer:
             writer.upsert([{"id": n, "carrier": "AA"} for n in range(300)])
-        table.merge(runner=runner)
-        table.catch_up_indexes(runner=runner)
-        table.compact(runner=runner)
-        table.verify(runner=runner)
+        table.maintenance.merge(runner=runner)
+        table.maintenance.catch_up_indexes(runner=runner)
+        table.maintenance.compact(runner=runner)
+        table.maintenance.verify(runner=runner)
         for _ in range(2):
-            table.collect_garbage(timedelta(0), runner=runner)
+            table.maintenance.collect_garbage(horizon=timedelta(0), runner=runner)
     assert set(runner.tasks) == {
         "recover_shard",
         "run_merge_group",

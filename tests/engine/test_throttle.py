@@ -106,7 +106,7 @@ def test_flushes_and_merges_give_way_to_reads(tmp_path: Path) -> None:
     for beside_a_read in (False, True):
         flush = rested_share(fill_memtable, beside_a_read=beside_a_read)
         # Most of a merge is one call of the library, which cannot rest.
-        merge = rested_share(table.merge, beside_a_read=beside_a_read)
+        merge = rested_share(table.maintenance.merge, beside_a_read=beside_a_read)
         if beside_a_read:
             assert flush > 0.1
             assert merge > 0

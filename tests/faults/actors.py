@@ -172,7 +172,7 @@ def _some_keys(group: int, dice: random.Random) -> list[Key]:
 
 def _merge(table: weir.Table, dice: random.Random, journal: Journal) -> None:
     try:
-        report = table.merge()
+        report = table.maintenance.merge()
     except ConflictError as error:
         journal.tell("gave up", error=str(error))
     else:
@@ -183,7 +183,7 @@ def _merge(table: weir.Table, dice: random.Random, journal: Journal) -> None:
 def _collect(table: weir.Table, dice: random.Random, journal: Journal) -> None:
     retention = HORIZON if dice.random() < 0.5 else None
     try:
-        report = table.collect_garbage(HORIZON, version_retention=retention)
+        report = table.maintenance.collect_garbage(horizon=HORIZON, version_retention=retention)
     except ConflictError as error:
         journal.tell("gave up", error=str(error))
     else:

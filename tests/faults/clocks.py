@@ -46,7 +46,7 @@ class Told:
         self._writer.flush()
 
     def merge(self) -> int:
-        return self._table.merge().generations
+        return self._table.maintenance.merge().generations
 
     def snapshot(self, hours: float) -> str:
         return str(self._table.snapshot(retain=timedelta(hours=hours)))
@@ -58,7 +58,9 @@ class Told:
 
     def collect(self, minutes: float) -> int:
         horizon = timedelta(minutes=minutes)
-        return self._table.collect_garbage(horizon, version_retention=horizon).deleted_objects
+        return self._table.maintenance.collect_garbage(
+            horizon=horizon, version_retention=horizon
+        ).deleted_objects
 
 
 def main(uri: str) -> None:

@@ -98,10 +98,10 @@ def full(directory: Path) -> None:
     steps: dict[str, Callable[[], object]] = {
         "append": lambda: kept.upsert(writer, 0, f"append {len(kept.failures)}"),
         "flush": lambda: writer.flush(),
-        "merge": lambda: kept.table.merge(),
+        "merge": lambda: kept.table.maintenance.merge(),
         "snapshot": lambda: kept.table.snapshot(retain=timedelta(seconds=1)),
         "claim": lambda: claim(kept),
-        "collect": lambda: kept.table.collect_garbage(timedelta(0)),
+        "collect": lambda: kept.table.maintenance.collect_garbage(horizon=timedelta(0)),
     }
     for spare in SPARE_PAGES:
         for name, step in steps.items():
@@ -117,7 +117,7 @@ def full(directory: Path) -> None:
     print(failed)
     assert all(failed.values()), "each of them has failed at least once"
     writer.close()
-    kept.table.merge()
+    kept.table.maintenance.merge()
     kept.check()
 
 
@@ -135,9 +135,9 @@ def full_for_temporary_files(directory: Path) -> None:
             with kept.table.writer() as writer:
                 kept.upsert(writer, 0, f"spare {spare}")
             with filled(directory, spare):
-                done = kept.attempt(kept.table.merge)
+                done = kept.attempt(kept.table.maintenance.merge)
             assert not done or spare
-            kept.table.merge()
+            kept.table.maintenance.merge()
             kept.check()
         assert kept.failures
 
@@ -166,7 +166,7 @@ def not_ours(directory: Path) -> None:
 def some_of_everything(kept: Kept) -> None:
     with kept.table.writer() as writer:
         kept.upsert(writer, 0, "merged")
-    kept.table.merge()
+    kept.table.maintenance.merge()
     with kept.table.writer(flush_on_close=False) as writer:
         kept.upsert(writer, 10, "flushed")
         writer.flush()
@@ -180,14 +180,14 @@ def check_only_read(kept: Kept, words: str) -> None:
     assert table.scan(at=token).count() == len(kept.rows)
     assert sum(batch.rows.num_rows for batch in table.changes()) == 60
     assert table.status().unflushed_rows == 20
-    assert table.collect_garbage(dry_run=True).dry_run
+    assert table.maintenance.collect_garbage(dry_run=True).dry_run
     refused: dict[str, Callable[[], object]] = {
         "write": partial(write, table),
-        "merge": table.merge,
-        "collect": table.collect_garbage,
+        "merge": table.maintenance.merge,
+        "collect": table.maintenance.collect_garbage,
         "pin": table.snapshot,
         "consume": lambda: table.changes(consumer="somebody"),
-        "index": lambda: table.create_index("text", "BITMAP"),
+        "index": lambda: table.indexes.create("text", "BITMAP"),
     }
     for name, work in refused.items():
         try:

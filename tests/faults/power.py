@@ -156,19 +156,21 @@ def _write(table: weir.Table, dice: random.Random, journal: Journal, group: int)
 def _serve(table: weir.Table, dice: random.Random, journal: Journal) -> None:
     work = dice.choice(["merge", "merge", "merge", "compact", "index", "catch up", "collect", "details"])
     if work == "merge":
-        table.merge()
+        table.maintenance.merge()
     elif work == "compact":
-        table.compact(rows_per_fragment=dice.choice([100, 1_000_000]), max_deleted=dice.choice([0.0, 0.1]))
+        table.maintenance.compact(
+            rows_per_fragment=dice.choice([100, 1_000_000]), max_deleted=dice.choice([0.0, 0.1])
+        )
     elif work == "index":
         with contextlib.suppress(IndexExistsError):
-            table.create_index("value", dice.choice(["BTREE", "BITMAP", "INVERTED"]), name="by_value")
+            table.indexes.create("value", dice.choice(["BTREE", "BITMAP", "INVERTED"]), name="by_value")
         if dice.random() < 0.3:
-            table.drop_index("by_value")
+            table.indexes.drop("by_value")
     elif work == "catch up":
-        table.catch_up_indexes()
+        table.maintenance.catch_up_indexes()
     elif work == "collect":
         retention = dice.choice([None, timedelta(seconds=1)])
-        table.collect_garbage(timedelta(0), version_retention=retention)
+        table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=retention)
     else:
         table.snapshot(retain=timedelta(hours=1))
     journal.tell("served", work=work)
@@ -387,14 +389,14 @@ def _look(
             continue
         assert now == rows, f"snapshot {text} has read other rows"
         told.tell("snapshots read again")
-    torn = len(table.repair(dry_run=True).repairs)
+    torn = len(table.maintenance.repair(dry_run=True).repairs)
     if torn:
         told.tell("cuts that had torn versions")
         told.tell("versions torn", count=torn)
     with table.writer(takeover=True) as writer:
         for group in range(GROUPS):
             writer.upsert([{"group": group, "number": 999, "value": "after the cut"}])
-    table.merge()
+    table.maintenance.merge()
     settled = _rows(table)
     expected: dict[Key, list[str | None]] = {**possible}
     expected.update({(group, 999): ["after the cut"] for group in range(GROUPS)})
@@ -402,7 +404,7 @@ def _look(
     assert _rows(weir.open(uri)) == settled
     assert _keyed(lance.dataset(uri).to_table()) == settled, "Lance reads other rows"
     # A snapshot of what Lance alone had committed may have been lost with it; it was refused by name above.
-    errors = [str(one) for one in table.verify().errors if one.check != "token.expired"]
+    errors = [str(one) for one in table.maintenance.verify().errors if one.check != "token.expired"]
     assert not errors, "\n".join(errors)
     ours = [[group, number, value] for (group, number), value in settled.items() if group != _BY_LANCE]
     told.tell("settled", rows=ours)

@@ -37,14 +37,14 @@ class Whole:
         self.rows: dict[int, str] = {}
         with table.writer() as writer:
             self._upsert(writer, range(50), "base")
-        table.merge()
+        table.maintenance.merge()
         table.changes(consumer="somebody").commit()
         table.snapshot()
         with table.writer(flush_on_close=False) as writer:
             self._upsert(writer, range(40, 80), "generation")
             writer.flush()
             self._upsert(writer, range(70, 100), "log")
-        table.collect_garbage()
+        table.maintenance.collect_garbage()
 
     def _upsert(self, writer: TableWriter, keys: range, text: str) -> None:
         rows = {key: f"{text} {key}" for key in keys}
@@ -127,9 +127,9 @@ def claim(table: weir.Table) -> None:
     ("pattern", "work"),
     [
         ("_mem_wal/*/lease.json", claim),
-        ("_weir/garbage/marks.json", lambda table: table.collect_garbage(timedelta(0))),
-        ("_weir/snapshots/*.json", lambda table: table.collect_garbage(timedelta(0))),
-        ("_weir/consumers/somebody.json", lambda table: table.collect_garbage(timedelta(0))),
+        ("_weir/garbage/marks.json", lambda table: table.maintenance.collect_garbage(timedelta(0))),
+        ("_weir/snapshots/*.json", lambda table: table.maintenance.collect_garbage(timedelta(0))),
+        ("_weir/consumers/somebody.json", lambda table: table.maintenance.collect_garbage(timedelta(0))),
         ("_weir/consumers/somebody.json", lambda table: table.changes(consumer="somebody")),
     ],
     ids=["lease", "marks", "pin", "consumer at collection", "consumer at reading"],

@@ -56,17 +56,17 @@ def tell_a_story(uri: str, options: dict[str, str]) -> None:
             expected[4] = "third 4"
             with pytest.raises(FencedError):
                 writer.upsert([{"id": 4, "name": "late"}])
-    assert table.merge().generations == 2
+    assert table.maintenance.merge().generations == 2
     changes = [row["_op"] for batch in feed for row in batch.rows.to_pylist()]
     assert changes == ["upsert"] * 10 + ["delete"] + ["upsert"] * 2
     feed.commit()
     with table.writer() as writer:
         writer.delete([0])
         del expected[0]
-    assert (table.merge().generations, table.merge().generations) == (1, 0)
+    assert (table.maintenance.merge().generations, table.maintenance.merge().generations) == (1, 0)
     feed.commit()
     for _ in range(3):
-        table.collect_garbage(timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0))
     default_context().cache.clear()
     table = weir.open(uri, storage_options=options)
     assert rows_of(table.scan().to_table()) == expected
@@ -107,5 +107,5 @@ def test_a_writer_that_hears_nothing_goes_on_at_the_same_position(s3_endpoint: S
             assert rows_of(table.scan().to_table()) == expected
         default_context().cache.clear()
         assert rows_of(table.scan().to_table()) == expected
-        table.merge()
+        table.maintenance.merge()
         assert rows_of(table.scan().to_table()) == expected

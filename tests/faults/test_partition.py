@@ -129,7 +129,7 @@ def test_a_flush_that_is_under_way_while_the_shard_is_taken_over_lists_nothing(t
     assert len(failed) == 1
     writer._shards._shut_down()
     assert two.rows() == {1: "taken over"}
-    assert two.second.merge().generations == 1
+    assert two.second.maintenance.merge().generations == 1
     assert two.rows() == {1: "taken over"}
 
 

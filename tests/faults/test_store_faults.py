@@ -45,9 +45,9 @@ class Story:
             elif choice < 0.7:
                 self._open().flush()
             elif choice < 0.8:
-                self.table.merge()
+                self.table.maintenance.merge()
             elif choice < 0.85:
-                self.table.collect_garbage(timedelta(0))
+                self.table.maintenance.collect_garbage(horizon=timedelta(0))
             elif choice < 0.9:
                 self._close()
             else:
@@ -141,7 +141,7 @@ def test_a_store_that_stumbles(s3_endpoint: S3Endpoint, seed: int) -> None:
     with table.writer(takeover=True) as writer:
         for group in range(GROUPS):
             writer.delete([{"group": group, "number": 99}])
-    table.merge()
+    table.maintenance.merge()
     assert found_rows(table.scan(consistency="snapshot").to_table()) == model.rows
 
 

@@ -41,5 +41,5 @@ def test_sliced_rows_pass_through_a_table(tmp_path: Path) -> None:
         writer.upsert(rows.slice(9, 4))
         assert table.scan(filter="c IS NOT NULL OR id >= 0").to_table().to_pylist() == expected
     assert table.scan().to_table().to_pylist() == expected
-    table.merge()
+    table.maintenance.merge()
     assert table.scan().to_table().to_pylist() == expected

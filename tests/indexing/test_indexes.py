@@ -89,14 +89,14 @@ def generations(table: weir.Table) -> list[lance.LanceDataset]:
 
 
 def covers_everything(table: weir.Table) -> bool:
-    base = table._base.latest()
+    base = table.internals.base.latest()
     fragments = {one.fragment_id for one in base.dataset.get_fragments()}
-    return all(index.fragment_ids >= fragments for index in table.indexes())
+    return all(index.fragment_ids >= fragments for index in table.indexes.list())
 
 
 def caught_up(table: weir.Table) -> dict[str, int]:
     """Return how far each index is, in the only shard."""
-    details = table._base.latest().details
+    details = table.internals.base.latest().details
     return {
         one.index_name: max((item.generation for item in one.caught_up), default=0)
         for one in details.index_catchup
@@ -105,11 +105,11 @@ def caught_up(table: weir.Table) -> dict[str, int]:
 
 @pytest.mark.usefixtures("small_generations_gain")
 def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
-    created = table.create_indexes(POLICY)
+    created = table.indexes.policy(POLICY)
     assert sorted(str(one.kind) for one in created) == sorted(
         kind for kinds in KINDS.values() for kind in kinds
     )
-    assert table.create_indexes(POLICY) == ()
+    assert table.indexes.policy(POLICY) == ()
 
     upsert(table, rows(0, 600))
     # Nothing has been learnt of vectors so far.
@@ -117,33 +117,33 @@ def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
     assert {one.library_kind for one in existing_indexes(first)} == {
         "Bitmap", "ZoneMap", "BloomFilter", "Inverted", "NGram", "LabelList", "BTree"
     }  # fmt: skip
-    table.merge()
+    table.maintenance.merge()
     assert not covers_everything(table)
-    report = table.catch_up_indexes()
+    report = table.maintenance.catch_up_indexes()
     assert covers_everything(table)
     actions = {one.name: one.action for one in report.indexes}
     vectors = {one.name for one in created if one.kind.is_vector}
     assert {name for name, action in actions.items() if action == "built"} == vectors
-    assert report.version == table._base.latest().version
+    assert report.version == table.internals.base.latest().version
 
     upsert(table, rows(500, 300), rows(900, 300))
     for dataset in generations(table)[1:]:
-        of_base = {one.name: one.definition for one in table.indexes()}
+        of_base = {one.name: one.definition for one in table.indexes.list()}
         of_generation = {one.name: one.definition for one in existing_indexes(dataset)}
         assert of_generation == of_base
-    table.merge()
-    report = table.catch_up_indexes()
+    table.maintenance.merge()
+    report = table.maintenance.catch_up_indexes()
     assert covers_everything(table)
     assert {one.action for one in report.indexes if one.name != "id_idx"} == {"extended"}
-    assert caught_up(table) == dict.fromkeys(maintained_indexes(table._base.latest()), 3)
-    assert {one.action for one in table.catch_up_indexes().indexes} == {"nothing to do"}
+    assert caught_up(table) == dict.fromkeys(maintained_indexes(table.internals.base.latest()), 3)
+    assert {one.action for one in table.maintenance.catch_up_indexes().indexes} == {"nothing to do"}
 
 
 @pytest.mark.usefixtures("small_generations_gain")
 def test_a_generation_codes_vectors_as_the_base_table_does(table: weir.Table) -> None:
     upsert(table, rows(0, 2000))
-    table.merge()
-    table.create_index("vector", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
+    table.maintenance.merge()
+    table.indexes.create("vector", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
     upsert(table, rows(0, 2000))
     query = {"column": "vector", "q": np.zeros(DIMENSION, np.float32), "k": 2000, "nprobes": 4}
 
@@ -159,7 +159,7 @@ def test_a_generation_codes_vectors_as_the_base_table_does(table: weir.Table) ->
 
 
 def test_a_small_generation_is_left_without(table: weir.Table) -> None:
-    table.create_indexes(POLICY)
+    table.indexes.policy(POLICY)
     upsert(table, rows(0, 50))
     assert [existing_indexes(one) for one in generations(table)] == [()]
 
@@ -168,7 +168,7 @@ def test_a_small_generation_is_left_without(table: weir.Table) -> None:
 def test_an_index_that_cannot_be_built_does_not_stop_the_flush(
     table: weir.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table.create_indexes(POLICY)
+    table.indexes.policy(POLICY)
 
     def refused(dataset: lance.LanceDataset, definition: weir.IndexDefinition, model: object) -> None:
         if definition.column == "text":
@@ -188,33 +188,35 @@ def test_an_index_that_cannot_be_built_does_not_stop_the_flush(
 def test_partitions_that_have_become_unequal_are_learnt_again(table: weir.Table) -> None:
     two_clouds = pa.concat_tables([rows(0, 1000, centre=-5), rows(1000, 1000, centre=5)])
     upsert(table, two_clouds)
-    table.merge()
-    table.create_index("vector", "IVF_FLAT", num_partitions=2)
-    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    table.maintenance.merge()
+    table.indexes.create("vector", "IVF_FLAT", num_partitions=2)
+    (report,) = table.maintenance.catch_up_indexes(names=["vector_idx"]).indexes
     assert report.imbalance is not None
     assert report.imbalance < 2
     upsert(table, rows(2000, 9000, centre=5))
-    table.merge()
-    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    table.maintenance.merge()
+    (report,) = table.maintenance.catch_up_indexes(names=["vector_idx"]).indexes
     assert report.action == "extended"
-    (report,) = table.catch_up_indexes(names=["vector_idx"], retrain_imbalance_threshold=50).indexes
+    (report,) = table.maintenance.catch_up_indexes(
+        names=["vector_idx"], retrain_imbalance_threshold=50
+    ).indexes
     assert report.action == "nothing to do"
     assert report.imbalance == pytest.approx(10, abs=1)
-    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    (report,) = table.maintenance.catch_up_indexes(names=["vector_idx"]).indexes
     assert (report.action, report.segments) == ("retrained", 1)
     assert report.imbalance == pytest.approx(10, abs=1)
     # The clouds are of different sizes for good: nothing has come in that could be learnt from.
-    (report,) = table.catch_up_indexes(names=["vector_idx"]).indexes
+    (report,) = table.maintenance.catch_up_indexes(names=["vector_idx"]).indexes
     assert report.action == "nothing to do"
 
 
 def test_many_segments_become_one(table: weir.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catch_up, "MAX_SEGMENTS", 2)
-    table.create_index("category", "BITMAP")
+    table.indexes.create("category", "BITMAP")
     for number in range(4):
         upsert(table, rows(number * 10, 10))
-        table.merge()
-        (report,) = table.catch_up_indexes(names=["category_idx"]).indexes
+        table.maintenance.merge()
+        (report,) = table.maintenance.catch_up_indexes(names=["category_idx"]).indexes
         assert report.segments <= 2
     assert covers_everything(table)
     assert lance.dataset(table.uri).count_rows(filter="category = 3") == 6
@@ -224,26 +226,26 @@ def test_what_is_asked_to_be_maintained_is(tmp_path: Path) -> None:
     """An index that the table does not maintain is left as it is, and its name can be asked for."""
     table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
     upsert(table, rows(0, 20))
-    table.merge()
+    table.maintenance.merge()
     lance.dataset(table.uri).create_scalar_index("category", "BITMAP", name="by_library")
-    table.create_index("at", "BTREE")
+    table.indexes.create("at", "BTREE")
     upsert(table, rows(20, 20))
-    table.merge()
-    names = [one.name for one in table.catch_up_indexes().indexes]
+    table.maintenance.merge()
+    names = [one.name for one in table.maintenance.catch_up_indexes().indexes]
     assert names == ["at_idx", "by_library", "id_idx"]
     assert covers_everything(table)
 
 
 def test_two_catch_ups_at_once_beside_merges(table: weir.Table) -> None:
-    table.create_index("category", "BITMAP")
-    table.create_index("text", "INVERTED")
+    table.indexes.create("category", "BITMAP")
+    table.indexes.create("text", "INVERTED")
     failures: list[BaseException] = []
     done = threading.Event()
 
     def catch_up_forever() -> None:
         try:
             while not done.is_set():
-                table.catch_up_indexes()
+                table.maintenance.catch_up_indexes()
         except BaseException as error:
             failures.append(error)
 
@@ -253,13 +255,13 @@ def test_two_catch_ups_at_once_beside_merges(table: weir.Table) -> None:
     try:
         for number in range(5):
             upsert(table, rows(number * 60, 100))
-            table.merge()
+            table.maintenance.merge()
     finally:
         done.set()
         for thread in threads:
             thread.join()
     assert failures == []
-    table.catch_up_indexes()
+    table.maintenance.catch_up_indexes()
     assert covers_everything(table)
     dataset = lance.dataset(table.uri)
     assert dataset.count_rows() == 340
@@ -269,9 +271,9 @@ def test_two_catch_ups_at_once_beside_merges(table: weir.Table) -> None:
 
 
 def test_a_compaction_while_segments_are_built(table: weir.Table) -> None:
-    table.create_index("category", "BITMAP")
+    table.indexes.create("category", "BITMAP")
     upsert(table, rows(0, 50), rows(50, 50))
-    table.merge()
+    table.maintenance.merge()
 
     class Meanwhile(ThreadRunner):
         def run(self, function, tasks):  # type: ignore[no-untyped-def]
@@ -279,36 +281,36 @@ def test_a_compaction_while_segments_are_built(table: weir.Table) -> None:
             lance.dataset(table.uri).optimize.compact_files()
             yield from built
 
-    table.catch_up_indexes(runner=Meanwhile())
+    table.maintenance.catch_up_indexes(runner=Meanwhile())
     assert lance.dataset(table.uri).count_rows(filter="category = 3") == 14
-    table.catch_up_indexes()
+    table.maintenance.catch_up_indexes()
     assert covers_everything(table)
     assert lance.dataset(table.uri).count_rows(filter="category = 3") == 14
 
 
 def test_names(table: weir.Table) -> None:
-    assert table.create_index("category", "bitmap").name == "category_idx"
-    assert table.create_index("category", "ZONEMAP").name == "category_zonemap_idx"
+    assert table.indexes.create("category", "bitmap").name == "category_idx"
+    assert table.indexes.create("category", "ZONEMAP").name == "category_zonemap_idx"
     with pytest.raises(IndexExistsError, match="has an index of kind BITMAP already, 'category_idx'"):
-        table.create_index("category", "BITMAP")
+        table.indexes.create("category", "BITMAP")
     with pytest.raises(IndexExistsError, match="has an index 'category_idx' already"):
-        table.create_index("category", "BTREE", name="category_idx")
-    assert table.create_index("category", "BTREE", name="category_idx", replace=True).kind == "BTREE"
-    table.drop_index("category_zonemap_idx")
-    assert [one.name for one in table.indexes()] == ["category_idx", "id_idx"]
+        table.indexes.create("category", "BTREE", name="category_idx")
+    assert table.indexes.create("category", "BTREE", name="category_idx", replace=True).kind == "BTREE"
+    table.indexes.drop("category_zonemap_idx")
+    assert [one.name for one in table.indexes.list()] == ["category_idx", "id_idx"]
     with pytest.raises(IndexNotFoundError, match="no index 'category_zonemap_idx'"):
-        table.drop_index("category_zonemap_idx")
+        table.indexes.drop("category_zonemap_idx")
     with pytest.raises(IndexNotFoundError, match="no index 'nothing'"):
-        table.catch_up_indexes(names=["nothing"])
+        table.maintenance.catch_up_indexes(names=["nothing"])
 
 
 def test_the_key_index_is_kept(table: weir.Table) -> None:
     upsert(table, rows(0, 10))
-    table.merge()
+    table.maintenance.merge()
     with pytest.raises(IndexDefinitionError, match="index of the primary key"):
-        table.drop_index("id_idx")
+        table.indexes.drop("id_idx")
     with pytest.raises(IndexDefinitionError, match="index of the primary key"):
-        table.create_index("category", "BITMAP", name="id_idx", replace=True)
+        table.indexes.create("category", "BITMAP", name="id_idx", replace=True)
 
 
 BAD_DEFINITIONS: list[tuple[str, str, dict[str, Any], str]] = [
@@ -327,31 +329,31 @@ def test_a_bad_definition_changes_nothing(
     table: weir.Table, column: str, kind: str, parameters: dict[str, Any], message: str
 ) -> None:
     upsert(table, rows(0, 300))
-    table.merge()
-    before = table.indexes()
+    table.maintenance.merge()
+    before = table.indexes.list()
     with pytest.raises(IndexDefinitionError, match=message):
-        table.create_index(column, kind, **parameters)
-    assert table.indexes() == before
+        table.indexes.create(column, kind, **parameters)
+    assert table.indexes.list() == before
 
 
 def test_a_bad_threshold(table: weir.Table) -> None:
     with pytest.raises(OptionError, match="at least 1"):
-        table.catch_up_indexes(retrain_imbalance_threshold=0.5)
+        table.maintenance.catch_up_indexes(retrain_imbalance_threshold=0.5)
 
 
 def test_one_name_is_no_list_of_names(table: weir.Table) -> None:
     with pytest.raises(OptionError, match="list of names"):
-        table.catch_up_indexes(names="id_idx")
+        table.maintenance.catch_up_indexes(names="id_idx")
 
 
 def test_a_failing_task_says_so(table: weir.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.create_index("category", "BITMAP")
+    table.indexes.create("category", "BITMAP")
     upsert(table, rows(0, 10))
-    table.merge()
+    table.maintenance.merge()
 
     def fails(*_: object) -> None:
         raise OSError("the disk is full")
 
     monkeypatch.setattr("weir.base.index_upkeep.build_segment", fails)
     with pytest.raises(StorageError, match="extending the index 'category_idx' failed: the disk is full"):
-        table.catch_up_indexes()
+        table.maintenance.catch_up_indexes()

@@ -129,7 +129,7 @@ def write(table: weir.Table, keys: range) -> None:
 
 def test_a_plan_says_what_is_left_out_and_why(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "table", TABLE, primary_key="id", fsync=False)
-    table.create_index("number", "BTREE")
+    table.indexes.create("number", "BTREE")
     for start in (0, 100, 200):
         write(table, range(start, start + 50))
     found = table.scan(filter="number >= 120 AND number < 200")

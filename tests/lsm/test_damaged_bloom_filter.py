@@ -25,11 +25,11 @@ class Whole:
     def __init__(self, uri: Path) -> None:
         self.table = weir.create(uri, SCHEMA, primary_key="id", fsync=False)
         self._write("old")
-        self.table.merge()
+        self.table.maintenance.merge()
         self._write("new")
         (self.bloom_filter,) = uri.glob("_mem_wal/*/*_gen_2/bloom_filter.bin")
         (self.catalog,) = uri.glob("_mem_wal/*/*_gen_2/catalog.json")
-        (self.shard,) = list_shards(self.table._store)
+        (self.shard,) = list_shards(self.table.internals.store)
 
     def _write(self, name: str) -> None:
         with self.table.writer() as writer:
@@ -48,7 +48,7 @@ class Whole:
             flushed = [replace(one, bloom_filter_checksum=None) for one in latest.flushed_generations]
             return replace(latest, flushed_generations=tuple(flushed))
 
-        update_manifest(self.table._store, self.shard, without)
+        update_manifest(self.table.internals.store, self.shard, without)
 
 
 @pytest.fixture
@@ -101,14 +101,14 @@ def test_nothing_checks_a_filter_of_which_nothing_is_told(whole: Whole) -> None:
 
 
 def test_what_a_snapshot_has_loaded_unchecked_is_not_for_strong_reads(whole: Whole) -> None:
-    manifest = read_latest_manifest(whole.table._store, whole.shard)
+    manifest = read_latest_manifest(whole.table.internals.store, whole.shard)
     assert manifest is not None
     whole.bloom_filter.write_bytes(bytes(32 * 1024))
     whole.catalog.unlink()
     whole.forget_checksum()
     assert whole.look_up() == ["old"] * len(KEYS)
     update_manifest(
-        whole.table._store,
+        whole.table.internals.store,
         whole.shard,
         lambda latest: replace(latest, flushed_generations=manifest.flushed_generations),
     )

@@ -66,9 +66,9 @@ def table(tmp_path: Path) -> weir.Table:
         with made.writer() as writer:
             writer.upsert(rows(key))
         if key == 1:
-            made.merge()
-            made.create_index("text", "INVERTED")
-            made.create_index("title", "INVERTED")
+            made.maintenance.merge()
+            made.indexes.create("text", "INVERTED")
+            made.indexes.create("title", "INVERTED")
     with made.writer(flush_on_close=False) as writer:
         writer.upsert(rows(3))
     return made
@@ -121,7 +121,7 @@ def test_the_change_feed_has_the_columns_of_now_and_rows_before_changes_too(tabl
 def test_generations_with_ids_of_their_own_and_logs_without_go_by_names(tmp_path: Path) -> None:
     made = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
     lance.dataset(made.uri).drop_columns(["gone"])
-    base = BaseTable.open(made.store)
+    base = BaseTable.open(made.internals.store)
     shard_id, plain = uuid4(), wal_schema(base.schema)
 
     def batch(key: int) -> pa.RecordBatch:
@@ -129,7 +129,7 @@ def test_generations_with_ids_of_their_own_and_logs_without_go_by_names(tmp_path
 
     written = pa.Table.from_batches([batch(1)], plain)
     newest = GenerationRows(written, newest_rows([written.column("id")]))
-    flushed = write_generation(made.store, shard_id, 1, newest, ("id",), in_memory_bytes=100)
+    flushed = write_generation(made.internals.store, shard_id, 1, newest, ("id",), in_memory_bytes=100)
     manifest = ShardManifest(
         shard_id,
         version=1,
@@ -139,9 +139,9 @@ def test_generations_with_ids_of_their_own_and_logs_without_go_by_names(tmp_path
         replay_after_wal_entry_position=1,
         sources=SourceMarks(),
     )
-    commit_manifest(made.store, manifest, after=None)
+    commit_manifest(made.internals.store, manifest, after=None)
     data = b"".join(wal_entry.encode(WalEntryHeader(1, 2, wal_entry.new_write_id()), plain, [batch(2)]))
-    made.store.put_if_absent(layout.wal_path(shard_id, 2), data)
+    made.internals.store.put_if_absent(layout.wal_path(shard_id, 2), data)
 
     def check(expected: list[dict[str, Any]]) -> None:
         found = weir.open(made.uri, fsync=False).scan().to_table().to_pylist()
@@ -151,7 +151,7 @@ def test_generations_with_ids_of_their_own_and_logs_without_go_by_names(tmp_path
     lance.dataset(made.uri).alter_columns({"path": "n", "name": "m"})  # type: ignore[dict-item]
     renamed = [{("m" if name == "n" else name): value for name, value in row.items()} for row in rows(1, 2)]
     check([{**row, "m": None} for row in renamed])
-    weir.open(made.uri, fsync=False).recover(unleased=True)
-    weir.open(made.uri, fsync=False).merge()
+    weir.open(made.uri, fsync=False).maintenance.recover(unleased=True)
+    weir.open(made.uri, fsync=False).maintenance.merge()
     check([{**row, "m": None} for row in renamed])
     assert np.array_equal(lance.dataset(made.uri).to_table(filter="id = 1").column("text"), ["word1 common"])

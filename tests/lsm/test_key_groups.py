@@ -30,7 +30,7 @@ def test_many_generations_are_asked_in_few_groups(tmp_path: Path) -> None:
             if number < GENERATIONS:
                 writer.flush()
     reader = weir.open(table.uri, fsync=False)
-    snapshot = reader._reader.snapshots.take(STRONG)
+    snapshot = reader.internals.reader.snapshots.take(STRONG)
     (view,) = snapshot.shards
     sources = snapshot.shard_levels(view).sources
     assert sum(isinstance(source, Generation) for source in sources) == GENERATIONS
@@ -52,8 +52,8 @@ def test_a_log_without_a_tail_is_probed_under_one_name(tmp_path: Path) -> None:
     with made.writer() as writer:
         writer.upsert([{"id": 1, "value": 1}])
     default_context().cache.clear()
-    store = CountingStore(made._store)
-    table = weir.Table(store, made._base)
+    store = CountingStore(made.internals.store)
+    table = weir.Table(store, made.internals.base)
     assert table.get([1]).num_rows == 1
     store.reset()
     assert table.get([1]).num_rows == 1

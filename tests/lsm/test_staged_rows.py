@@ -80,7 +80,7 @@ def test_a_place_behind_a_publication_has_what_was_published(
     if services == "a flush and a merge":
         write(table, (3, "flushed"), flush=True)
     if services != "none":
-        table.merge()
+        table.maintenance.merge()
     expected = state(table.scan().to_table())
     seen = list(places(table, begin, {1: "log", 2: "log", 3: "log"}))
     assert seen[-1][1] == expected
@@ -98,11 +98,11 @@ def test_what_is_remembered_of_a_tail_is_not_taken_for_one_with_published_rows(t
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": key, "value": "log"} for key in (1, 2)])
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         begin = table.snapshot()
         writer.publish_routed([(the_values(table), [staged(table, (1, "a"), (2, None), (3, "a"))])])
         writer.upsert([{"id": 1, "value": "later"}])
-        table.merge()
+        table.maintenance.merge()
         # The same log entries, on a base table that has what was published, and on one that has not.
         newest = state(table.scan().to_table())
         for place, there in places(table, begin, {1: "log", 2: "log"}):
@@ -117,12 +117,12 @@ def test_the_state_right_before_a_publication_lacks_it(table: weir.Table) -> Non
     write(table, (1, "log"), (2, "log"))
     with table.writer(max_memtable_entries=1) as writer:
         writer.publish_routed([(the_values(table), [staged(table, (1, "a"), (2, None), (3, "a"))])])
-        before = table.store.list(layout.wal_directory(the_shard(table)))
+        before = table.internals.store.list(layout.wal_directory(the_shard(table)))
         positions = sorted(layout.parse_wal_name(one.path.rsplit("/", 1)[-1]) for one in before)
-        table.merge()
+        table.maintenance.merge()
         # As garbage collection leaves it when what comes before has been merged.
         gone = positions[:-1]
-        table.store.delete([layout.wal_path(the_shard(table), one) for one in gone])
+        table.internals.store.delete([layout.wal_path(the_shard(table), one) for one in gone])
         writer.upsert([{"id": 2, "value": "later"}])
         (first, *_) = places(table, EARLIEST, {1: "log", 2: "log"})
         *_, (_, last) = places(table, EARLIEST, {1: "log", 2: "log"})
@@ -145,8 +145,8 @@ class CollectedStore(CountingStore):
 
 def test_a_generation_that_is_collected_while_the_feed_reads_it_is_not_damaged(table: weir.Table) -> None:
     assert not published(table, staged(table, (1, "a")))
-    table.merge()
-    store = CollectedStore(table.store)
+    table.maintenance.merge()
+    store = CollectedStore(table.internals.store)
     feed = Table(store, BaseTable.open(store)).changes(since=EARLIEST)
     store.then = lambda: collect_fully(table, Clock())
     with pytest.raises(SnapshotExpiredError, match="changes cannot be read any more"):
@@ -160,9 +160,9 @@ def test_a_generation_that_is_collected_while_a_place_is_read_is_not_damaged(tab
     assert not published(table, staged(table, (1, "a")))
     write(table, (2, "later"))
     *_, place = (place for place, _ in places(table, begin, {}))
-    table.merge()
+    table.maintenance.merge()
     default_context().cache.clear()
-    store = CollectedStore(table.store)
+    store = CollectedStore(table.internals.store)
     reader = Table(store, BaseTable.open(store))
     store.then = lambda: collect_fully(table, Clock())
     with pytest.raises(SnapshotExpiredError, match="snapshot cannot be read any more"):
@@ -190,7 +190,7 @@ def test_a_cut_lists_what_is_published_between_its_looks_at_manifest_and_log(
     table: weir.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(table, (1, "log"))
-    cuts = SnapshotCapture(table.store, BaseTable.open(table.store))
+    cuts = SnapshotCapture(table.internals.store, BaseTable.open(table.internals.store))
     take_state, pieces = cuts._state, [staged(table, (1, "a"), (2, "a"))]
 
     def state_before_the_publication() -> tuple[BaseTable, dict[UUID, ShardManifest]]:
@@ -233,7 +233,7 @@ def test_what_is_published_while_a_reader_opens_a_shard_is_shown(table: weir.Tab
             write(table, (3, "later"), flush=True)
             assert not published(table, staged(table, (2, "b")))
 
-    store = InterruptedStore(table.store)
+    store = InterruptedStore(table.internals.store)
     store.before_log = publish
     found = state(Table(store, BaseTable.open(store)).scan().to_table())
     assert store.before_log is None
@@ -246,7 +246,7 @@ def test_the_earliest_change_comes_after_rows_that_are_collected(table: weir.Tab
     """The entry that names them outlives them until something later is merged."""
     write(table, (1, "log"))
     assert not published(table, staged(table, (1, "a"), (2, "a")))
-    table.merge()
+    table.maintenance.merge()
     write(table, (1, "later"), flush=flushes)
     clock = Clock()
     for _ in range(2):
@@ -258,12 +258,14 @@ def test_the_earliest_change_comes_after_rows_that_are_collected(table: weir.Tab
             rows = [row for batch in feed for row in batch.rows.to_pylist()]
             assert [(row["id"], row["value"]) for row in rows] == [(1, "later")]
             assert not before or rows[0]["_before"] == {"id": 1, "value": "a"}
-    assert not [name for name in stored(table.store, the_shard(table))[2] if layout.is_staged_name(name)]
+    assert not [
+        name for name in stored(table.internals.store, the_shard(table))[2] if layout.is_staged_name(name)
+    ]
 
 
 def test_the_earliest_change_may_be_one_that_was_published(table: weir.Table) -> None:
     write(table, (1, "log"), flush=True)
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, Clock())
     assert not published(table, staged(table, (1, "a"), (2, "a")))
     rows = [row for batch in table.changes(since=EARLIEST) for row in batch.rows.to_pylist()]

@@ -54,7 +54,7 @@ def with_fragments(path: Path, count: int) -> weir.Table:
     every = rows(count * FRAGMENT_ROWS)
     lance.write_dataset(every.slice(0, FRAGMENT_ROWS), path)
     table = weir.adopt(path, primary_key="id", fsync=False)
-    table.create_index("value", "ZONEMAP")
+    table.indexes.create("value", "ZONEMAP")
     lance.write_dataset(every.slice(FRAGMENT_ROWS), path, mode="append", max_rows_per_file=FRAGMENT_ROWS)
     return weir.open(path, fsync=False)
 
@@ -66,7 +66,7 @@ def test_no_more_tasks_than_an_index_may_have_segments(
     monkeypatch.setattr(catch_up, "_ROWS_PER_TASK", least_rows)
     table = with_fragments(tmp_path / "table", fragments)
     runner = RepeatingRunner()
-    report = table.catch_up_indexes(names=["value_idx"], runner=runner)
+    report = table.maintenance.catch_up_indexes(names=["value_idx"], runner=runner)
     tasks = [task for task in runner.tasks if isinstance(task, SegmentTask)]
     covered = [fragment for task in tasks for fragment in task.fragment_ids]
     assert sorted(covered) == list(range(1, fragments))
@@ -79,16 +79,16 @@ def test_no_more_tasks_than_an_index_may_have_segments(
 
 def test_an_index_that_is_built_anew_by_a_task_that_runs_twice_is_built_once(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
-    table.create_index("vector", "IVF_FLAT", num_partitions=2)
+    table.indexes.create("vector", "IVF_FLAT", num_partitions=2)
     with table.writer() as writer:
         writer.upsert(rows(300))
-    table.merge()
-    before = table._base.latest()
+    table.maintenance.merge()
+    before = table.internals.base.latest()
     runner = RepeatingRunner()
-    report = table.catch_up_indexes(names=["vector_idx"], runner=runner)
+    report = table.maintenance.catch_up_indexes(names=["vector_idx"], runner=runner)
     assert [one.action for one in report.indexes] == ["built"]
     assert [type(task) for task in runner.tasks] == [RebuildTask]
-    after = table._base.latest()
+    after = table.internals.base.latest()
     index = next(one for one in base_indexes(after) if one.name == "vector_idx")
     assert index.num_rows == 300
     assert len(index.segments) == 1

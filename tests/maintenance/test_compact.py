@@ -40,7 +40,7 @@ def fragments(table: weir.Table) -> int:
 
 
 def caught_up(table: weir.Table) -> dict[str, int]:
-    details = table._base.latest().details
+    details = table.internals.base.latest().details
     return {one.index_name: max(item.generation for item in one.caught_up) for one in details.index_catchup}
 
 
@@ -60,58 +60,58 @@ class Meanwhile(ThreadRunner):
 def filled(table: weir.Table) -> dict[int, int]:
     for number in range(5):
         upsert(table, range(number * 50, number * 50 + 80), number)
-        table.merge()
+        table.maintenance.merge()
     return {key: min(key // 50, 4) for key in range(280)}
 
 
 def test_fewer_fragments_and_the_same_rows(table: weir.Table) -> None:
     expected = filled(table)
     assert fragments(table) == 5
-    report = table.compact()
+    report = table.maintenance.compact()
     assert (report.fragments_removed, report.fragments_added, fragments(table)) == (5, 1, 1)
-    assert report.version == table._base.latest().version
+    assert report.version == table.internals.base.latest().version
     assert content(table) == expected
     assert table.get([0, 49, 50, 279]).num_rows == 4
     assert lance.dataset(table.uri).count_rows() == 280
 
 
 def test_large_fragments_are_left_alone(table: weir.Table) -> None:
-    table.create_index("category", "BITMAP")
+    table.indexes.create("category", "BITMAP")
     upsert(table, range(1000, 3000), 7)
-    table.merge()
-    table.catch_up_indexes()
+    table.maintenance.merge()
+    table.maintenance.catch_up_indexes()
     (large,) = lance.dataset(table.uri).get_fragments()
     expected = filled(table) | dict.fromkeys(range(1000, 3000), 7)
-    table.catch_up_indexes()
-    report = table.compact(rows_per_fragment=500)
+    table.maintenance.catch_up_indexes()
+    report = table.maintenance.compact(rows_per_fragment=500)
     assert (report.fragments_removed, report.fragments_added) == (5, 1)
     assert large.fragment_id in {one.fragment_id for one in lance.dataset(table.uri).get_fragments()}
     assert content(table) == expected
 
 
 def test_nothing_to_do(table: weir.Table) -> None:
-    assert table.compact().fragments_removed == 0
+    assert table.maintenance.compact().fragments_removed == 0
     upsert(table, range(10), 0)
-    table.merge()
-    before = table._base.latest().version
-    report = table.compact()
+    table.maintenance.merge()
+    before = table.internals.base.latest().version
+    report = table.maintenance.compact()
     assert (report.tasks, report.version) == (0, before)
 
 
 def test_indexes_are_as_far_as_before(table: weir.Table) -> None:
-    table.create_index("category", "BITMAP")
+    table.indexes.create("category", "BITMAP")
     expected = filled(table)
-    table.catch_up_indexes()
+    table.maintenance.catch_up_indexes()
     assert caught_up(table) == {"category_idx": 5, "id_idx": 5}
-    table.compact()
+    table.maintenance.compact()
     assert caught_up(table) == {"category_idx": 5, "id_idx": 5}
     assert lance.dataset(table.uri).count_rows(filter="category = 4") == list(expected.values()).count(4)
     upsert(table, range(1000, 1010), 9)
-    table.merge()
+    table.maintenance.merge()
     assert caught_up(table) == {"category_idx": 5, "id_idx": 6}
-    table.compact()
+    table.maintenance.compact()
     assert caught_up(table) == {"category_idx": 5, "id_idx": 6}
-    table.catch_up_indexes()
+    table.maintenance.catch_up_indexes()
     assert caught_up(table) == {"category_idx": 6, "id_idx": 6}
 
 
@@ -120,9 +120,9 @@ def test_a_merge_meanwhile_that_adds(table: weir.Table) -> None:
 
     def add() -> None:
         upsert(table, range(1000, 1010), 9)
-        table.merge()
+        table.maintenance.merge()
 
-    report = table.compact(runner=Meanwhile(add))
+    report = table.maintenance.compact(runner=Meanwhile(add))
     assert report.tasks_lost == 0
     assert content(table) == expected | dict.fromkeys(range(1000, 1010), 9)
     assert fragments(table) == 2
@@ -134,20 +134,20 @@ def test_a_merge_meanwhile_that_replaces(table: weir.Table) -> None:
 
     def replace() -> None:
         upsert(table, range(120), 9)
-        table.merge()
+        table.maintenance.merge()
 
-    report = table.compact(runner=Meanwhile(replace))
+    report = table.maintenance.compact(runner=Meanwhile(replace))
     expected |= dict.fromkeys(range(120), 9)
     assert content(table) == expected
     assert {row["id"]: row["category"] for row in lance.dataset(table.uri).to_table().to_pylist()} == expected
     if report.tasks_lost:
-        assert table.compact().tasks_lost == 0
+        assert table.maintenance.compact().tasks_lost == 0
         assert content(table) == expected
 
 
 def test_two_compactions_at_once(table: weir.Table) -> None:
     expected = filled(table)
-    table.compact(runner=Meanwhile(table.compact))
+    table.maintenance.compact(runner=Meanwhile(table.maintenance.compact))
     assert content(table) == expected
     assert lance.dataset(table.uri).count_rows() == 280
 
@@ -159,7 +159,7 @@ def test_beside_writers_and_merges(table: weir.Table) -> None:
     def compact_forever() -> None:
         try:
             while not done.is_set():
-                table.compact()
+                table.maintenance.compact()
         except BaseException as error:
             failures.append(error)
 
@@ -170,26 +170,26 @@ def test_beside_writers_and_merges(table: weir.Table) -> None:
         for number in range(8):
             upsert(table, range(number * 30, number * 30 + 60), number)
             expected |= dict.fromkeys(range(number * 30, number * 30 + 60), number)
-            table.merge()
+            table.maintenance.merge()
             assert content(table) == expected
     finally:
         done.set()
         thread.join()
     assert failures == []
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == expected
 
 
 def test_one_round_of_maintenance(table: weir.Table) -> None:
-    table.create_index("category", "BITMAP")
+    table.indexes.create("category", "BITMAP")
     expected: dict[int, int] = {}
     for number in range(3):
         upsert(table, range(number * 50, number * 50 + 80), number)
         expected |= dict.fromkeys(range(number * 50, number * 50 + 80), number)
-        report = table.maintain(horizon=timedelta(0))
+        report = table.maintenance.run(horizon=timedelta(0))
         assert report.merge.generations == 1
         assert content(table) == expected
-    again = table.maintain(horizon=timedelta(0))
+    again = table.maintenance.run(horizon=timedelta(0))
     assert again.merge.generations == 0
     assert {one.action for one in again.indexes.indexes} == {"nothing to do"}
     assert content(table) == expected
@@ -202,4 +202,4 @@ def test_one_round_of_maintenance(table: weir.Table) -> None:
 )
 def test_bad_options(table: weir.Table, options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        table.compact(**options)
+        table.maintenance.compact(**options)

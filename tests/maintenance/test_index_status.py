@@ -38,9 +38,9 @@ def reports(table: weir.Table) -> dict[str, IndexReport]:
 
 def test_an_index_behind_its_rows_and_up_to_them(table: weir.Table) -> None:
     write(table, range(10))
-    table.merge()
-    table.create_index("carrier", "BITMAP")
-    table.catch_up_indexes()
+    table.maintenance.merge()
+    table.indexes.create("carrier", "BITMAP")
+    table.maintenance.catch_up_indexes()
     first = reports(table)
     assert sorted(first) == ["carrier_idx", "id_idx"]
     carrier = first["carrier_idx"]
@@ -49,16 +49,16 @@ def test_an_index_behind_its_rows_and_up_to_them(table: weir.Table) -> None:
 
     write(table, range(8, 30))
     assert reports(table)["carrier_idx"] == carrier
-    table.merge()
+    table.maintenance.merge()
     behind = reports(table)["carrier_idx"]
     # Two of the rows that it covers were replaced by the merge.
     assert (behind.rows, behind.unindexed_rows) == (8, 22)
     assert behind.behind == {shard.shard_id: 1 for shard in table.status().shards}
     write(table, range(30, 40))
-    table.merge()
+    table.maintenance.merge()
     assert set(reports(table)["carrier_idx"].behind.values()) == {2}
 
-    table.catch_up_indexes()
+    table.maintenance.catch_up_indexes()
     caught_up = reports(table)["carrier_idx"]
     assert (caught_up.rows, caught_up.unindexed_rows, caught_up.behind) == (40, 0, {})
     assert caught_up.segments > carrier.segments
@@ -66,26 +66,28 @@ def test_an_index_behind_its_rows_and_up_to_them(table: weir.Table) -> None:
 
 def test_an_index_that_is_not_maintained(table: weir.Table) -> None:
     write(table, range(10))
-    table.merge()
-    table._base.latest().dataset.create_scalar_index("delay", "ZONEMAP")
+    table.maintenance.merge()
+    table.internals.base.latest().dataset.create_scalar_index("delay", "ZONEMAP")
     assert reports(table)["delay_idx"].is_maintained
-    update_details(table._base.latest(), lambda details: replace(details, maintain_all_indexes=False))
+    update_details(
+        table.internals.base.latest(), lambda details: replace(details, maintain_all_indexes=False)
+    )
     report = reports(table)["delay_idx"]
     assert (report.kind, report.is_maintained, report.rows) == ("ZONEMAP", False, 10)
     write(table, range(10, 20))
-    table.merge()
+    table.maintenance.merge()
     report = reports(table)["delay_idx"]
     assert (report.unindexed_rows, report.behind) == (10, {})
-    table.drop_index("delay_idx")
+    table.indexes.drop("delay_idx")
     assert sorted(reports(table)) == ["id_idx"]
 
 
 def test_json_has_what_the_report_has(table: weir.Table) -> None:
     write(table, range(10))
-    table.merge()
-    table.create_index("carrier", "BITMAP")
+    table.maintenance.merge()
+    table.indexes.create("carrier", "BITMAP")
     write(table, range(10, 20))
-    table.merge()
+    table.maintenance.merge()
     said = {one["name"]: one for one in json.loads(json.dumps(table.status().to_dict()))["indexes"]}
     report = reports(table)["carrier_idx"]
     assert said["carrier_idx"] == {
@@ -102,29 +104,29 @@ def test_json_has_what_the_report_has(table: weir.Table) -> None:
 
 def test_indexes_cost_no_request(table: weir.Table) -> None:
     write(table, range(20))
-    table.merge()
+    table.maintenance.merge()
 
     def requests() -> dict[str, int]:
-        store = CountingStore(table._store)
-        weir.Table(store, table._base.latest()).status()
+        store = CountingStore(table.internals.store)
+        weir.Table(store, table.internals.base.latest()).status()
         return dict(store.counts)
 
     requests()
     without = requests()
     for column in ("carrier", "delay"):
-        table.create_index(column, "ZONEMAP")
+        table.indexes.create(column, "ZONEMAP")
     requests()
     assert requests() == without
 
 
 def test_what_a_handle_has_is_enough(table: weir.Table) -> None:
     write(table, range(20))
-    table.merge()
-    table.create_index("carrier", "ZONEMAP")
-    table.create_index("delay", "BTREE")
+    table.maintenance.merge()
+    table.indexes.create("carrier", "ZONEMAP")
+    table.indexes.create("delay", "BTREE")
     write(table, range(20, 30))
-    table.merge()
-    base = table._base.latest()
+    table.maintenance.merge()
+    base = table.internals.base.latest()
     before = index_reports(base)
     shutil.rmtree(table.uri)
     assert index_reports(base) == before

@@ -54,7 +54,7 @@ def stored(tmp_path: Path) -> Stored:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False)
     with table.writer() as writer:
         writer.upsert([{"id": n, "name": f"n{n}"} for n in range(4)])
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": n, "name": f"m{n}"} for n in range(2, 6)])
         (shard,) = writer.delete([3]).positions
@@ -187,7 +187,7 @@ def test_details_and_shard_snapshots(stored: Stored, monkeypatch: pytest.MonkeyP
     inline = stored.look("snapshots")
     assert (inline.facts["form"], len(inline.facts["shards"])) == ("inline", 1)
     monkeypatch.setattr(weir.base.published, "INLINE_SHARDS", 0)
-    stored.table.merge()
+    stored.table.maintenance.merge()
     external = stored.look("snapshots")
     assert external.facts["form"] == "file"
     (line,) = external.facts["shards"]
@@ -206,7 +206,7 @@ def test_details_and_shard_snapshots(stored: Stored, monkeypatch: pytest.MonkeyP
 def test_what_tokens_consumers_leases_and_collections_store(stored: Stored) -> None:
     token = stored.table.snapshot()
     list(stored.table.changes("earliest", consumer="billing"))
-    stored.table.collect_garbage(timedelta(0))
+    stored.table.maintenance.collect_garbage(horizon=timedelta(0))
     pin = stored.look(f"pin/{token.pin}")
     assert (pin.kind, pin.facts["token"]["text"]) == ("snapshot pin", str(token))
     assert stored.look("consumer/billing").facts["name"] == "billing"

@@ -59,24 +59,24 @@ def skipped(report: RecoverReport) -> list[str]:
 
 def test_what_a_killed_process_has_left_is_flushed_and_merged(table: weir.Table) -> None:
     killed_writer(table, 0, 50)
-    assert table.merge().generations == 0
+    assert table.maintenance.merge().generations == 0
     seen: list[tuple[int, int]] = []
-    report = table.recover(runner=PicklingRunner(), on_progress=lambda *at: seen.append(at))
+    report = table.maintenance.recover(runner=PicklingRunner(), on_progress=lambda *at: seen.append(at))
     # The key that was deleted counts as a row: its tombstone is flushed.
     assert (report.recovered, report.rows, skipped(report)) == (2, 51, [])
     assert seen == [(1, 2), (2, 2)]
     status = table.status()
     assert [(shard.lease, shard.unflushed_rows) for shard in status.shards] == [("released", 0)] * 2
-    table.merge()
+    table.maintenance.merge()
     assert rows_of(table, "snapshot") == rows_of(table) == dict.fromkeys(range(1, 50), "killed")
-    assert table.recover() == RecoverReport(())
+    assert table.maintenance.recover() == RecoverReport(())
 
 
 def test_a_live_writer_is_left_alone(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": key, "value": "alive"} for key in range(50)])
         epochs = writer.epochs
-        report = weir.open(table.uri, fsync=False).recover()
+        report = weir.open(table.uri, fsync=False).maintenance.recover()
         assert (report.recovered, report.rows) == (0, 0)
         assert len(skipped(report)) == 2
         assert all("its lease is held since" in reason for reason in skipped(report))
@@ -89,7 +89,7 @@ def test_one_shard_is_dead_and_the_other_alive(table: weir.Table) -> None:
     killed_writer(table, 0, 50)
     with table.writer() as writer:
         writer.upsert([{"id": 1, "value": "alive"}])
-        report = table.recover()
+        report = table.maintenance.recover()
         assert (report.recovered, len(skipped(report))) == (1, 1)
         writer.upsert([{"id": 1, "value": "still alive"}])
     assert rows_of(table) == {**dict.fromkeys(range(1, 50), "killed"), 1: "still alive"}
@@ -99,7 +99,7 @@ def test_a_writer_that_closed_without_a_flush(table: weir.Table) -> None:
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": key, "value": "x"} for key in range(10)])
     assert table.status().unflushed_rows == 10
-    assert table.recover().rows == 10
+    assert table.maintenance.recover().rows == 10
     assert table.status().unflushed_rows == 0
 
 
@@ -107,11 +107,11 @@ def test_a_shard_without_a_lease_is_claimed_only_if_asked(table: weir.Table) -> 
     writer = table.writer()
     writer.upsert([{"id": key, "value": "x"} for key in range(10)])
     for shard in table.status().shards:
-        table._store.delete([layout.lease_path(shard.shard_id)])
-    report = table.recover()
+        table.internals.store.delete([layout.lease_path(shard.shard_id)])
+    report = table.maintenance.recover()
     assert (report.recovered, len(skipped(report))) == (0, 2)
     assert all("without a lease" in reason for reason in skipped(report))
-    assert table.recover(unleased=True).rows == 10
+    assert table.maintenance.recover(unleased=True).rows == 10
     with pytest.raises(FencedError):
         writer.upsert([{"id": key, "value": "late"} for key in range(10)])
     writer.close()
@@ -122,9 +122,9 @@ def test_a_shard_that_cannot_be_recovered_does_not_stop_the_others(table: weir.T
     killed_writer(table, 0, 50)
     damaged, sound = (shard.shard_id for shard in table.status().shards)
     before = rows_of(table)
-    table._store.put(layout.lease_path(damaged), b"{}")
+    table.internals.store.put(layout.lease_path(damaged), b"{}")
     with pytest.raises(CorruptionError, match=str(damaged)):
-        table.recover()
+        table.maintenance.recover()
     waiting = {shard.shard_id: shard.unflushed_rows for shard in table.status().shards}
     assert waiting[damaged] > 0
     assert waiting[sound] == 0

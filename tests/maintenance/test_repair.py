@@ -22,7 +22,7 @@ def table(tmp_path: Path) -> weir.Table:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
     with table.writer() as writer:
         writer.upsert([{"id": 1, "value": "a"}])
-    table.merge()
+    table.maintenance.merge()
     for number in (2, 3):
         rows = pa.table({"id": [number], "value": ["b"]}).cast(table.schema)
         lance.write_dataset(rows, table.uri, mode="append")
@@ -39,7 +39,7 @@ def test_what_would_be_repaired_is_said_and_then_done(table: weir.Table) -> None
         manifest(table, version).write_bytes(b"")
     table = weir.open(table.uri)
     before = sorted(Path(table.uri).rglob("*"))
-    planned = table.repair(dry_run=True)
+    planned = table.maintenance.repair(dry_run=True)
     assert sorted(Path(table.uri).rglob("*")) == before
     kinds = [(type(one), one.to_dict()["version"]) for one in planned.repairs]
     assert kinds == [
@@ -47,12 +47,12 @@ def test_what_would_be_repaired_is_said_and_then_done(table: weir.Table) -> None
         (SetAsideTornVersion, newest - 1),
         (SetAsideUnreadableManifest, newest - 4),
     ]
-    assert not table.verify().passed
-    done = table.repair()
+    assert not table.maintenance.verify().passed
+    done = table.maintenance.repair()
     assert (done.repairs, done.version) == (planned.repairs, newest - 2)
     assert len(list(Path(table.uri, SET_ASIDE).glob("*.manifest"))) == 3
-    assert table.repair().repairs == ()
-    assert [str(one) for one in table.verify().findings] == []
+    assert table.maintenance.repair().repairs == ()
+    assert [str(one) for one in table.maintenance.verify().findings] == []
     assert lance.dataset(table.uri).to_table().to_pylist() == [{"id": 1, "value": "a"}]
 
 
@@ -72,12 +72,12 @@ def test_a_collection_sets_older_manifests_aside_that_nobody_can_read(table: wei
     with table.writer() as writer:
         writer.upsert([{"id": 6, "value": "f"}])
     older = lance.dataset(table.uri).version
-    table.merge()
+    table.maintenance.merge()
     for version in (older, older - 1):
         manifest(table, version).write_bytes(b"")
     default_context().cache.clear()
     again = weir.open(table.uri)
-    again.collect_garbage(timedelta(0), version_retention=timedelta(0))
-    again.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    again.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
+    again.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
     assert not manifest(table, older).exists()
     assert again.scan().count() == 4

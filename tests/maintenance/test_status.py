@@ -67,11 +67,11 @@ def test_leases_that_say_nothing(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": 1, "value": "x"}])
     path = layout.lease_path(the_shard(table).shard_id)
-    table._store.put(path, b"{}")
+    table.internals.store.put(path, b"{}")
     damaged = the_shard(table)
     assert (damaged.lease, damaged.writer, damaged.lease_expires_at) == ("damaged", "", None)
     # As after the released library, which takes none.
-    table._store.delete([path])
+    table.internals.store.delete([path])
     assert the_shard(table).lease == "none"
 
 
@@ -81,8 +81,8 @@ def test_a_lease_costs_one_request_per_shard(table: weir.Table, tmp_path: Path) 
     )
     with made.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": key, "value": "x"} for key in range(30)])
-    store = Recording(made._store)
-    seen = weir.Table(store, made._base)
+    store = Recording(made.internals.store)
+    seen = weir.Table(store, made.internals.base)
     seen.status()
     # Whoever looks at a shard for the first time asks its lease how far the log has come.
     leases = [path for path in store.read if path.endswith("/lease.json")]

@@ -81,7 +81,7 @@ def found(report: VerifyReport) -> list[tuple[str, str]]:
 
 def verify(uri: str | Path) -> VerifyReport:
     default_context().cache.clear()
-    return weir.open(uri, fsync=False).verify()
+    return weir.open(uri, fsync=False).maintenance.verify()
 
 
 def people(*ids: int, name: str = "x") -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def people(*ids: int, name: str = "x") -> list[dict[str, Any]]:
 
 def test_a_table_in_every_state_of_its_life(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
-    assert table.verify().findings == ()
+    assert table.maintenance.verify().findings == ()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(people(*range(20)))
         writer.flush()
@@ -106,15 +106,15 @@ def test_a_table_in_every_state_of_its_life(tmp_path: Path) -> None:
     with table.writer() as writer:
         writer.upsert(people(5))
     assert verify(table.uri).findings == ()
-    table.merge()
+    table.maintenance.merge()
     assert verify(table.uri).findings == ()
     table.snapshot()
     list(table.changes(consumer="billing"))
     with table.writer() as writer:
         writer.upsert(people(6, 7))
-    table.merge()
+    table.maintenance.merge()
     for _ in range(3):
-        table.collect_garbage(timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0))
         assert verify(table.uri).findings == ()
     lance.dataset(table.uri).create_scalar_index("name", "BTREE")
     lance.dataset(table.uri).optimize.compact_files()
@@ -144,7 +144,7 @@ def test_keys_of_every_kind(tmp_path: Path, kind: str) -> None:
             writer.upsert([{**row(n), "vector": [1.0, 2.0], "tags": ["a", None]} for n in range(8)])
             writer.delete([row(1)])
     assert verify(table.uri).findings == ()
-    table.merge()
+    table.maintenance.merge()
     assert verify(table.uri).findings == ()
 
 
@@ -163,7 +163,7 @@ def test_shards_of_every_kind(tmp_path: Path, shard_by: Any) -> None:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=shard_by, fsync=False)
     with table.writer() as writer:
         writer.upsert([{"id": n, "name": None if n == 3 else "xy"[n % 2]} for n in range(6)])
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": 4, "name": "x"}])
     assert verify(table.uri).findings == ()
@@ -188,7 +188,7 @@ def test_generations_with_indexes_and_catalogs(tmp_path: Path) -> None:
     )
     table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
     for column in ("score", "name"):
-        table.create_index(column, "BTREE")
+        table.indexes.create(column, "BTREE")
     scores = [None, float("inf"), -0.0, 2.5]
     with table.writer() as writer:
         writer.upsert([{"id": n, "score": scores[n % 4], "name": "x" * n} for n in range(40)])
@@ -196,9 +196,9 @@ def test_generations_with_indexes_and_catalogs(tmp_path: Path) -> None:
         writer.flush()
         writer.upsert([{"id": 1, "score": float("nan"), "vector": [1.0, 2.0]}])
     assert verify(table.uri).findings == ()
-    table.merge()
-    table.catch_up_indexes()
-    table.compact()
+    table.maintenance.merge()
+    table.maintenance.catch_up_indexes()
+    table.maintenance.compact()
     assert verify(table.uri).findings == ()
 
 
@@ -207,7 +207,7 @@ def test_a_table_with_its_shard_snapshot_in_a_file(tmp_path: Path, monkeypatch: 
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
     with table.writer() as writer:
         writer.upsert(people(*range(20)))
-    table.merge()
+    table.maintenance.merge()
     assert verify(table.uri).findings == ()
 
 
@@ -231,11 +231,11 @@ def test_a_table_of_the_library(tmp_path: Path) -> None:
     writer.put(pa.table({"id": [1, 7, 7], "name": ["a", "b", "c"]}, schema=KEYED))
     assert verify(uri).findings == ()
     table = weir.open(uri, fsync=False)
-    table.merge()
+    table.maintenance.merge()
     assert verify(uri).findings == ()
     with table.writer(takeover=True) as ours:
         ours.upsert(people(1, 9))
-    table.merge()
+    table.maintenance.merge()
     assert verify(uri).findings == ()
     with dataset.mem_wal_writer(shard) as again:
         again.put(pa.table({"id": [4], "name": ["a"]}, schema=KEYED))
@@ -258,8 +258,8 @@ def test_beside_a_writer_a_merger_and_a_collector(tmp_path: Path, monkeypatch: p
 
     def maintain() -> None:
         while not stop.is_set():
-            table.merge()
-            table.collect_garbage(timedelta(seconds=1))
+            table.maintenance.merge()
+            table.maintenance.collect_garbage(horizon=timedelta(seconds=1))
 
     def run(work: Callable[[], None]) -> None:
         try:
@@ -271,7 +271,7 @@ def test_beside_a_writer_a_merger_and_a_collector(tmp_path: Path, monkeypatch: p
     for thread in threads:
         thread.start()
     try:
-        reports = [weir.open(table.uri, fsync=False).verify() for _ in range(4)]
+        reports = [weir.open(table.uri, fsync=False).maintenance.verify() for _ in range(4)]
     finally:
         stop.set()
         for thread in threads:
@@ -383,7 +383,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = weir.create(path, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False)
     with table.writer() as writer:
         writer.upsert(people(*range(10)))
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(people(*range(5, 15)))
         writer.flush()
@@ -1089,7 +1089,7 @@ def pinned_generation_is_gone(patient: Patient) -> str:
     """The newest manifest does not list it any more, since it was merged after the pin."""
     path = _pin(patient)
     directory = patient.generation_path(2)
-    weir.open(patient.store.uri, fsync=False).merge()
+    weir.open(patient.store.uri, fsync=False).maintenance.merge()
     patient.publish(flushed_generations=())
     for one in patient.store.list(layout.shard_directory(patient.shard)):
         if one.path.startswith(directory):
@@ -1300,9 +1300,9 @@ def test_a_list_of_indexes_that_the_library_cannot_read(patient: Patient) -> Non
         list_indexes(patient.base.dataset)
     table = weir.open(patient.store.uri)
     for use in (
-        table.indexes,
-        lambda: table.create_index("name", "BTREE"),
-        lambda: table.drop_index("id_idx"),
+        table.indexes.list,
+        lambda: table.indexes.create("name", "BTREE"),
+        lambda: table.indexes.drop("id_idx"),
     ):
         with pytest.raises(CorruptionError, match="indexes"):
             use()
@@ -1404,7 +1404,7 @@ class _PicklingRunner:
 def test_tasks_are_small_and_can_be_sent_elsewhere(patient: Patient) -> None:
     runner = _PicklingRunner()
     flipped_entry(patient)
-    report = weir.open(patient.store.uri, fsync=False).verify(runner=runner)
+    report = weir.open(patient.store.uri, fsync=False).maintenance.verify(runner=runner)
     assert found(report) == [("error", "wal.unreadable")]
     assert runner.largest < 8_000
 
@@ -1421,7 +1421,7 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     base = BaseTable.open(store)
     before = {one.path: one.version for one in patient.store.list("")}
     store.reset()
-    report = weir.Table(store, base).verify(base_rows=False)
+    report = weir.Table(store, base).maintenance.verify(base_rows=False)
     counts = dict(store.counts)
     assert report.findings == ()
     manifests = patient.newest.version
@@ -1448,8 +1448,8 @@ def test_on_s3(s3_endpoint: S3Endpoint) -> None:
         writer.upsert(people(*range(20)))
         writer.flush()
         (shard, _) = writer.upsert(people(*range(20))).positions
-    assert table.verify().findings == ()
+    assert table.maintenance.verify().findings == ()
     store = open_store(uri, options)
     path = Patient(store, shard).generation_path(1)
     store.delete([f"{path}/bloom_filter.bin"])
-    assert found(table.verify()) == [("warning", "bloom_filter.missing")]
+    assert found(table.maintenance.verify()) == [("warning", "bloom_filter.missing")]

@@ -69,15 +69,15 @@ def test_what_waits_is_read_and_merged_when_there_is_enough(tmp_path: Path) -> N
             writer.upsert([{"id": number, "name": name} for number in range(first, first + count)])
 
     write(0, 200, "old")
-    assert table.merge(policy=policy).rows_upserted == 200
+    assert table.maintenance.merge(policy=policy).rows_upserted == 200
     write(0, 12, "new")
-    waiting = table.merge(policy=policy)
+    waiting = table.maintenance.merge(policy=policy)
     assert (waiting.shards, waiting.generations, waiting.rows_upserted, waiting.rows_left) == (0, 0, 0, 12)
-    assert table.maintain(merge_policy=policy).merge.rows_left == 12
+    assert table.maintenance.run(merge_policy=policy).merge.rows_left == 12
     assert table.status().unmerged_rows == 12
     assert table.scan(filter="name = 'new'").count() == 12
     write(6, 8, "newer")
-    merged = table.merge(policy=policy)
+    merged = table.maintenance.merge(policy=policy)
     # Each key is merged once, and what waited together counted as stored: 12 rows and 8.
     assert (merged.shards, merged.rows_upserted, merged.rows_left) == (2, 14, 0)
     assert table.scan(filter="name = 'new'").count() == 6
@@ -90,35 +90,37 @@ def test_many_generations_do_not_wait(tmp_path: Path) -> None:
     policy = MergePolicy(min_share=0.5, max_generations=3)
     with table.writer() as writer:
         writer.upsert([{"id": number, "name": "old"} for number in range(100)])
-    table.merge()
+    table.maintenance.merge()
     merged = []
     for number in range(6):
         with table.writer() as writer:
             writer.upsert([{"id": number, "name": "new"}])
-        merged.append(table.merge(policy=policy).generations)
+        merged.append(table.maintenance.merge(policy=policy).generations)
     assert merged == [0, 0, 3, 0, 0, 3]
 
 
 def test_rows_do_not_wait_longer_than_their_age(tmp_path: Path) -> None:
     made = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
-    store = CountingStore(made.store)
+    store = CountingStore(made.internals.store)
     table = weir.Table(store, BaseTable.open(store))
     with table.writer() as writer:
         writer.upsert([{"id": number, "name": "old"} for number in range(100)])
-    table.merge()
+    table.maintenance.merge()
     with table.writer() as writer:
         writer.upsert([{"id": number, "name": "new"} for number in range(10)])
     (first, second) = (one.shard_id for one in table.status().shards)
     age_files(table, second, timedelta(hours=2))
     assert 7_190 < table.status().lag_seconds < 7_300
     store.reset()
-    assert table.merge(policy=MergePolicy(min_share=0.5)).rows_left == 10
+    assert table.maintenance.merge(policy=MergePolicy(min_share=0.5)).rows_left == 10
     heads = store.counts["head"]
     store.reset()
-    assert table.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(hours=3))).rows_left == 10
+    assert (
+        table.maintenance.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(hours=3))).rows_left == 10
+    )
     # Of each shard how old its oldest generation is, and only where that decides.
     assert store.counts["head"] == heads + 2
-    merged = table.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(hours=2)))
+    merged = table.maintenance.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(hours=2)))
     # All that waits, whichever of it is old.
     assert (merged.shards, merged.rows_upserted, merged.rows_left) == (2, 10, 0)
     # Rows of the log that are older are nothing that could be merged.
@@ -126,7 +128,7 @@ def test_rows_do_not_wait_longer_than_their_age(tmp_path: Path) -> None:
         writer.upsert([{"id": 1, "name": "newer"}])
     age_files(table, first, timedelta(hours=5))
     age_files(table, second, timedelta(hours=5))
-    assert table.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(0))).generations == 0
+    assert table.maintenance.merge(policy=MergePolicy(min_share=0.5, max_age=timedelta(0))).generations == 0
 
 
 def age_files(table: weir.Table, shard_id: UUID, age: timedelta) -> None:

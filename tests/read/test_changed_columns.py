@@ -44,7 +44,7 @@ def through_a_life(table: weir.Table, row: dict[str, Any]) -> Iterator[str]:
         yield "in the log"
         writer.flush()
         yield "in a generation"
-    other.merge()
+    other.maintenance.merge()
     yield "in the base table"
 
 
@@ -62,7 +62,7 @@ def test_a_column_that_was_added_is_read(table: weir.Table) -> None:
         for reader in (table, never_read):
             assert by_id(reader.scan().to_table()) == expected, stage
             assert by_id(reader.get([1, 2])) == expected, stage
-            assert by_id(reader.scan(["id", "size"], "size > 0").to_table()) == [
+            assert by_id(reader.scan(["id", "size"], filter="size > 0").to_table()) == [
                 {"id": row["id"], "size": row["size"]} for row in expected
             ]
             found = reader.search([0.0, 0.0], k=5).to_table().drop_columns(["_distance"])

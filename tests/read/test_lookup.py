@@ -61,7 +61,7 @@ def written(
             if step != "log":
                 writer.flush()
             if step == "merge":
-                table.merge()
+                table.maintenance.merge()
     every = [tuple(_row(kinds, number, 0)[name] for name in kinds) for number in range(KEYS)]
     # Opened anew, because who has followed the log goes on seeing it in place of the generations.
     return weir.open(table.uri), model, every

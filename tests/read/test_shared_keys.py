@@ -60,7 +60,7 @@ def test_weir_and_lancedb_write_one_bucket_into_one_shard(tmp_path: Path) -> Non
     assert names(table) == {1: "weir", 2: "lancedb", 3: "lancedb"}
     with table.writer() as writer:
         writer.upsert(rows(3, name="weir again"))
-    table.merge()
+    table.maintenance.merge()
     assert names(table) == {1: "weir", 2: "lancedb", 3: "weir again"}
 
 
@@ -115,7 +115,7 @@ def test_reads_of_a_key_in_two_shards_are_refused_by_name(tmp_path: Path) -> Non
 
 def test_shards_with_a_key_in_common_are_not_merged_and_not_written(tmp_path: Path) -> None:
     table = two_shards(tmp_path)
-    report = table.merge()
+    report = table.maintenance.merge()
     assert report.generations == 0
     assert BUCKETS[0] in report.in_conflict
     assert len(report.in_conflict) == 2
@@ -128,12 +128,12 @@ def test_status_and_verify_find_two_shards_of_one_bucket(tmp_path: Path) -> None
     table = two_shards(tmp_path)
     (twins,) = table.status().twins
     assert BUCKETS[0] in twins
-    assert {one.check for one in table.verify().errors} == {"shard.twin", "shard.shared_keys"}
+    assert {one.check for one in table.maintenance.verify().errors} == {"shard.twin", "shard.shared_keys"}
     other = former_table(tmp_path / "other")
     with other.writer() as writer:
         writer.upsert(rows(1, name="weir"))
     assert other.status().twins == ()
-    assert other.verify().findings == ()
+    assert other.maintenance.verify().findings == ()
 
 
 def interleaved(place: Path) -> tuple[weir.Table, dict[int, str]]:
@@ -157,21 +157,21 @@ def interleaved(place: Path) -> tuple[weir.Table, dict[int, str]]:
 
 def test_repair_joins_two_shards_in_the_order_of_their_writes(tmp_path: Path) -> None:
     table, expected = interleaved(tmp_path)
-    (planned,) = table.repair(dry_run=True).repairs
+    (planned,) = table.maintenance.repair(dry_run=True).repairs
     assert f"joined with shard {BUCKETS[0]}" in planned.message
     with pytest.raises(ShardConflictError):
         names(table)
-    assert [one.kind for one in table.repair().repairs] == ["shards in conflict"]
+    assert [one.kind for one in table.maintenance.repair().repairs] == ["shards in conflict"]
     assert names(table) == names(weir.open(tmp_path)) == expected
     assert table.status().twins == ()
-    assert table.verify().errors == ()
-    assert table.repair().repairs == ()
+    assert table.maintenance.verify().errors == ()
+    assert table.maintenance.repair().repairs == ()
     # Both go on in the one that was kept.
     with table.writer() as writer:
         writer.upsert(rows(5, 6, name="weir again"))
         assert list(writer.epochs) == [BUCKETS[0]]
     write_as_lancedb(table, BUCKETS[0], rows(6, name="lancedb again"))
-    table.merge()
+    table.maintenance.merge()
     assert names(table) == expected | {5: "weir again", 6: "lancedb again"}
 
 
@@ -179,13 +179,13 @@ def test_repair_joins_two_shards_in_the_order_of_their_writes(tmp_path: Path) ->
 def test_a_repair_that_was_killed_is_made_again(tmp_path: Path, place: str) -> None:
     table, expected = interleaved(tmp_path)
     with failpoint.armed(place, "raise"), pytest.raises(failpoint.FailpointError):
-        table.repair()
+        table.maintenance.repair()
     # Merges beside it change nothing that is in doubt.
-    table.merge()
+    table.maintenance.merge()
     with suppress(ShardConflictError):
         assert names(table) == expected
-    table.repair()
-    table.merge()
+    table.maintenance.repair()
+    table.maintenance.merge()
     assert names(table) == names(weir.open(tmp_path)) == expected
 
 
@@ -195,9 +195,9 @@ def test_versions_of_the_same_moment_are_for_the_user_to_decide(tmp_path: Path) 
     for path in [*entries, *tmp_path.glob("_mem_wal/*/*_gen_*/_pk_index/*")]:
         os.utime(path, (1e9, 1e9))
     with pytest.raises(ShardConflictError, match="same moment"):
-        table.repair()
+        table.maintenance.repair()
     (own,) = {path.parent.parent.name for path in entries} - {str(BUCKETS[0])}
-    table.repair(prefer=own)
+    table.maintenance.repair(prefer=own)
     assert names(table) == {1: "weir", 2: "weir", 3: "lancedb"}
 
 
@@ -208,7 +208,7 @@ def test_two_shards_without_a_key_in_common_are_read_and_merged(tmp_path: Path) 
     write_as_lancedb(table, BUCKETS[0], rows(3, 4, name="lancedb"))
     expected = {1: "weir", 2: "weir", 3: "lancedb", 4: "lancedb"}
     assert names(table) == expected
-    assert table.merge().in_conflict == ()
+    assert table.maintenance.merge().in_conflict == ()
     assert names(table) == expected
 
 
@@ -252,8 +252,8 @@ class TestSharedByAColumnOutsideTheKey:
                 table.scan(filter=filter).to_table()
         with pytest.raises(ShardConflictError, match="key 1"):
             table.get([1])
-        assert table.merge().generations == 0
-        table.repair()
+        assert table.maintenance.merge().generations == 0
+        table.maintenance.repair()
         assert table.scan().to_table().to_pylist() == [{"id": 1, "region": "US"}]
         assert table.scan(filter="region = 'EU'").count() == 0
 

@@ -23,10 +23,10 @@ def table(tmp_path: Path) -> weir.Table:
     for fragment in range(FRAGMENTS):
         with table.writer() as writer:
             writer.upsert([{"id": fragment * 100 + n, "value": n} for n in range(100)])
-        table.merge()
+        table.maintenance.merge()
     with table.writer() as writer:
         writer.delete([n * 50 for n in range(12)])
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": n * 20 + 1, "value": -1} for n in range(20)])
         writer.flush()

@@ -48,7 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> weir.Table:
     table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
     with table.writer() as writer:
         writer.upsert([row(number) for number in range(60)])
-    table.merge()
+    table.maintenance.merge()
     with table.writer() as writer:
         writer.upsert([row(number, delay=100.0) for number in range(10, 20)])
         writer.delete(list(range(5)))

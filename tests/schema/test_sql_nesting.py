@@ -32,7 +32,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> weir.Table:
     table = weir.create(tmp_path_factory.mktemp("deep") / "t", SCHEMA, primary_key="id")
     with table.writer() as writer:
         writer.upsert([{"id": number, "name": f"n{number}"} for number in range(3_000)])
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert([{"id": 5, "name": "new"}])
     return table

@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> weir.Table:
     made = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
     with made.writer() as writer:
         writer.upsert(rows(*range(300)))
-    made.merge()
+    made.maintenance.merge()
     return made
 
 
@@ -51,7 +51,7 @@ def test_writes_go_on_without_a_vector_index(
     table: weir.Table, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     parameters: dict[str, Any] = {"num_sub_vectors": 2} if kind == "IVF_PQ" else {}
-    table.create_index("vector", kind, num_partitions=2, **parameters)
+    table.indexes.create("vector", kind, num_partitions=2, **parameters)
     reader = damaged(table, "*.idx", keep=80)
     with pytest.raises(CorruptionError, match="vector_idx"):
         reader.search([1.0, 1.0, 2.0, 3.0], k=3, column="vector").to_table()
@@ -60,7 +60,7 @@ def test_writes_go_on_without_a_vector_index(
     told = [getattr(record, "event_fields", {}).get("event") for record in caplog.records]
     assert "index.damaged" in told
     assert reader.get([1000]).num_rows == 1
-    reader.drop_index("vector_idx")
+    reader.indexes.drop("vector_idx")
     found = reader.search([1000.0, 1.0, 2.0, 3.0], k=1, column="vector").to_table()
     assert found.column("id").to_pylist() == [1000]
 
@@ -68,7 +68,7 @@ def test_writes_go_on_without_a_vector_index(
 @pytest.mark.parametrize("pattern", ["part_*_tokens.lance", "part_*_invert.lance", "metadata.lance"])
 @pytest.mark.parametrize("keep", [0, 90, 400])
 def test_a_full_text_index_is_named(table: weir.Table, pattern: str, keep: int) -> None:
-    table.create_index("text", "INVERTED")
+    table.indexes.create("text", "INVERTED")
     reader = damaged(table, pattern, keep=keep)
     with pytest.raises(WeirError):
         reader.search_text("word", k=3, column="text").to_table()

@@ -34,7 +34,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> weir.Table:
             if start < 60:
                 writer.flush()
             if start < 30:
-                table.merge()
+                table.maintenance.merge()
     return table
 
 

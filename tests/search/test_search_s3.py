@@ -85,10 +85,10 @@ def test_searches_at_every_stage(s3_endpoint: S3Endpoint) -> None:
 
     with table.writer() as writer:
         write(writer, range(120))
-    table.merge()
-    table.create_index("text", "INVERTED", with_position=True, stem=False, remove_stop_words=False)
-    table.create_index("vector", "IVF_FLAT", num_partitions=PARTITIONS)
-    table.create_index("number", "BITMAP")
+    table.maintenance.merge()
+    table.indexes.create("text", "INVERTED", with_position=True, stem=False, remove_stop_words=False)
+    table.indexes.create("vector", "IVF_FLAT", num_partitions=PARTITIONS)
+    table.indexes.create("number", "BITMAP")
     check(table, model)
     with table.writer(flush_on_close=False) as writer:
         write(writer, range(30, 60))
@@ -105,10 +105,10 @@ def test_searches_at_every_stage(s3_endpoint: S3Endpoint) -> None:
     before = dict(model)
     with table.writer() as writer:
         write(writer, range(200, 230))
-    table.merge()
+    table.maintenance.merge()
     check(elsewhere, model)
-    table.catch_up_indexes()
-    table.compact()
+    table.maintenance.catch_up_indexes()
+    table.maintenance.compact()
     check(elsewhere, model)
     found = elsewhere.search_text("w3", 50, at=token).to_table()
     expected = text_scores(before, weir.MatchQuery("w3"))

@@ -137,7 +137,7 @@ class SearchMachine(RuleBasedStateMachine):
     @rule()
     def merge(self) -> None:
         self.writer.flush()
-        self.table.merge()
+        self.table.maintenance.merge()
 
     @rule(column=st.sampled_from(["text", "note"]), anew=st.booleans())
     def catch_up(self, column: str, anew: bool) -> None:
@@ -187,7 +187,7 @@ class SearchMachine(RuleBasedStateMachine):
     @rule(query=QUERIES, k=COUNTS, condition=FILTERS)
     def by_text(self, query: TextQuery, k: int, condition: tuple[str | None, int | None]) -> None:
         text, number = condition
-        found = self.table.search_text(query, k, "text", filter=text, columns=self.names).to_table()
+        found = self.table.search_text(query, k, column="text", filter=text, columns=self.names).to_table()
         scores = text_scores(self.model, query)
         expected = {
             key: score
@@ -218,7 +218,7 @@ class SearchMachine(RuleBasedStateMachine):
     def at_token(self, word: str) -> None:
         assert self.token is not None
         token, model = self.token
-        found = self.table.search_text(word, 40, "text", at=token).to_table()
+        found = self.table.search_text(word, 40, column="text", at=token).to_table()
         expected = text_scores(model, weir.MatchQuery(word))
         check_ranking(found, self.names, "_score", expected, 40, descending=True)
         found = self.table.search([1.0, 2.0, 0.0], 40, at=token).to_table()

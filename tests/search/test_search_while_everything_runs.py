@@ -87,7 +87,7 @@ with table.writer(max_memtable_rows=60, takeover=True) as writer:
         writer.upsert(rows(seed, 25))
         writer.delete([int(key) for key in np.random.default_rng(seed).integers(0, 300, 5)])
         if seed % 7 == 0:
-            table.merge()
+            table.maintenance.merge()
 """
 )
 
@@ -131,7 +131,7 @@ class Reader(threading.Thread):
         check_ranking(found, ["id"], "_distance", nearest(model, query, keep=keeps), 5, descending=False)
         words = " ".join(f"w{one}" for one in self._generator.integers(0, 9, 2))
         for text in (weir.MatchQuery(words), weir.PhraseQuery(words), weir.MatchQuery(words, operator="and")):
-            found = table.search_text(text, 6, "text", at=token).to_table()
+            found = table.search_text(text, 6, column="text", at=token).to_table()
             check_ranking(found, ["id"], "_score", text_scores(model, text), 6, descending=True)
             self._are_of(model, found)
         both = table.search_hybrid(
@@ -139,7 +139,7 @@ class Reader(threading.Thread):
         ).to_table()
         self._are_of(model, both)
         for condition, keeps in CONDITIONS:
-            ids = table.scan(["id"], condition, at=token).to_table().column("id").to_pylist()
+            ids = table.scan(["id"], filter=condition, at=token).to_table().column("id").to_pylist()
             assert sorted(ids) == sorted(key for (key,), row in model.items() if keeps(row)), condition
         sql = "SELECT * FROM t WHERE number > 2 ORDER BY number, id DESC LIMIT 9"
         first = sorted(
@@ -166,9 +166,9 @@ def test_everything_read_at_a_token_agrees(tmp_path: Path, shards: int) -> None:
     )
     with table.writer() as writer:
         writer.upsert(names["rows"](0, 300))
-    table.merge()
+    table.maintenance.merge()
     for column, kind, options in INDEXES:
-        table.create_index(column, kind, **options)
+        table.indexes.create(column, kind, **options)
     done = threading.Event()
     readers = [Reader(table.uri, seed, done) for seed in range(2)]
     process = subprocess.Popen([sys.executable, "-c", WRITER, table.uri, "40"])
@@ -178,10 +178,12 @@ def test_everything_read_at_a_token_agrees(tmp_path: Path, shards: int) -> None:
         while process.poll() is None:
             # Two commits that keep getting in each other's way give up, and are tried again.
             with suppress(ConflictError):
-                table.merge()
-                table.catch_up_indexes()
-                table.compact(max_deleted=0.05)
-                table.collect_garbage(timedelta(seconds=2), version_retention=timedelta(seconds=2))
+                table.maintenance.merge()
+                table.maintenance.catch_up_indexes()
+                table.maintenance.compact(max_deleted=0.05)
+                table.maintenance.collect_garbage(
+                    horizon=timedelta(seconds=2), version_retention=timedelta(seconds=2)
+                )
         assert process.returncode == 0
     finally:
         process.kill()

@@ -42,8 +42,8 @@ def filled(path: Path, shards: int) -> weir.Table:
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows[::4])
         writer.flush()
-        table.merge()
-        table.create_index("text", "FTS")
+        table.maintenance.merge()
+        table.indexes.create("text", "FTS")
         writer.upsert(rows[1::4])
         writer.flush()
         writer.upsert(rows[2::4])
@@ -82,6 +82,6 @@ def test_equally_good_rows_come_by_key(tmp_path: Path, shards: int) -> None:
         # And when all of it is in the base table.
         with table.writer():
             pass
-        table.recover()
-        table.merge()
-        table.catch_up_indexes()
+        table.maintenance.recover()
+        table.maintenance.merge()
+        table.maintenance.catch_up_indexes()

@@ -60,7 +60,7 @@ def test_an_entry_of_the_tail_that_is_gone_is_named(tmp_path: Path, from_the_end
         table.changes(since="earliest")
     with pytest.raises(CorruptionError, match=named):
         _write(table)
-    assert any(finding.check.startswith("wal.") for finding in table.verify().errors)
+    assert any(finding.check.startswith("wal.") for finding in table.maintenance.verify().errors)
 
 
 def test_it_can_be_given_up(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_was_flushed_merged_and_collected_is_not_missed(tmp_path: Path) -> 
     table = _table(tmp_path)
     with table.writer() as writer:
         writer.upsert([{"id": 9, "n": 9}])
-    table.merge()
+    table.maintenance.merge()
     for entry in _entries(tmp_path)[:-1]:
         entry.unlink()
     assert _reopened(tmp_path).scan().count() == 4
@@ -176,8 +176,8 @@ def test_readers_beside_a_writer_and_collections_miss_nothing(tmp_path: Path) ->
         with table.writer(flush_on_close=number % 2 == 0) as writer:
             writer.upsert([{"id": number, "n": number}])
         if number % 3 == 2:
-            table.merge()
-            table.collect_garbage()
+            table.maintenance.merge()
+            table.maintenance.collect_garbage()
     done.set()
     reader.join()
     assert not errors

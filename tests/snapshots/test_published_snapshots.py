@@ -46,7 +46,7 @@ def table(tmp_path: Path, form: str) -> weir.Table:
     """A table of three shards in which ids 0 to 9 are merged, and the shards published."""
     made = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 3), fsync=False)
     write(made, range(10), "merged")
-    made.merge()
+    made.maintenance.merge()
     details = BaseTable.open(open_store(made.uri)).details
     assert (details.inline_snapshots is None) == (form == "file")
     return made
@@ -59,7 +59,7 @@ def write(table: weir.Table, ids: range, name: str, *, flush: bool = True) -> No
 
 def publish(table: weir.Table) -> None:
     """Publish the shards as they are, as a merge does after its commits."""
-    snapshot = table._reader.take_newest()
+    snapshot = table.internals.reader.take_newest()
     types = field_types(snapshot.base.details.shard_specs)
     publish_shards(snapshot.base, [view.manifest for view in snapshot.shards], types)
 
@@ -110,7 +110,7 @@ def test_generations_that_have_been_merged_since_do_not_count(table: weir.Table)
     stale = published_shards(base)
     write(table, range(5, 15), "newer")
     # Merged by somebody who publishes nothing.
-    manifests = [view.manifest for view in table._reader.take_newest().shards]
+    manifests = [view.manifest for view in table.internals.reader.take_newest().shards]
     for task in plan_merge(base.store, base.details, manifests):
         merge_run(task)
     assert published_shards(base.latest()) == stale
@@ -124,9 +124,11 @@ def test_generations_that_have_been_collected_since_are_not_missed(table: weir.T
     reader = weir.open(table.uri, fsync=False)
     assert read(reader) == MERGED | dict.fromkeys(range(5, 15), "published")
     listed = {
-        one.path for shard in published_shards(reader._base.latest()) for one in shard.flushed_generations
+        one.path
+        for shard in published_shards(reader.internals.base.latest())
+        for one in shard.flushed_generations
     }
-    table.merge()
+    table.maintenance.merge()
     # The published list is that of before, as if the merge had died before it published.
     base = BaseTable.open(open_store(table.uri))
     for _ in range(2):
@@ -139,7 +141,7 @@ def test_generations_that_have_been_collected_since_are_not_missed(table: weir.T
 
 def interrupt_merge(table: weir.Table) -> None:
     with failpoint.armed("merge.between_passes", "raise"), pytest.raises(FailpointError):
-        table.merge()
+        table.maintenance.merge()
 
 
 @pytest.mark.parametrize("are_listed", [False, True], ids=["unlisted", "listed"])
@@ -174,12 +176,12 @@ def test_deletes_of_a_merge_are_not_shown_without_its_rows(table: weir.Table, ar
     # And once more, with nothing that is new.
     interrupt_merge(table)
     assert read(table) == expected | {5: "later", 20: "later"}
-    table.merge()
+    table.maintenance.merge()
     assert read(table) == expected | {5: "later", 20: "later"}
     store.reset()
     reader.scan(consistency="snapshot").to_table()
     assert set(store.counts) <= {"get"}
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_deletes_of_the_first_merge_of_a_shard_are_not_shown_without_its_rows(tmp_path: Path) -> None:
@@ -192,9 +194,9 @@ def test_deletes_of_the_first_merge_of_a_shard_are_not_shown_without_its_rows(tm
     assert read(table) == {1: "old", 2: "old"}
     interrupt_merge(table)
     assert read(table) == {2: "old", 3: "new"}
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
     assert table.status().unmerged_rows == 2
-    table.merge()
+    table.maintenance.merge()
     assert read(table) == {2: "old", 3: "new"}
 
 
@@ -212,7 +214,7 @@ def test_generations_that_are_merged_and_collected_while_they_are_looked_for(
     def collected_before(store: ObjectStore) -> tuple[UUID, ...]:
         if not done:
             done.append(True)
-            table.merge()
+            table.maintenance.merge()
             for _ in range(2):
                 collect_garbage(
                     BaseTable.open(store),
@@ -264,7 +266,7 @@ def test_the_library_reads_and_writes_a_table_with_either_form(table: weir.Table
     assert details is not None
     assert details["num_shards"] == 3
     assert dataset.stats.index_stats("__lance_mem_wal")["num_shards"] == 3
-    snapshot = table._reader.take_newest()
+    snapshot = table.internals.reader.take_newest()
     listed = []
     for view in snapshot.shards:
         shard = ShardSnapshot(str(view.shard_id)).with_current_generation(view.manifest.current_generation)
@@ -273,15 +275,17 @@ def test_the_library_reads_and_writes_a_table_with_either_form(table: weir.Table
         listed.append(shard)
     assert names(LsmScanner.from_snapshots(dataset, listed).to_table()) == expected
     shard_id = snapshot.shards[0].shard_id
-    (owned,) = table._sharding.catalog.values_of([snapshot.shards[0].manifest]).values()
+    (owned,) = table.internals.sharding.catalog.values_of([snapshot.shards[0].manifest]).values()
     assert owned is not None
-    own = next(one for one in range(10) if table._sharding.router.partition(_row(one)).values == (owned,))
+    own = next(
+        one for one in range(10) if table.internals.sharding.router.partition(_row(one)).values == (owned,)
+    )
     with dataset.mem_wal_writer(str(shard_id)) as writer:
         writer.put(pa.Table.from_pylist([{"id": own, "name": "library"}], SCHEMA))
     assert names(table.scan().to_table())[own] == "library"
     dataset.create_scalar_index("name", "BTREE")
     dataset.optimize.compact_files()
-    table.merge()
+    table.maintenance.merge()
     assert names(lance.dataset(table.uri).to_table()) == expected | {own: "library"}
     assert read(table) == expected | {own: "library"}
 

@@ -59,7 +59,7 @@ def test_readers_see_a_restored_table(tmp_path: Path, flush: bool, merge: bool, 
         writer.close()
     write(table, 1, 2, 4, name="lost", flush=flush)
     if merge:
-        table.merge()
+        table.maintenance.merge()
     assert names(reader)[1] == names(table)[1] == "lost"
     restore(backup, place)
     assert names(reader) == names(weir.open(place)) == names(table) == {1: "kept"}
@@ -71,7 +71,7 @@ def test_readers_see_a_restored_table(tmp_path: Path, flush: bool, merge: bool, 
     for seen in (reader, table, other, weir.open(place)):
         assert names(seen) == expected
         assert seen.snapshot() is not None
-    other.merge()
+    other.maintenance.merge()
     assert names(reader) == names(weir.open(place)) == expected
 
 
@@ -101,7 +101,7 @@ def test_a_restored_table_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
     table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
     write(table, 1, name="kept")
-    store = table.store
+    store = table.internals.store
     backup = {one.path: bytes(store.get(one.path)) for one in store.list("")}
     reader = weir.open(uri, storage_options=options)
     writer = table.writer(flush_on_close=False)

@@ -57,7 +57,7 @@ def table(tmp_path: Path) -> weir.Table:
     made = weir.create(
         tmp_path / "table", SCHEMA, primary_key="id", fsync=False, shard_by=weir.bucket("id", SHARDS)
     )
-    return weir.Table(CountingStore(made._store), made._base)
+    return weir.Table(CountingStore(made.internals.store), made.internals.base)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def other(table: weir.Table) -> Iterator[OtherProcess]:
 
 
 def test_a_strong_read_adds_one_probe_per_shard(table: weir.Table, other: OtherProcess) -> None:
-    store = table._store
+    store = table.internals.store
     assert isinstance(store, CountingStore)
     assert table.scan().count() == 40
     for key in range(100, 110):
@@ -104,7 +104,7 @@ def test_a_shard_that_begins_and_merges_while_shards_are_listed(tmp_path: Path) 
                     writer.upsert([{"id": 2, "value": "new"}])
                     writer.delete([1])
                 with failpoint.armed("merge.between_passes", "raise"), pytest.raises(FailpointError):
-                    table.merge()
+                    table.maintenance.merge()
             return listed
 
     slow = ListsSlowly(table.uri, fsync=False)

@@ -159,7 +159,7 @@ class TimeTravelMachine(RuleBasedStateMachine):
 
     @rule()
     def merge(self) -> None:
-        self.table.merge()
+        self.table.maintenance.merge()
 
     @rule()
     def compact(self) -> None:
@@ -168,7 +168,7 @@ class TimeTravelMachine(RuleBasedStateMachine):
     @rule(retention=st.sampled_from([None, NOW]))
     def collect(self, retention: timedelta | None) -> None:
         for _ in range(2):
-            self.table.collect_garbage(NOW, version_retention=retention)
+            self.table.maintenance.collect_garbage(horizon=NOW, version_retention=retention)
         self.collected = True
 
     # Tokens

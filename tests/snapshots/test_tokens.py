@@ -73,7 +73,7 @@ def table(tmp_path: Path) -> weir.Table:
     with made.writer(flush_on_close=False) as writer:
         writer.upsert(rows(1, 2, 3, name="base"))
         writer.flush()
-        made.merge()
+        made.maintenance.merge()
         writer.upsert(rows(2, 4, name="generation"))
         writer.flush()
         writer.upsert(rows(4, 5, name="log"))
@@ -88,9 +88,9 @@ def change_everything(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert(rows(1, 2, 3, 4, 5, 6, name="later"))
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         writer.upsert(rows(7, name="later still"))
-    table.merge()
+    table.maintenance.merge()
     lance.dataset(table.uri).optimize.compact_files()
 
 
@@ -151,7 +151,7 @@ def test_a_token_of_an_empty_table_and_of_shards_that_come_later(tmp_path: Path)
         writer.upsert(rows(1, name="one"))
         one = table.snapshot()
         writer.upsert(rows(*range(20), name="many"))
-    table.merge()
+    table.maintenance.merge()
     assert table.scan(at=empty).count() == 0
     assert table.get([1], at=empty).num_rows == 0
     assert names(table.scan(at=one).to_table()) == {1: "one"}
@@ -225,7 +225,7 @@ def test_pins_hold_collection_back_until_they_are_released(table: weir.Table) ->
     change_everything(table)
     for holders in (2, 1, 0):
         for _ in range(3):
-            table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+            table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
         default_context().cache.clear()
         table = weir.open(table.uri, fsync=False)
         if holders:
@@ -243,12 +243,12 @@ def test_a_pin_lasts_as_long_as_was_said(table: weir.Table) -> None:
     token = table.snapshot(retain=timedelta(milliseconds=300))
     expires = time.monotonic() + 0.3
     change_everything(table)
-    table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+    table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
     if time.monotonic() < expires:
         assert names(table.scan(at=token).to_table()) == THEN
     time.sleep(max(expires - time.monotonic(), 0) + 0.01)
     for _ in range(2):
-        table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
     default_context().cache.clear()
     with pytest.raises(SnapshotExpiredError, match="is gone") as caught:
         weir.open(table.uri, fsync=False).scan(at=token).to_table()
@@ -380,7 +380,7 @@ def test_another_manifest_in_its_place_is_not_taken_for_it(table: weir.Table) ->
     ):
         path.write_bytes(shard_manifest.encode(replace(manifest, **changes)))
         assert f"version {cut.manifest_version} of the manifest" in gone(table, token)
-    assert any("another is in its place" in str(one) for one in table.verify().findings)
+    assert any("another is in its place" in str(one) for one in table.maintenance.verify().findings)
 
 
 def test_a_token_of_an_older_weir_is_read(table: weir.Table) -> None:
@@ -505,7 +505,7 @@ def test_tokens_taken_while_others_write_are_consistent_across_shards(tmp_path: 
                 token = (table if number % 2 else other).snapshot()
                 tokens.append((token, least, list(acknowledged)))
                 if number % 8 == 5:
-                    table.merge()
+                    table.maintenance.merge()
         finally:
             stop.set()
             for thread in threads:
@@ -533,7 +533,7 @@ def test_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
         token = table.snapshot()
         writer.upsert(rows(*range(5), name="second"))
         writer.delete([8])
-    table.merge()
+    table.maintenance.merge()
     elsewhere = weir.open(uri, storage_options=options)
     default_context().cache.clear()
     assert names(elsewhere.scan(at=str(token)).to_table()) == dict.fromkeys(range(9), "first")

@@ -93,11 +93,11 @@ def new_table(directory: Path, kind: KeyKind) -> weir.Table:
     )
     with table.writer() as writer:
         writer.upsert(rows(kind, range(ROWS), 0))
-    table.merge()
-    table.create_index("delay", "ZONEMAP", name="zones")
-    table.create_index("carrier", "BITMAP")
-    table.create_index("remarks", "INVERTED")
-    table.create_index("vector", "IVF_FLAT", num_partitions=2)
+    table.maintenance.merge()
+    table.indexes.create("delay", "ZONEMAP", name="zones")
+    table.indexes.create("carrier", "BITMAP")
+    table.indexes.create("remarks", "INVERTED")
+    table.indexes.create("vector", "IVF_FLAT", num_partitions=2)
     write_more(table, kind)
     return table
 
@@ -122,7 +122,7 @@ def copy_of(table: weir.Table, directory: Path) -> weir.Table:
 
 def base_state(table: weir.Table) -> Mapping[str, object]:
     """Return what the base table holds and records, without what depends on the order of commits."""
-    base = table._base.latest()
+    base = table.internals.base.latest()
     found = base.dataset.to_table()
     indexes = base_indexes(base)
     return {

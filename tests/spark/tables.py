@@ -49,10 +49,10 @@ def build(path: Path | str, shard_by: ShardBy | None, **options: Any) -> weir.Ta
     for start in (0, 300, 600):
         with table.writer() as writer:
             writer.upsert(rows(range(start, start + 300), "base"))
-        table.merge()
+        table.maintenance.merge()
     with table.writer() as writer:
         writer.delete(list(range(5, 900, 90)))
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows(range(100, 700, 4), "one"))
         writer.delete(list(range(10, 900, 70)))

@@ -166,7 +166,7 @@ def test_every_read_sees_one_state_while_a_writer_and_merges_run(spark: SparkSes
                 writer.upsert({"id": list(range(200)), "version": [acknowledged + 1] * 200})
                 acknowledged += 1
                 if acknowledged % 5 == 0:
-                    table.maintain()
+                    table.maintenance.run()
                 stop.wait(0.05)
 
     thread = threading.Thread(target=write)
@@ -192,7 +192,7 @@ def test_on_an_object_store(spark: SparkSession, s3_endpoint: S3Endpoint) -> Non
     reader = spark.read.format("weir").option("columns", "id,carrier")
     for name, value in options.items():
         reader = reader.option(f"storage.{name}", value)
-    expected = as_rows(table.scan(["id", "carrier"], "id < 200").to_table().to_pylist())
+    expected = as_rows(table.scan(["id", "carrier"], filter="id < 200").to_table().to_pylist())
     assert as_rows(reader.load(uri).filter("id < 200").collect()) == expected
 
 

@@ -69,7 +69,9 @@ def test_columns_filter_and_pushed_filters(table: weir.Table) -> None:
     plan = planned(
         table, filters, columns="`id`, carrier ,delay", filter="delay > 0 -- and so on", pushFilters="true"
     )
-    expected = scanned(table.scan(["id", "carrier", "delay"], "delay > 0 AND carrier = 'two 3' AND id > 100"))
+    expected = scanned(
+        table.scan(["id", "carrier", "delay"], filter="delay > 0 AND carrier = 'two 3' AND id > 100")
+    )
     assert expected
     assert read(plan).to_pylist() == expected
 
@@ -96,7 +98,7 @@ def test_what_is_planned_is_read_whatever_happens_meanwhile(table: weir.Table) -
     with table.writer(takeover=True) as writer:
         writer.upsert(rows(range(900), "later"))
         writer.delete(list(range(0, 900, 3)))
-    table.maintain()
+    table.maintenance.run()
     assert read(plan).to_pylist() == expected
     assert read(planned(table, at=str(token))).to_pylist() == expected
     assert read(planned(table)).to_pylist() == scanned(table.scan()) != expected
@@ -105,17 +107,17 @@ def test_what_is_planned_is_read_whatever_happens_meanwhile(table: weir.Table) -
 def test_collection_passes_a_plan_unless_it_is_retained(table: weir.Table) -> None:
     expected = scanned(table.scan())
     loose, kept = planned(table), planned(table, retainSeconds="600")
-    table.recover()
+    table.maintenance.recover()
     with table.writer(takeover=True) as writer:
         writer.upsert(rows(range(900), "later"))
-    table.merge()
+    table.maintenance.merge()
     for _ in range(2):
-        table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
     assert read(kept).to_pylist() == expected
     default_context().cache.clear()
     table.release(kept_token(table))
     for _ in range(2):
-        table.collect_garbage(timedelta(0), version_retention=timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
     for plan in (loose, kept):
         with pytest.raises(SnapshotExpiredError, match="retainSeconds"):
             read(plan)

@@ -54,7 +54,7 @@ def check(spark: SparkSession, tmp_path: Path, rule: str) -> None:
     changes = change_table(
         rows.drop_columns(["partition"]), SCHEMA, wal_schema(SCHEMA), ("id",), also=("at",)
     )
-    shards = table.router.partition(changes)
+    shards = table.internals.router.partition(changes)
     places: dict[str, set[int]] = {}
     for shard, place in zip(shards.shards.tolist(), rows["partition"].to_pylist(), strict=True):
         places.setdefault(str(shards.values[shard]), set()).add(place)

@@ -112,7 +112,7 @@ def test_a_commit_that_dies_anywhere_is_made_once(
         assert contents(table) == model, point
     assert set(marks(table).values()) <= {1}
     assert bool(sum(shard.unmerged_generations for shard in table.status().shards)) == (length > 1)
-    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
+    assert not [one for one in table.maintenance.verify().findings if one.severity is Severity.ERROR]
 
 
 DRIVER = """

@@ -151,7 +151,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> weir.Table:
     )
     with table.writer() as writer:
         writer.upsert(data)
-    table.merge()
+    table.maintenance.merge()
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(data.slice(count // 2, count // 4))
         writer.flush()
@@ -234,7 +234,7 @@ def test_what_is_pushed_keeps_the_rows_that_spark_would_keep(table: weir.Table, 
         assert len(result.conditions) + len(result.left) == 1
         if result.conditions:
             pushed += 1
-            found = table.scan(["id"], result.conditions[0]).to_table()
+            found = table.scan(["id"], filter=result.conditions[0]).to_table()
             kept = sorted(row["id"] for row in seen if expected(one, row))
             assert sorted(found.column("id").to_pylist()) == kept, (one, result.conditions)
     if name in FULLY_PUSHED:

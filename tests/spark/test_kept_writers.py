@@ -40,11 +40,11 @@ def leases(table: weir.Table) -> set[str]:
 
 def test_a_micro_batch_costs_three_round_trips_for_each_shard(tmp_path: Path) -> None:
     made = create(tmp_path, shards=3)
-    store = CountingStore(made.store)
+    store = CountingStore(made.internals.store)
     kept = KeptWriters()
     for number in range(4):
         # Opened anew for every commit, as Spark has it.
-        table = weir.Table(store, weir.open(made.uri)._base)
+        table = weir.Table(store, weir.open(made.uri).internals.base)
         store.reset()
         commit(kept, table, number, task(made, batch(*range(20), value=str(number))))
         if number > 1:
@@ -80,7 +80,7 @@ def test_other_writers_between_micro_batches(tmp_path: Path) -> None:
     commit(kept, table, 4, task(table, batch(1, 2, value="in turn")))
     assert contents(table) == model | dict.fromkeys(range(20), "held") | {1: "in turn", 2: "in turn"}
     assert leases(table) == {"released"}
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_two_queries_write_to_one_table_at_once(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_table_that_was_made_anew_or_changed(tmp_path: Path) -> None:
         commit(kept, table, 0, task(table, batch(*range(9), value=value)))
         commit(kept, table, 1, task(table, batch(*range(3), value=f"{value} again")))
         assert contents(table) == dict.fromkeys(range(9), value) | dict.fromkeys(range(3), f"{value} again")
-        assert not table.verify().findings
+        assert not table.maintenance.verify().findings
         if value == "a":
             shutil.rmtree(table.uri)
     # Other options are those of another writer.
@@ -176,10 +176,10 @@ def test_large_rows_and_small_ones_in_turns(tmp_path: Path, monkeypatch: pytest.
         model |= dict.fromkeys(range(number, number + 20), value)
         assert contents(table) == model
         if number == 4:
-            table.merge()
-            table.collect_garbage()
+            table.maintenance.merge()
+            table.maintenance.collect_garbage()
     assert set(epochs(table).values()) == {1}
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_the_tail_of_the_log_stays_bounded(tmp_path: Path) -> None:

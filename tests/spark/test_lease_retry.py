@@ -95,7 +95,7 @@ def test_two_drivers_of_one_source_fence_each_other(
     assert {key for key, _ in written(table)} == set(KEYS)
     assert len(written(table)) == len(KEYS)
     assert set(marks(table).values()) <= {1}
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_two_drivers_on_one_checkpoint_at_once(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_two_drivers_on_one_checkpoint_at_once(tmp_path: Path) -> None:
     assert set(written(table).values()) == {1}
     assert set(marks(table).values()) == {1}
     assert len(marks(table)) == batches * 2
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_a_commit_without_a_mark_that_is_fenced_is_not_made_again(
@@ -132,7 +132,7 @@ def test_a_commit_without_a_mark_that_is_fenced_is_not_made_again(
         sink.commit(table, [task(table, batch(*KEYS, value="ours"))], None, options, holder=None, flush=True)
     assert len(attempts) == 1
     assert set(written(table).values()) == {1}
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_a_commit_without_a_mark_writes_nothing_while_one_of_its_shards_is_held(
@@ -156,4 +156,4 @@ def test_a_commit_without_a_mark_writes_nothing_while_one_of_its_shards_is_held(
     ours = {(key, "ours") for key in KEYS}
     assert written(table) == dict.fromkeys(ours | {(1, "theirs"), (1, "still theirs")}, 1)
     assert contents(table) == dict.fromkeys(KEYS, "ours")
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings

@@ -45,7 +45,7 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 def test_two_drivers_maintain_one_table_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
     kind = KEY_KINDS["integer"]
     table = new_table(tmp_path, kind)
-    table.recover()
+    table.maintenance.recover()
     runner = SparkRunner(spark)
     maintain = ("maintain", table.uri, "--every", "1s", "--horizon", "1h", "--json", "--no-fsync")
     with command(*maintain, "--spark", "local[1]") as other:
@@ -59,7 +59,7 @@ def test_two_drivers_maintain_one_table_while_it_is_written(spark: SparkSession,
                 writer.upsert(rows(kind, range(number * 20, number * 20 + 100), 7 + number))
                 writer.delete({"id": [number, number + 50]})
             expected = live_rows(table)
-            report = table.maintain(runner=runner, horizon=timedelta(hours=1))
+            report = table.maintenance.run(runner=runner, horizon=timedelta(hours=1))
             assert report.merge.version
             assert live_rows(table).equals(expected)
         other.send_signal(signal.SIGTERM)
@@ -70,7 +70,7 @@ def test_two_drivers_maintain_one_table_while_it_is_written(spark: SparkSession,
     assert table.status().unmerged_rows == 0
     assert live_rows(table).equals(expected)
     assert table.scan(consistency="snapshot").count() == expected.num_rows
-    assert table.verify(runner=runner).passed
+    assert table.maintenance.verify(runner=runner).passed
 
 
 def test_a_master_that_there_is_not_is_told_of_in_a_line(tmp_path: Path) -> None:

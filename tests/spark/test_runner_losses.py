@@ -92,28 +92,28 @@ def nothing(table: weir.Table, runner: Runner) -> None:
 
 
 def recover(table: weir.Table, runner: Runner) -> None:
-    table.recover(runner=runner)
+    table.maintenance.recover(runner=runner)
 
 
 def merge(table: weir.Table, runner: Runner) -> None:
-    table.merge(runner=runner)
+    table.maintenance.merge(runner=runner)
 
 
 def compact(table: weir.Table, runner: Runner) -> None:
-    table.compact(rows_per_fragment=100, runner=runner)
+    table.maintenance.compact(rows_per_fragment=100, runner=runner)
 
 
 def catch_up(table: weir.Table, runner: Runner) -> None:
-    table.catch_up_indexes(runner=runner)
+    table.maintenance.catch_up_indexes(runner=runner)
 
 
 def collect(table: weir.Table, runner: Runner) -> None:
     for _ in range(2):
-        table.collect_garbage(timedelta(0), runner=runner)
+        table.maintenance.collect_garbage(horizon=timedelta(0), runner=runner)
 
 
 def verify(table: weir.Table, runner: Runner) -> None:
-    assert table.verify(runner=runner).passed
+    assert table.maintenance.verify(runner=runner).passed
 
 
 Service = Callable[[weir.Table, Runner], None]
@@ -171,7 +171,7 @@ def test_a_lost_task_is_done_once(
     ]
     # A flush that never got to the manifest leaves files, for garbage collection.
     left = ["generation.orphan"] if place == "flush.before_manifest" else []
-    assert [finding.check for finding in table.verify().findings] == left
+    assert [finding.check for finding in table.maintenance.verify().findings] == left
     # What comes after it finds nothing amiss either.
     merge(table, ThreadRunner())
     assert live_rows(table).equals(expected)

@@ -32,21 +32,21 @@ AT_ONCE = timedelta(0)
 
 
 def merged(table: weir.Table, runner: Runner) -> object:
-    report = table.merge(runner=runner)
+    report = table.maintenance.merge(runner=runner)
     return report.shards, report.generations, report.rows_upserted, report.rows_deleted
 
 
 def recovered(table: weir.Table, runner: Runner) -> object:
-    return table.recover(runner=runner)
+    return table.maintenance.recover(runner=runner)
 
 
 def compacted(table: weir.Table, runner: Runner) -> object:
-    report = table.compact(rows_per_fragment=100, runner=runner)
+    report = table.maintenance.compact(rows_per_fragment=100, runner=runner)
     return report.fragments_removed > 1, report.tasks_lost
 
 
 def caught_up(table: weir.Table, runner: Runner) -> object:
-    report = table.catch_up_indexes(runner=runner)
+    report = table.maintenance.catch_up_indexes(runner=runner)
     return [(one.name, one.action, one.fragments > 0) for one in report.indexes]
 
 
@@ -59,14 +59,14 @@ def collected(table: weir.Table, runner: Runner) -> object:
             if "version" not in kind
         }
 
-    marked = table.collect_garbage(AT_ONCE, runner=runner)
-    deleted = table.collect_garbage(AT_ONCE, runner=runner)
+    marked = table.maintenance.collect_garbage(horizon=AT_ONCE, runner=runner)
+    deleted = table.maintenance.collect_garbage(horizon=AT_ONCE, runner=runner)
     assert deleted.deleted_objects > 0
     return told(marked), told(deleted)
 
 
 def verified(table: weir.Table, runner: Runner) -> object:
-    report = table.verify(runner=runner)
+    report = table.maintenance.verify(runner=runner)
     assert report.passed
     return report.shards, report.generations, report.entries, report.findings
 
@@ -103,7 +103,7 @@ def test_maintenance_tells_how_far_it_is(spark: SparkSession, tmp_path: Path) ->
     table = new_table(tmp_path, KEY_KINDS["integer"])
     expected = live_rows(table)
     seen: list[tuple[str, int, int]] = []
-    report = table.maintain(
+    report = table.maintenance.run(
         horizon=AT_ONCE, runner=SparkRunner(spark), on_progress=lambda *step: seen.append(step)
     )
     assert report.merge.generations == 8
@@ -116,13 +116,13 @@ def test_maintenance_tells_how_far_it_is(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.everywhere
 def test_damage_is_found_alike(spark: SparkSession, tmp_path: Path) -> None:
     table = new_table(tmp_path, KEY_KINDS["integer"])
-    manifest = next(iter(table._reader.take_newest().shards)).manifest
+    manifest = next(iter(table.internals.reader.take_newest().shards)).manifest
     flushed = manifest.flushed_generations[-1]
     broken = layout.generation_path(manifest.shard_id, flushed.path)
     (Path(table.uri) / broken / "bloom_filter.bin").write_bytes(b"nothing")
     (Path(table.uri) / "_mem_wal" / "no-shard").mkdir()
     (Path(table.uri) / "_mem_wal" / "no-shard" / "file").touch()
-    here, on_spark = table.verify(), table.verify(runner=SparkRunner(spark))
+    here, on_spark = table.maintenance.verify(), table.maintenance.verify(runner=SparkRunner(spark))
     assert len(here.findings) >= 2
     assert not here.passed
     assert here == on_spark
@@ -139,13 +139,13 @@ def test_executors_reach_an_object_store_with_what_the_tasks_bring(
     write_more(table, kind)
     expected = live_rows(table)
     runner = SparkRunner(spark)
-    assert table.recover(runner=runner).recovered == 4
-    assert table.merge(runner=runner).shards == 4
-    table.catch_up_indexes(runner=runner)
-    table.compact(runner=runner)
-    assert table.verify(runner=runner).passed
-    table.collect_garbage(AT_ONCE, runner=runner)
-    assert table.collect_garbage(AT_ONCE, runner=runner).deleted_objects > 0
+    assert table.maintenance.recover(runner=runner).recovered == 4
+    assert table.maintenance.merge(runner=runner).shards == 4
+    table.maintenance.catch_up_indexes(runner=runner)
+    table.maintenance.compact(runner=runner)
+    assert table.maintenance.verify(runner=runner).passed
+    table.maintenance.collect_garbage(horizon=AT_ONCE, runner=runner)
+    assert table.maintenance.collect_garbage(horizon=AT_ONCE, runner=runner).deleted_objects > 0
     again = weir.open(uri, **options)
     assert live_rows(again).equals(expected)
     assert again.scan(consistency="snapshot").count() == expected.num_rows

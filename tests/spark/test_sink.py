@@ -60,8 +60,8 @@ def test_staged_rows_are_what_they_were_read_as_when_columns_change_before_the_c
 
 def test_a_micro_batch_costs_so_many_round_trips(tmp_path: Path) -> None:
     made = create(tmp_path, shards=1)
-    store = CountingStore(made.store)
-    table = weir.Table(store, made._base)
+    store = CountingStore(made.internals.store)
+    table = weir.Table(store, made.internals.base)
     commit(table, 0, task(made, batch(1, 2, value="first")))
     commit(table, 1, task(made, batch(1, value="second")))
     store.reset()
@@ -133,8 +133,8 @@ def test_many_rows_are_staged_and_few_travel(tmp_path: Path, monkeypatch: pytest
     assert contents(table) == expected
     commit(table, 1, last, few)
     assert contents(table) == expected | dict.fromkeys((1, 2, 3), "few")
-    assert not table.verify().findings
-    table.merge()
+    assert not table.maintenance.verify().findings
+    table.maintenance.merge()
     assert contents(table) == expected | dict.fromkeys((1, 2, 3), "few")
 
 
@@ -206,7 +206,7 @@ def test_a_commit_waits_for_its_turn(tmp_path: Path, mark: str) -> None:
             foreign.upsert([{"id": 1, "value": "still ours"}])
         waiting.result(timeout=60)
     assert contents(table) == dict.fromkeys(range(20), "second") | dict.fromkeys(range(20, 30), "first")
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_a_commit_without_a_mark_is_not_repeated_once_it_has_begun(

@@ -41,4 +41,4 @@ def test_batch_and_stream(spark: SparkSession, s3_endpoint: S3Endpoint, tmp_path
     del expected[5], expected[6]
     found = table.scan().to_table()
     assert dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True)) == expected
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings

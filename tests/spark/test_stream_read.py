@@ -64,7 +64,7 @@ def test_every_change_once_over_restarts(spark: SparkSession, table: weir.Table,
         writer.delete([3])
         writer.delete([4])
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         before = batches_in(tmp_path)
         to_files(
             changes(spark, table, startingFrom="latest", consumer="copy", maxBytesPerTrigger=1), tmp_path

@@ -131,7 +131,7 @@ def test_every_change_comes_once_and_in_order(table: weir.Table) -> None:
         with table.writer() as writer:
             writer.delete([number])
         if number % 2:
-            table.merge()
+            table.maintenance.merge()
         found += [row for batch in engine.batches() for row in batch]
         assert engine.batches() == []
     assert by_shard(found) == written(table)
@@ -143,10 +143,10 @@ def test_a_merge_or_a_flush_alone_makes_no_batch(table: weir.Table) -> None:
     upsert(table, *range(20))
     engine.start()
     assert len(engine.batches()) == 1
-    table.recover()
+    table.maintenance.recover()
     engine.batches()  # the claim's fence entries
-    table.merge()
-    table.compact()
+    table.maintenance.merge()
+    table.maintenance.compact()
     assert engine.batches() == []
 
 
@@ -169,7 +169,7 @@ def test_a_first_batch_that_was_not_finished_is_read_again(table: weir.Table, st
     for _ in range(2):
         engine.crash()
         upsert(table, *range(20), note="after")
-        table.maintain()
+        table.maintenance.run()
         engine.start()
         assert sorted(map(str, engine.run())) == sorted(map(str, first))
     engine.done += 1
@@ -261,10 +261,10 @@ def test_a_consumer_goes_on_where_it_was_and_holds_back_collection(table: weir.T
     assert [len(batch) for batch in engine.batches()] == [10]
     for number in range(3):
         upsert(table, *range(10), note=str(number))
-        table.recover()
-        table.merge()
+        table.maintenance.recover()
+        table.maintenance.merge()
         for _ in range(2):
-            table.collect_garbage(timedelta(0))
+            table.maintenance.collect_garbage(horizon=timedelta(0))
     # Another checkpoint, the same consumer: its place counts, not what startingFrom says.
     moved = Engine(table, {"consumer": "copy", "startingFrom": "earliest"})
     moved.start()
@@ -272,10 +272,10 @@ def test_a_consumer_goes_on_where_it_was_and_holds_back_collection(table: weir.T
     assert notes.count("0") == notes.count("1") == notes.count("2") == 10
     assert moved.batches() == []
     # What was acknowledged is not kept any more, and the first checkpoint would need it.
-    table.recover()
-    table.merge()
+    table.maintenance.recover()
+    table.maintenance.merge()
     for _ in range(2):
-        table.collect_garbage(timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0))
     with pytest.raises((SnapshotExpiredError, InputError, weir.errors.ConflictError)):
         engine.batches()
 
@@ -287,10 +287,10 @@ def test_collection_that_passed_the_place_is_named(table: weir.Table) -> None:
     engine.batches()
     for _ in range(2):
         upsert(table, *range(10))
-        table.recover()
-    table.merge()
+        table.maintenance.recover()
+    table.maintenance.merge()
     for _ in range(2):
-        table.collect_garbage(timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0))
     engine.start()
     with pytest.raises(SnapshotExpiredError, match=r"WAL entry .* is gone"):
         engine.batches()

@@ -98,6 +98,6 @@ def test_other_writers_and_services_take_turns_with_a_stream(spark: SparkSession
         with weir.open(table.uri).writer() as writer:
             writer.upsert([{"id": number, "value": "by hand"}])
         model |= {n: str(number) for n in range(20)} | {number: "by hand"}
-        table.merge()
+        table.maintenance.merge()
     assert contents(table) == model
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings

@@ -94,7 +94,7 @@ def test_marks_outlive_flush_merge_and_collection(table: weir.Table) -> None:
     assert upsert(table, 1, *range(20), value="wrong") == 3
     upsert(table, 2, *range(10), value="second", flush=True)
     assert upsert(table, 2, *range(20), value="wrong", flush=True) == 3
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock, fence_horizon=timedelta(hours=1))
     clock.advance(timedelta(hours=2))
     collect_fully(table, clock, fence_horizon=timedelta(hours=1))
@@ -122,7 +122,7 @@ def test_marks_outlive_a_writer_of_the_library_and_collection(tmp_path: Path, fl
         writer.put(pa.table({"id": [50 + step], "value": ["of the library"]}, SCHEMA))
         writer.close()
         assert library.manifest_of(Path(table.uri), shard).sources is None
-        table.merge()
+        table.maintenance.merge()
         collect_fully(table, clock, fence_horizon=timedelta(hours=1))
         clock.advance(timedelta(hours=2))
     default_context().cache.clear()
@@ -134,10 +134,10 @@ def test_marks_outlive_a_writer_of_the_library_and_collection(tmp_path: Path, fl
     assert rows(table) == expected
     # Recorded anew, what told it before is garbage again.
     before = len(list(Path(table.uri, layout.manifest_directory(shard)).glob("*.binpb")))
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock, fence_horizon=timedelta(hours=1))
     assert len(list(Path(table.uri, layout.manifest_directory(shard)).glob("*.binpb"))) < before
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_a_table_that_the_library_made_has_no_marks_and_gets_some(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ with table.writer(max_memtable_rows=25, holder="orders") as writer:
         writer.upsert(rows, source=weir.Source("orders", sequence))
         if sequence % 4 == 3:
             writer.flush()
-            table.merge()
+            table.maintenance.merge()
 print("finished")
 """
 

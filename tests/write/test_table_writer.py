@@ -108,7 +108,7 @@ def test_a_copy_of_a_table_goes_its_own_way(table: weir.Table, tmp_path: Path, f
             assert one.scan().to_table().to_pylist() == [{"id": 1, "value": value}], step
             assert list(one.changes())[-1].rows["value"].to_pylist()[-1] == value
         for one in (table, copy):
-            one.merge()
+            one.maintenance.merge()
 
 
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")
@@ -226,8 +226,8 @@ def test_claims_of_many_shards_take_one_listing(tmp_path: Path) -> None:
     )
     rows = [{"id": key, "value": key} for key in range(20 * shards)]
     for _ in ("they are made", "they are found"):
-        store = CountingStore(made._store)
-        table = weir.Table(store, made._base)
+        store = CountingStore(made.internals.store)
+        table = weir.Table(store, made.internals.base)
         with table.writer() as writer:
             writer.upsert(rows)
             assert len(writer.epochs) == shards

@@ -36,8 +36,8 @@ def contents(table: weir.Table) -> dict[int, str]:
 
 
 def test_going_on_costs_two_round_trips_for_each_shard(table: weir.Table) -> None:
-    store = CountingStore(table.store)
-    with weir.Table(store, table._base).writer(flush_on_close=False) as writer:
+    store = CountingStore(table.internals.store)
+    with weir.Table(store, table.internals.base).writer(flush_on_close=False) as writer:
         for number in range(4):
             store.reset()
             assert len(writer.upsert(rows(range(30), str(number))).positions) == 3
@@ -64,7 +64,7 @@ def test_others_write_meanwhile(table: weir.Table) -> None:
         with pytest.raises(FencedError):
             first.upsert(rows(range(20), "late"))
     assert contents(table) == dict.fromkeys(range(10), "first") | dict.fromkeys(range(10, 30), "second")
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_whoever_claims_without_a_lease_is_noticed_too(table: weir.Table) -> None:
@@ -72,8 +72,8 @@ def test_whoever_claims_without_a_lease_is_noticed_too(table: weir.Table) -> Non
         writer.upsert([{"id": 1, "value": "a"}])
         writer.pause()
         (shard,) = writer.epochs
-        wal = Wal(table.store, shard, namespace="library")
-        claim_shard(table.store, wal, shard, wal_schema(SCHEMA))
+        wal = Wal(table.internals.store, shard, namespace="library")
+        claim_shard(table.internals.store, wal, shard, wal_schema(SCHEMA))
         with pytest.raises(FencedError, match="claimed with epoch 2"):
             writer.upsert([{"id": 1, "value": "b"}])
     assert contents(table) == {1: "a"}
@@ -89,9 +89,9 @@ def test_a_pause_waits_for_flushes_and_a_flush_ends_it(table: weir.Table) -> Non
         writer.flush()
         assert {shard.lease for shard in table.status().shards} == {"held"}
         assert {shard.unmerged_generations for shard in table.status().shards} == {3}
-        table.merge()
+        table.maintenance.merge()
         writer.pause()
-        table.collect_garbage()
+        table.maintenance.collect_garbage()
         writer.upsert(rows(range(15), "after"))
         writer.pause()
     assert {shard.lease for shard in table.status().shards} == {"released"}
@@ -141,4 +141,4 @@ def test_pauses_beside_writes(table: weir.Table) -> None:
             assert pausing.result() > 3
         assert set(writer.epochs.values()) == {1}
     assert contents(table) == dict.fromkeys(range(30), "39")
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings

@@ -179,7 +179,7 @@ class _Demo:
             with self._table.writer() as writer:
                 writer.upsert(self._table.scan().to_table())
         merged = MergeTotals()
-        while (report := self._table.merge()).generations:
+        while (report := self._table.maintenance.merge()).generations:
             merged = _with(merged, report)
         self._display.say(
             f"final merge: {merged.generations} generations, {merged.rows_upserted:,} rows upserted, "
@@ -244,7 +244,7 @@ class _BackgroundMerge:
         try:
             while not self._stop.wait(_MERGE_PAUSE):
                 started = time.monotonic()
-                report = self._table.merge()
+                report = self._table.maintenance.merge()
                 if report.generations:
                     self.totals = _with(self.totals, report)
                     self._display.say(

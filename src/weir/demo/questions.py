@@ -73,7 +73,7 @@ def ask_about_delays(table: Table, expected: ExpectedFlights, now: int) -> Answe
     started = time.monotonic()
     found = table.scan(
         ["id", "origin", "dep_delay"],
-        f"departed >= {_literal(now - _HOUR)} AND departed < {_literal(now)} "
+        filter=f"departed >= {_literal(now - _HOUR)} AND departed < {_literal(now)} "
         f"AND dep_delay > {DELAYED_MINUTES}",
     ).to_table()
     seconds = time.monotonic() - started

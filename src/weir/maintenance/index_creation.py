@@ -44,7 +44,7 @@ def create_index(
     sample : callable
         Reads the sample, if no kind is given: takes how many rows at most, gives rows of the merged view.
     column, kind, name, replace, parameters
-        As for :meth:`weir.Table.create_index`.
+        As for :meth:`weir.TableIndexes.create`.
 
     Raises
     ------

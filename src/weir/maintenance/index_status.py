@@ -25,7 +25,7 @@ class IndexReport:
     name : str
         The index.
     kind : str
-        Its kind, as :meth:`weir.Table.create_index` takes it, or as the library calls one that Weir does
+        Its kind, as :meth:`weir.TableIndexes.create` takes it, or as the library calls one that Weir does
         not build.
     column : str
         The column it is on; of several, the first.

@@ -103,7 +103,8 @@ class TableStatus:
         The indexes of the base table, by name.
     twins : tuple of tuple of UUID, default ()
         Shards that hold rows of the same shard values, where there ought to be one: they are not written, and
-        what keys they have in common is not read or merged, until :meth:`weir.Table.repair` has joined them.
+        what keys they have in common is not read or merged, until :meth:`weir.TableMaintenance.repair` has
+        joined them.
     """
 
     uri: str

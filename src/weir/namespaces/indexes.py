@@ -21,15 +21,15 @@ def make_text_index(table: weir.Table, attribute: Attribute) -> None:
     """Make the index by which an attribute is searched for words."""
     if attribute.full_text is not None:
         with suppress(IndexExistsError):
-            table.create_index(attribute.column, "INVERTED", **attribute.full_text.index_parameters)
+            table.indexes.create(attribute.column, "INVERTED", **attribute.full_text.index_parameters)
 
 
 def drop_indexes(table: weir.Table, columns: Collection[str]) -> None:
     """Drop the indexes of some columns."""
-    for index in table.indexes():
+    for index in table.indexes.list():
         if index.column in columns:
             with suppress(IndexNotFoundError):
-                table.drop_index(index.name)
+                table.indexes.drop(index.name)
 
 
 def ensure_indexes(table: weir.Table, definition: Definition) -> None:
@@ -37,7 +37,7 @@ def ensure_indexes(table: weir.Table, definition: Definition) -> None:
     rows = table.status().base_rows
     if rows < min(_ROWS_WORTH_VECTORS, _ROWS_WORTH_FILTERS):
         return
-    indexed = {index.column for index in table.indexes()}
+    indexed = {index.column for index in table.indexes.list()}
     for attribute in definition.attributes.values():
         if attribute.column in indexed:
             continue
@@ -55,4 +55,4 @@ def _kind(attribute: Attribute) -> str:
 
 def _make(table: weir.Table, column: str, kind: str, **parameters: Any) -> None:
     with suppress(IndexExistsError, IndexDefinitionError):
-        table.create_index(column, kind, **parameters)
+        table.indexes.create(column, kind, **parameters)

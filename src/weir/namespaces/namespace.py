@@ -131,7 +131,9 @@ class Opened:
         """Return when something was written last, by whatever process."""
         if self.written_at is not None:
             return self.written_at
-        moments = [meta.last_modified for meta in self.table.store.list("_mem_wal") if "/wal/" in meta.path]
+        moments = [
+            meta.last_modified for meta in self.table.internals.store.list("_mem_wal") if "/wal/" in meta.path
+        ]
         return max([*moments, self.definition.created_at])
 
     @property
@@ -378,7 +380,7 @@ class Namespace:
 
         def scan(filter: Filter, most: int) -> pa.Table:
             sql = filter_sql(filter, prepared.definition.type_of)
-            return table.scan(columns.names, sql, most).to_table().cast(columns)
+            return table.scan(columns.names, filter=sql, limit=most).to_table().cast(columns)
 
         decided = decide(prepared, get, scan)
         if decided.changes:
@@ -567,7 +569,7 @@ class Namespace:
         try:
             opened.flush()
             ensure_indexes(opened.table, opened.definition)
-            opened.table.maintain()
+            opened.table.maintenance.run()
         except TableNotFoundError:
             return False
         except BaseException:

@@ -90,13 +90,18 @@ class Reading:
                 for words in texts_in(ranking)
             ]
             return "\n".join(parts)
-        return self._table.scan(columns, sql, **self._when).explain()
+        return self._table.scan(columns, filter=sql, **self._when).explain()
 
     def vectors(self, attribute: str, filter: Filter, most: int) -> pa.FixedSizeListArray:
         """Return vectors of documents that a filter takes, whichever."""
         column = self._ranked_by(attribute).column
         sql = filter_sql(filter, self._definition.type_of)
-        return self._table.scan([column], sql, most, **self._when).to_table().column(0).combine_chunks()
+        return (
+            self._table.scan([column], filter=sql, limit=most, **self._when)
+            .to_table()
+            .column(0)
+            .combine_chunks()
+        )
 
     def _filter(self, query: Query) -> str | None:
         return filter_sql(query.filter, self._definition.type_of)
@@ -165,10 +170,10 @@ class Reading:
         return self._table.search(
             ranking.vector,
             rows,
-            attribute.column,
+            column=attribute.column,
             # A document without the vector has no distance to anything.
-            sql,
-            list(columns),
+            filter=sql,
+            columns=list(columns),
             metric=metric.of_table,
             nprobes=_EVERY_PARTITION if ranking.exact else query.nprobes,
             **self._when,

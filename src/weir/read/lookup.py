@@ -84,7 +84,7 @@ def _in_two_shards(base: BaseTable, key: KeySet) -> ShardConflictError:
     return ShardConflictError(
         f"two shards hold versions of the key {text[:200]}, and nothing tells which is the newest",
         where=base.uri,
-        hint="Have them joined: weir repair, or table.repair()",
+        hint="Have them joined: weir repair, or table.maintenance.repair()",
     )
 
 

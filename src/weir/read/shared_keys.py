@@ -56,7 +56,7 @@ def conflict(shared: SharedKeys, where: str) -> ShardConflictError:
         f"shards {', '.join(map(str, shared.shards))} all hold versions of the key {key[:200]}{more}, and "
         "nothing tells which is the newest",
         where=where,
-        hint="Have them joined: weir repair, or table.repair()",
+        hint="Have them joined: weir repair, or table.maintenance.repair()",
     )
 
 

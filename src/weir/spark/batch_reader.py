@@ -58,7 +58,7 @@ class BatchReader(DataSourceReader):
         at = table.snapshot(retain=options.retain) if options.retain else options.at
         plan = table.scan(
             self._schema.names,
-            " AND ".join(f"({one}\n)" for one in self._conditions) or None,
+            filter=" AND ".join(f"({one}\n)" for one in self._conditions) or None,
             at=at,
             consistency=STRONG if at is not None else options.consistency,
         ).plan()

@@ -45,14 +45,14 @@ def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = 
     KeyValueError
         If a column is missing that tells the shard.
     """
-    decisive = {*table.primary_key, *table.router.source_columns}
+    decisive = {*table.primary_key, *table.internals.router.source_columns}
     names = [name for name in table.schema.names if name in decisive]
     for name in names:
         if name not in data.columns:
             raise KeyValueError(
                 f"column {name!r} is missing from the data, and tells the shard of a row", where=name
             )
-    number = arrow_udf(_numbering(table.schema, table.primary_key, table.router), "long")
+    number = arrow_udf(_numbering(table.schema, table.primary_key, table.internals.router), "long")
     shard = number(struct(*names))
     return data.repartition(shard) if partitions is None else data.repartition(partitions, shard)
 

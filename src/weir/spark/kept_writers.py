@@ -42,7 +42,7 @@ class _Kept:
         """Whether it writes to this table, as it is now, and not to one that was there before."""
         return (
             self.options == options
-            and self.table.store.uri == table.store.uri
+            and self.table.internals.store.uri == table.internals.store.uri
             and self.table.identity == table.identity
             and self.table.schema.equals(table.schema, check_metadata=True)
         )

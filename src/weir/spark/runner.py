@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 class SparkRunner:
     """Runs the tasks of table services on the executors of a Spark session.
 
-    Every service takes one: ``table.merge(runner=SparkRunner(spark))``, and likewise ``recover``,
+    Every service takes one: ``table.maintenance.merge(runner=SparkRunner(spark))``, and likewise ``recover``,
     ``compact``, ``catch_up_indexes``, ``collect_garbage``, ``verify`` and ``maintain``. The tasks are
     those that run on threads without it, and the table looks the same afterwards. Planning and the
     commits that are made once stay in this process.
@@ -72,7 +72,7 @@ class SparkRunner:
     >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
     >>> with table.writer() as writer:
     ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
-    >>> report = table.merge(runner=SparkRunner(spark))  # doctest: +SKIP
+    >>> report = table.maintenance.merge(runner=SparkRunner(spark))  # doctest: +SKIP
     >>> report.rows_upserted  # doctest: +SKIP
     1
     """

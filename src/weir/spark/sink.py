@@ -143,7 +143,7 @@ def abort(table: Table, messages: Sequence[object]) -> None:
     """
     results = [message for message in messages if isinstance(message, TaskResult)]
     if len(results) < len(messages):
-        discard_staged(table.store, [one for result in results for one in result.staged])
+        discard_staged(table.internals.store, [one for result in results for one in result.staged])
 
 
 def _parted(
@@ -170,11 +170,11 @@ def _all_staged(
             held.append(piece.rows)
             continue
         if held:
-            yield table.stage(shard, pa.concat_tables(held))
+            yield table.internals.stage(shard, pa.concat_tables(held))
             held = []
         yield piece
     if held:
-        yield table.stage(shard, pa.concat_tables(held))
+        yield table.internals.stage(shard, pa.concat_tables(held))
 
 
 def commit_batch_of_stream(
@@ -206,7 +206,7 @@ def commit_batch_of_stream(
             where=table.uri,
         )
     query_id = str(query_ids.pop())
-    _refuse_checkpoint_of_another_table(table.store, query_id, batch_id)
+    _refuse_checkpoint_of_another_table(table.internals.store, query_id, batch_id)
     name = f"spark/{query_id}"
     commit(table, results, Source(name, batch_id), options, holder=name, flush=False, kept=kept)
 

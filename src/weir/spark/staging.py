@@ -131,7 +131,9 @@ class TaskRows:
     @staticmethod
     def of(location: TableLocation, table: Table, *, fsync: bool) -> TaskRows:
         """Return how the rows of a table are read."""
-        return TaskRows(location, table.row_schema, table.primary_key, table.router, fsync)
+        return TaskRows(
+            location, table.internals.row_schema, table.primary_key, table.internals.router, fsync
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -233,7 +235,7 @@ class _Task:
     def _stage(self, shard: ShardValues) -> None:
         rows = pa.concat_tables(self._held.pop(shard))
         self._nbytes.pop(shard)
-        self._pieces.append(Piece(shard, self._table.stage(shard, rows)))
+        self._pieces.append(Piece(shard, self._table.internals.stage(shard, rows)))
 
     @property
     def _table(self) -> Table:

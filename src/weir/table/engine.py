@@ -15,7 +15,8 @@ from weir.engine.context import (
 )
 from weir.engine.executors import Executors
 from weir.errors import OptionError
-from weir.table.table import Table, adopt, create, open
+from weir.table.lifecycle import adopt, create, open
+from weir.table.table import Table
 
 __all__ = ["Engine"]
 

@@ -103,7 +103,7 @@ class ShardCatalog:
                     f"{len(shards)} shards hold the rows with {values or 'no shard values'}: "
                     f"{', '.join(map(str, shards))}",
                     where=self._store.uri,
-                    hint="Nothing was written. Have them joined: weir repair, or table.repair()",
+                    hint="Nothing was written. Have them joined: weir repair, or table.maintenance.repair()",
                 )
             if shards:
                 resolved[values] = shards[0]

@@ -81,7 +81,7 @@ def test_auto_builds_what_the_policy_says_once(people: Path, weir_program: Run) 
     assert [(one["column"], one["kind"]) for one in built] == [("name", "BITMAP"), ("born", "BTREE")]
     assert json.loads(weir_program(*arguments).out) == {"built": []}
     assert "has every index" in weir_program(*arguments[:-1]).out
-    assert len(weir.open(people).indexes()) == 3
+    assert len(weir.open(people).indexes.list()) == 3
     assert weir_program("index", "auto", people, "--text", "nowhere").code == 2
 
 

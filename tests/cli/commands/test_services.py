@@ -81,7 +81,7 @@ def test_compact_says_how_many_fragments_became_how_many(people: Path, weir_prog
     for key in (4, 5):
         row = f"id,name\n{key},x\n".encode()
         weir_program("ingest", people, "-", "--format", "csv", "--merge", stdin=row)
-    fragments = len(weir.open(people)._base.dataset.get_fragments())
+    fragments = len(weir.open(people).internals.base.dataset.get_fragments())
     first = weir_program("compact", people, "--max-deleted", "0.2", "--rows-per-fragment", "1000")
     assert first.out.startswith(f"{fragments} fragments became 1; the base table has version ")
     again = json.loads(weir_program("compact", people, "--json").out)

@@ -137,7 +137,7 @@ def test_clone_and_drop(people: Path, weir_program: Run, tmp_path: Path) -> None
 
 
 def test_a_table_of_a_newer_weir_is_refused(people: Path, weir_program: Run) -> None:
-    store = weir.open(people).store
+    store = weir.open(people).internals.store
     with pytest.MonkeyPatch.context() as newer:
         newer.setattr("weir.base.table.KNOWN_FEATURES", frozenset({"invented"}))
         update_details(BaseTable.open(store), lambda details: replace(details, features=("invented",)))

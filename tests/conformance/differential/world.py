@@ -197,7 +197,7 @@ class World:
         if self.ours is not None:
             self._leave_ours()
         with self._failing(chance.choice(CLAIM_POINTS)):
-            self.table.recover(unleased=True)
+            self.table.maintenance.recover(unleased=True)
 
     @contextmanager
     def _failing(self, point: str) -> Iterator[None]:
@@ -214,7 +214,7 @@ class World:
     def recover(self, chance: random.Random) -> None:
         if self.ours is not None:
             self._leave_ours()
-        self.table.recover(unleased=True)
+        self.table.maintenance.recover(unleased=True)
 
     # The library's
 
@@ -320,32 +320,32 @@ class World:
     # Jobs of Weir
 
     def merge(self, chance: random.Random) -> None:
-        self.table.merge()
+        self.table.maintenance.merge()
 
     def merge_dies(self, chance: random.Random) -> None:
         with self._failing(chance.choice(MERGE_POINTS)):
-            self.table.merge()
+            self.table.maintenance.merge()
 
     def collect(self, chance: random.Random) -> None:
-        self.table.collect_garbage(timedelta(0))
+        self.table.maintenance.collect_garbage(horizon=timedelta(0))
 
     def collect_dies(self, chance: random.Random) -> None:
         with self._failing(chance.choice(GARBAGE_POINTS)):
-            self.table.collect_garbage(timedelta(0))
+            self.table.maintenance.collect_garbage(horizon=timedelta(0))
 
     def compact(self, chance: random.Random) -> None:
-        self.table.compact()
+        self.table.maintenance.compact()
 
     def catch_up(self, chance: random.Random) -> None:
-        self.table.catch_up_indexes()
+        self.table.maintenance.catch_up_indexes()
 
     def weir_indexes(self, chance: random.Random) -> None:
-        names = {one.name for one in self.table.indexes()}
+        names = {one.name for one in self.table.indexes.list()}
         scalar = [one for one in self.model.shape.columns if pa.types.is_primitive(one.type)]
         if scalar:
             column = chance.choice(scalar)
             if f"{column.name}_idx" not in names:
-                self.table.create_index(column.name, "BTREE")
+                self.table.indexes.create(column.name, "BTREE")
 
     def weir_alters(self, chance: random.Random) -> None:
         alteration, shape = self._alteration(chance)
@@ -506,7 +506,7 @@ class World:
     def _settle_half_merged(self) -> None:
         """Finish a merge that died after its deletes: until then the base table lacks what it did delete."""
         if library.details_of(self.place).merged_generations:
-            self.table.merge()
+            self.table.maintenance.merge()
 
     # What is compared
 
@@ -576,7 +576,7 @@ class World:
             library.close_quietly(writer)
         self.left.clear()
         self.check(anew=True, feed=True)
-        self.table.merge()
+        self.table.maintenance.merge()
         self.check(anew=True, feed=False)
         self._compare("the base table", lance.dataset(str(self.place)).to_table())
 

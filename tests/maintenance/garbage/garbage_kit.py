@@ -58,14 +58,14 @@ def collect(
 ) -> GarbageReport:
     """Collect garbage at the time of a clock."""
     return collect_garbage(
-        table._base,
+        table.internals.base,
         runner or ThreadRunner(),
         horizon=horizon,
         fence_horizon=fence_horizon,
         version_retention=version_retention,
         dry_run=dry_run,
         clock=clock,
-        fields_to_record=table._sharding.catalog.fields_to_record,
+        fields_to_record=table.internals.sharding.catalog.fields_to_record,
     )
 
 

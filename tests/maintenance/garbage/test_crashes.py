@@ -45,7 +45,7 @@ import sys, weir
 from datetime import timedelta
 table = weir.open(sys.argv[1], fsync=False)
 for _ in range(2):
-    table.collect_garbage(timedelta(0))
+    table.maintenance.collect_garbage(timedelta(0))
 """
 
 UNTIL_STOPPED = """
@@ -54,9 +54,9 @@ from datetime import timedelta
 table = weir.open(sys.argv[1], fsync=False)
 while table.get([-1]).num_rows == 0:
     if sys.argv[2] == "merge":
-        table.merge()
+        table.maintenance.merge()
     else:
-        table.collect_garbage(timedelta(seconds=2))
+        table.maintenance.collect_garbage(timedelta(seconds=2))
 """
 
 
@@ -85,7 +85,7 @@ class Scene:
         self.table = create(path, shard_by=weir.bucket("id", 2))
         for n in range(4):
             write(self.table, *range(8), value=f"round {n}")
-            self.table.merge()
+            self.table.maintenance.merge()
         self.writer: TableWriter = self.table.writer()
         self.model: dict[int, str] = dict.fromkeys(range(8), "round 3")
         self.upsert("before the snapshot")
@@ -94,7 +94,7 @@ class Scene:
         self.token = self.table.snapshot(retain=timedelta(hours=1))
         self.at_token = dict(self.model)
         self.writer.flush()
-        self.table.merge()
+        self.table.maintenance.merge()
         self.upsert("after the snapshot")
         self.writer.flush()
         self.upsert("in the log")
@@ -120,8 +120,8 @@ class Scene:
 
     def check_the_end(self) -> None:
         """End the work, let everybody go on, and look whether anything is left."""
-        self.table.collect_garbage(AT_ONCE)
-        self.table.collect_garbage(AT_ONCE)
+        self.table.maintenance.collect_garbage(horizon=AT_ONCE)
+        self.table.maintenance.collect_garbage(horizon=AT_ONCE)
         self.check()
         self.upsert("at the end")
         self.writer.close()
@@ -129,14 +129,14 @@ class Scene:
         assert self.follow() == self.model
         self.table.drop_consumer("watcher")
         self.table.release(self.token)
-        self.table.merge()
+        self.table.maintenance.merge()
         for _ in range(2):
-            self.table.collect_garbage(AT_ONCE)
-        report = self.table.collect_garbage(AT_ONCE, dry_run=True)
+            self.table.maintenance.collect_garbage(horizon=AT_ONCE)
+        report = self.table.maintenance.collect_garbage(horizon=AT_ONCE, dry_run=True)
         assert report.items == ()
         assert {one.reason for one in report.kept} <= {"they fence writers that may be asleep"}
         for shard in self.table.status().shards:
-            log, manifests, directories = stored(self.table._store, shard.shard_id)
+            log, manifests, directories = stored(self.table.internals.store, shard.shard_id)
             assert (len(log), directories) == (5, []), "one fence entry for each claim is left"
             assert manifests == list(range(manifests[-1] - len(manifests) + 1, manifests[-1] + 1))
             assert len(manifests) <= 3
@@ -167,7 +167,7 @@ def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
 
 
 def lowest_manifests(table: weir.Table) -> list[int]:
-    return [stored(table._store, shard.shard_id)[1][0] for shard in table.status().shards]
+    return [stored(table.internals.store, shard.shard_id)[1][0] for shard in table.status().shards]
 
 
 def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path, weir_python: list[str]) -> None:

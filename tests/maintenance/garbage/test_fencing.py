@@ -83,10 +83,10 @@ def open_shard(table: weir.Table) -> Iterator[OpenShard]:
 
         def open_one(uptime: Uptime, store: ObjectStore | None = None) -> ShardWriter:
             context = ShardContext.of(
-                store or table._store,
+                store or table.internals.store,
                 lambda: ROWS,
                 ("id",),
-                namespace=table._base.namespace,
+                namespace=table.internals.base.namespace,
                 options=WriterOptions(),
                 flusher=flusher,
                 # A lease that outlasts everything: here nothing but the log keeps writers apart.
@@ -110,7 +110,7 @@ def others_go_on(table: weir.Table, clock: Clock) -> None:
     """Others write, flush and merge; hours later all they have left in the log is collected."""
     for n in range(3):
         write(table, 100 + n, value="others")
-    table.merge()
+    table.maintenance.merge()
     clock.advance(DEFAULT_FENCE_HORIZON)
     collect_fully(table, clock)
 
@@ -129,9 +129,9 @@ def test_a_sleeper_collides_with_the_fence_while_that_is_kept(
     last = sleeper.submit(batch(1, "mine")).result()
     for n in range(3):
         write(table, 100 + n, value="others")
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock)
-    log, *_ = stored(table._store, the_shard(table))
+    log, *_ = stored(table.internals.store, the_shard(table))
     # Its own last entry is gone, and everything after its next position but the fences.
     assert last not in log
     assert last + 1 in log
@@ -149,16 +149,16 @@ def test_a_sleeper_that_slept_past_its_fence_is_refused(
     last = sleeper.submit(batch(1, "mine")).result()
     others_go_on(table, clock)
     shard = the_shard(table)
-    assert last + 1 not in stored(table._store, shard)[0]
-    naively(table._store, shard, last + 1)
-    before = stored(table._store, shard)
+    assert last + 1 not in stored(table.internals.store, shard)[0]
+    naively(table.internals.store, shard, last + 1)
+    before = stored(table.internals.store, shard)
     uptime.seconds += DEFAULT_FENCE_HORIZON.total_seconds()
     with pytest.raises(FencedError, match="claimed with epoch"):
         sleeper.submit(batch(1, "late")).result()
     with pytest.raises(FencedError):
         sleeper.submit(batch(1, "later")).result()
     # It was told before it wrote anything.
-    assert stored(table._store, shard) == before
+    assert stored(table.internals.store, shard) == before
     assert rows(table) == rows(weir.open(table.uri))
     assert rows(table)[1] == "mine"
 
@@ -196,10 +196,10 @@ def test_a_sleeper_caught_in_the_middle_of_its_append(
     assert rows(table)[1] == "mine"
     # What it left behind is collected like anything else.
     write(table, 5)
-    table.merge()
+    table.maintenance.merge()
     clock.advance(DEFAULT_FENCE_HORIZON)
     collect_fully(table, clock)
-    assert len(stored(table._store, the_shard(table))[0]) == 1
+    assert len(stored(table.internals.store, the_shard(table))[0]) == 1
 
 
 def test_a_write_that_came_in_time_and_is_told_late_counts(
@@ -249,11 +249,11 @@ def test_an_entry_in_doubt_that_was_collected_is_not_written_again(
     with pytest.raises(StorageError, match="reset"):
         writer.submit(batch(1, "in doubt")).result()
     write(table, 2)
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock, horizon=timedelta(0))
     shard = the_shard(table)
-    assert last + 1 not in stored(table._store, shard)[0]
-    naively(table._store, shard, last + 1)
+    assert last + 1 not in stored(table.internals.store, shard)[0]
+    naively(table.internals.store, shard, last + 1)
     with pytest.raises(FencedError):
         writer.submit(batch(1, "again")).result()
     assert rows(weir.open(table.uri)) == {0: "first", 1: "in doubt", 2: "x"}
@@ -266,7 +266,7 @@ def test_a_writer_that_rests_and_was_not_fenced_goes_on(
     writer = open_shard(uptime)
     writer.submit(batch(1, "before")).result()
     writer.flush()
-    table.merge()
+    table.maintenance.merge()
     uptime.seconds += 10 * DEFAULT_FENCE_HORIZON.total_seconds()
     clock.advance(10 * DEFAULT_FENCE_HORIZON)
     collect_fully(table, clock)
@@ -299,10 +299,10 @@ def test_a_claim_that_sleeps_before_its_fence(table: weir.Table, clock: Clock) -
     class SleepsBeforeFence(Wal):
         def append(self, position: int, data: Sequence[Bytes]) -> None:
             others_go_on(table, clock)
-            assert position not in stored(table._store, the_shard(table))[0]
+            assert position not in stored(table.internals.store, the_shard(table))[0]
             super().append(position, data)
 
-    store, shard = table._store, the_shard(table)
+    store, shard = table.internals.store, the_shard(table)
     with pytest.raises(FencedError, match="while we were claiming it"):
         claim_shard(store, SleepsBeforeFence(store, shard, namespace="sleeper"), shard, ROWS)
     write(table, 7)
@@ -339,10 +339,10 @@ def test_a_flush_that_sleeps_at_its_manifest(
     assert not store.armed
     expected = {0: "first", 1: "mine", 100: "others", 101: "others", 102: "others"}
     assert rows(weir.open(table.uri)) == rows(table) == expected
-    _, manifests, _ = stored(table._store, the_shard(table))
+    _, manifests, _ = stored(table.internals.store, the_shard(table))
     assert manifests == list(range(manifests[0], manifests[-1] + 1))
     write(table, 8)
-    table.merge()
+    table.maintenance.merge()
     assert rows(weir.open(table.uri)) == {**expected, 8: "x"}
 
 
@@ -361,19 +361,19 @@ def test_a_flush_that_sleeps_while_only_collection_goes_on(
         def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
             if self.armed and path.endswith(".binpb"):
                 self.armed = False
-                before = stored(table._store, shard)[1][-1]
+                before = stored(table.internals.store, shard)[1][-1]
                 for _ in range(4):
-                    update_manifest(table._store, shard, lambda latest: latest)
-                table.merge()
+                    update_manifest(table.internals.store, shard, lambda latest: latest)
+                table.maintenance.merge()
                 collect_fully(table, clock)
-                assert before + 1 in stored(table._store, shard)[1]
+                assert before + 1 in stored(table.internals.store, shard)[1]
             super().put_if_absent(path, data)
 
     shard = the_shard(table)
     writer = open_shard(Uptime(), store := Sleeps(table.uri, fsync=False))
     writer.submit(batch(0, "second")).result()
     writer.flush()
-    table.merge()
+    table.maintenance.merge()
     writer.submit(batch(1, "mine")).result()
     store.armed = True
     writer.flush()
@@ -382,13 +382,13 @@ def test_a_flush_that_sleeps_while_only_collection_goes_on(
     writer.flush()
     expected = {0: "second", 1: "mine", 2: "after"}
     assert rows(weir.open(table.uri)) == expected
-    table.merge()
+    table.maintenance.merge()
     assert rows(weir.open(table.uri)) == expected
     assert rows(weir.open(table.uri), consistency="snapshot") == expected
 
 
 def test_a_manifest_where_nobody_looks_is_taken_back(table: weir.Table, clock: Clock) -> None:
-    store, shard = table._store, the_shard(table)
+    store, shard = table.internals.store, the_shard(table)
     old = read_latest_manifest(store, shard)
     assert old is not None
     others_go_on(table, clock)
@@ -406,10 +406,10 @@ def test_a_manifest_where_nobody_looks_is_taken_back(table: weir.Table, clock: C
 
 def test_the_first_manifest_of_a_shard_is_not_made_twice(tmp_path: Path, clock: Clock) -> None:
     table = create(tmp_path)
-    store = table._store
+    store = table.internals.store
     for n in range(4):
         write(table, n)
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock)
     shard = the_shard(table)
     versions = stored(store, shard)[1]
@@ -420,7 +420,7 @@ def test_the_first_manifest_of_a_shard_is_not_made_twice(tmp_path: Path, clock: 
 
 
 def test_readers_of_collected_manifests_find_the_newest(table: weir.Table, clock: Clock) -> None:
-    store, shard = table._store, the_shard(table)
+    store, shard = table.internals.store, the_shard(table)
     known = read_latest_manifest(store, shard)
     assert known is not None
     others_go_on(table, clock)
@@ -437,7 +437,7 @@ def test_readers_of_collected_manifests_find_the_newest(table: weir.Table, clock
 
 def test_a_reader_between_two_probes_while_both_are_collected(table: weir.Table, clock: Clock) -> None:
     """It has read a manifest, and before it asks for the next one, both are collected."""
-    store, shard = table._store, the_shard(table)
+    store, shard = table.internals.store, the_shard(table)
     hint = stored(store, shard)[1][-1]
     store.put(layout.version_hint_path(shard), b'{"version":%d}' % hint)
 

@@ -54,8 +54,8 @@ def table(tmp_path: Path) -> weir.Table:
 def test_first_marks_then_deletes_after_the_horizon(table: weir.Table, clock: Clock) -> None:
     for n in range(3):
         write(table, 1, 2, value=f"round {n}")
-    table.merge()
-    shard, store = the_shard(table), table._store
+    table.maintenance.merge()
+    shard, store = the_shard(table), table.internals.store
     before = stored(store, shard)
     assert [len(one) for one in before] == [6, 6, 3]
 
@@ -87,16 +87,16 @@ def test_first_marks_then_deletes_after_the_horizon(table: weir.Table, clock: Cl
 
 def test_dry_run_says_what_and_why_and_writes_nothing(table: weir.Table, clock: Clock) -> None:
     write(table, 1, 2)
-    table.merge()
+    table.maintenance.merge()
     write(table, 3)
-    before = everything(table._store)
+    before = everything(table.internals.store)
     planned = collect(table, clock, dry_run=True)
-    assert everything(table._store) == before
+    assert everything(table.internals.store) == before
     collect(table, clock)
     clock.advance(HORIZON)
-    marked = everything(table._store)
+    marked = everything(table.internals.store)
     due = collect(table, clock, dry_run=True)
-    assert everything(table._store) == marked
+    assert everything(table.internals.store) == marked
     done = collect(table, clock)
     assert done.items == due.items
     assert {(one.kind, one.name, one.reason) for one in planned.items} == {
@@ -115,10 +115,10 @@ def test_dry_run_says_what_and_why_and_writes_nothing(table: weir.Table, clock: 
 
 def test_what_is_not_merged_stays(table: weir.Table, clock: Clock) -> None:
     write(table, 1)
-    table.merge()
+    table.maintenance.merge()
     write(table, 2)
     write(table, 3, flush=False)
-    shard, store = the_shard(table), table._store
+    shard, store = the_shard(table), table.internals.store
     *_, before = stored(store, shard)
     collect_fully(table, clock)
     log, _, directories = stored(store, shard)
@@ -126,10 +126,10 @@ def test_what_is_not_merged_stays(table: weir.Table, clock: Clock) -> None:
     assert len(directories) == 1
     assert log == [1, 3, 4, 5, 6]
     assert rows(weir.open(table.uri)) == {1: "x", 2: "x", 3: "x"}
-    table.merge()
+    table.maintenance.merge()
     with table.writer() as writer:
         writer.upsert([{"id": 4, "value": "x"}])
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock)
     assert stored(store, shard)[2] == []
     assert rows(weir.open(table.uri)) == {1: "x", 2: "x", 3: "x", 4: "x"}
@@ -142,18 +142,18 @@ def test_log_of_flushed_and_unmerged_generations_stays(table: weir.Table, clock:
     assert rows(reader) == {1: "x"}
     write(table, 2)
     collect_fully(table, clock)
-    assert stored(table._store, the_shard(table))[0] == [1, 2, 3, 4]
+    assert stored(table.internals.store, the_shard(table))[0] == [1, 2, 3, 4]
     assert rows(reader) == {1: "x", 2: "x"}
 
 
 def test_an_index_that_lags_holds_generations_back(table: weir.Table, clock: Clock) -> None:
     write(table, 1, 2)
-    table.merge()
+    table.maintenance.merge()
     dataset = lance.dataset(table.uri)
     dataset.create_scalar_index("value", "BTREE")
     write(table, 2, 3)
-    table.merge()
-    shard, store = the_shard(table), table._store
+    table.maintenance.merge()
+    shard, store = the_shard(table), table.internals.store
     collect(table, clock)
     clock.advance(HORIZON)
     report = collect(table, clock)
@@ -167,18 +167,18 @@ def test_an_index_that_lags_holds_generations_back(table: weir.Table, clock: Clo
 
 def test_an_index_that_is_not_maintained_holds_nothing_back(table: weir.Table, clock: Clock) -> None:
     update_details(
-        table._base,
+        table.internals.base,
         lambda details: replace(
             details, maintain_all_indexes=False, maintained_indexes=("id_idx", "not there")
         ),
     )
     write(table, 1)
-    table.merge()
+    table.maintenance.merge()
     lance.dataset(table.uri).create_scalar_index("value", "BTREE")
     write(table, 2)
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock)
-    assert stored(table._store, the_shard(table))[2] == []
+    assert stored(table.internals.store, the_shard(table))[2] == []
 
 
 def test_a_snapshot_holds_back_what_it_needs(table: weir.Table, clock: Clock) -> None:
@@ -187,19 +187,19 @@ def test_a_snapshot_holds_back_what_it_needs(table: weir.Table, clock: Clock) ->
     token = table.snapshot(retain=timedelta(hours=2))
     loose = table.snapshot(retain=None)
     write(table, 1, 2, value="new")
-    table.merge()
+    table.maintenance.merge()
     write(table, 1, value="newer")
-    table.merge()
+    table.maintenance.merge()
     report = collect_fully(table, clock)
     assert {one.reason for one in report.kept} >= {f"needed by snapshot {token.pin}"}
     assert rows(table, at=token) == rows(table, at=loose) == {1: "old", 2: "old"}
     assert rows(weir.open(table.uri), at=str(token)) == {1: "old", 2: "old"}
     # What came after the token's generations is collected all the same.
-    assert len(stored(table._store, the_shard(table))[2]) == 1
+    assert len(stored(table.internals.store, the_shard(table))[2]) == 1
     clock.advance(timedelta(hours=2))
     collect_fully(table, clock)
-    assert stored(table._store, the_shard(table))[2] == []
-    assert [path for path in everything(table._store) if path.startswith("_weir/snapshots/")] == []
+    assert stored(table.internals.store, the_shard(table))[2] == []
+    assert [path for path in everything(table.internals.store) if path.startswith("_weir/snapshots/")] == []
     for lost in (token, loose):
         with pytest.raises(SnapshotExpiredError):
             rows(weir.open(table.uri), at=lost)
@@ -210,11 +210,11 @@ def test_a_snapshot_taken_after_the_mark_is_respected(table: weir.Table, clock: 
     """Marked, then pinned: the roots are looked at again before anything is deleted."""
     write(table, 1)
     cut = table.snapshot(retain=None)
-    table.merge()
+    table.maintenance.merge()
     collect(table, clock)
     # The pin of somebody who was slow between taking the cut and writing the pin.
     pinned = replace(cut, pin="0" * 32)
-    table._store.put(
+    table.internals.store.put(
         pin_path("0" * 32),
         snapshot_pin.encode(SnapshotPin(pinned, clock(), clock() + timedelta(hours=1))),
     )
@@ -233,7 +233,7 @@ def test_a_consumer_holds_back_the_log(table: weir.Table, clock: Clock) -> None:
     feed = table.changes(consumer="billing")
     write(table, 2)
     write(table, 3)
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock)
     changes = [row for batch in feed for row in batch.rows.to_pylist()]
     assert sorted(row["id"] for row in changes) == [1, 2, 3]
@@ -241,11 +241,11 @@ def test_a_consumer_holds_back_the_log(table: weir.Table, clock: Clock) -> None:
 
 def test_a_version_of_the_base_table_holds_back_what_it_lists(table: weir.Table, clock: Clock) -> None:
     write(table, 1)
-    shard, store = the_shard(table), table._store
+    shard, store = the_shard(table), table.internals.store
     latest = read_latest_manifest(store, shard)
     assert latest is not None
     listing = publish_shards(BaseTable.open(store), [latest]).version
-    table.merge()
+    table.maintenance.merge()
     report = collect_fully(table, clock)
     (kept,) = [one for one in report.kept if "generation" in one.name]
     assert kept.reason == f"listed by version {listing} of the base table"
@@ -259,15 +259,15 @@ def test_old_versions_of_the_base_table_are_removed_if_asked(table: weir.Table, 
     retention = timedelta(hours=1)
     for n in range(3):
         write(table, n)
-        table.merge()
+        table.maintenance.merge()
     dataset = lance.dataset(table.uri)
     dataset.tags.create("keep", 3)
     first = [one["version"] for one in dataset.versions()]
     token = table.snapshot(retain=timedelta(days=1))
     clock.advance(timedelta(minutes=30))
     write(table, 3)
-    table.merge()
-    shard, store = the_shard(table), table._store
+    table.maintenance.merge()
+    shard, store = the_shard(table), table.internals.store
     collect_fully(table, clock, version_retention=retention)
     assert [one["version"] for one in lance.dataset(table.uri).versions()][: len(first)] == first
     # Retained with all that they lack: whoever has opened one of them can still read everything.
@@ -285,11 +285,11 @@ def test_old_versions_of_the_base_table_are_removed_if_asked(table: weir.Table, 
 def test_versions_are_retained_as_long_as_they_were_the_newest(table: weir.Table, clock: Clock) -> None:
     """What counts is when a version was superseded, not how old it is."""
     write(table, 1)
-    table.merge()
+    table.maintenance.merge()
     before = lance.dataset(table.uri).version
     clock.advance(timedelta(days=30))
     write(table, 2)
-    table.merge()
+    table.maintenance.merge()
     # Committed just now by the clock of the store: the older ones were superseded a moment ago.
     collect(table, Clock(), version_retention=HORIZON)
     assert before in [one["version"] for one in lance.dataset(table.uri).versions()]
@@ -303,7 +303,7 @@ def test_what_a_failed_flush_left_is_collected_once_its_number_is_spent(
     with failpoint.armed("flush.before_manifest", "raise"), pytest.raises(failpoint.FailpointError):
         writer.flush()
     writer.__exit__(RuntimeError, RuntimeError(), None)
-    shard, store = the_shard(table), table._store
+    shard, store = the_shard(table), table.internals.store
     (orphan,) = stored(store, shard)[2]
     # What Lance leaves behind when it is killed while it writes.
     store.put(f"{layout.generation_path(shard, orphan)}/data/.tmpX1", b"half a file")
@@ -324,7 +324,7 @@ def test_what_a_failed_flush_left_is_collected_once_its_number_is_spent(
 
 def test_a_flush_that_takes_longer_than_the_horizon_is_left_alone(table: weir.Table, clock: Clock) -> None:
     write(table, 1)
-    table.merge()
+    table.maintenance.merge()
     collected: list[Any] = []
 
     class CollectsMeanwhile(type(table._store)):  # type: ignore[misc]
@@ -336,7 +336,7 @@ def test_a_flush_that_takes_longer_than_the_horizon_is_left_alone(table: weir.Ta
                     collect(table, clock)
             super().put_if_absent(path, data)
 
-    slow = weir.Table(CollectsMeanwhile(table.uri, fsync=False), table._base)
+    slow = weir.Table(CollectsMeanwhile(table.uri, fsync=False), table.internals.base)
     with slow.writer(takeover=True) as writer:
         writer.upsert([{"id": 2, "value": "slow"}])
         collected.append(True)
@@ -344,7 +344,7 @@ def test_a_flush_that_takes_longer_than_the_horizon_is_left_alone(table: weir.Ta
         assert not collected
         writer.upsert([{"id": 3, "value": "after"}])
     assert rows(weir.open(table.uri)) == {1: "x", 2: "slow", 3: "after"}
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock)
     assert rows(weir.open(table.uri)) == {1: "x", 2: "slow", 3: "after"}
 
@@ -352,8 +352,8 @@ def test_a_flush_that_takes_longer_than_the_horizon_is_left_alone(table: weir.Ta
 def test_fence_entries_outlive_collection(table: weir.Table, clock: Clock) -> None:
     for n in range(4):
         write(table, n)
-    table.merge()
-    shard, store = the_shard(table), table._store
+    table.maintenance.merge()
+    shard, store = the_shard(table), table.internals.store
     collect_fully(table, clock)
     assert stored(store, shard)[0] == [1, 3, 5, 7]
     clock.advance(DEFAULT_FENCE_HORIZON)
@@ -373,17 +373,17 @@ def test_storage_of_a_long_running_table_stays_bounded(tmp_path: Path, clock: Cl
             for n in range(6):
                 writer.upsert([{"id": key, "value": f"{day} {n}"} for key in range(30)])
             writer.flush()
-            table.merge()
+            table.maintenance.merge()
             clock.advance(timedelta(hours=8))
             collect(table, clock, version_retention=timedelta(hours=2))
-            most.append(len(everything(table._store)))
+            most.append(len(everything(table.internals.store)))
     assert rows(table) == dict.fromkeys(range(30), "11 5")
     assert max(most[6:]) <= max(most[3:6]) + 5
     collect_fully(table, clock, version_retention=timedelta(hours=2))
     clock.advance(timedelta(days=2))
     collect_fully(table, clock, version_retention=timedelta(hours=2))
     for shard in table.status().shards:
-        log, manifests, directories = stored(table._store, shard.shard_id)
+        log, manifests, directories = stored(table.internals.store, shard.shard_id)
         assert (len(log), directories) == (1, [])
         assert len(manifests) <= 3
 
@@ -395,17 +395,19 @@ def test_old_pins_go_and_others_stay(table: weir.Table, clock: Clock) -> None:
     clock.advance(HORIZON + timedelta(minutes=2))
     report = collect(table, clock)
     assert kinds(report, deleted=True) == {"expired pins": 1}
-    (left,) = [path for path in everything(table._store) if path.startswith("_weir/snapshots/")]
+    (left,) = [path for path in everything(table.internals.store) if path.startswith("_weir/snapshots/")]
     assert str(short.pin) not in left
 
 
 def test_times_come_from_the_store_by_default(table: weir.Table) -> None:
     write(table, 1)
-    table.merge()
-    assert kinds(table.collect_garbage(timedelta(0)), deleted=True) == {}
-    assert kinds(table.collect_garbage(timedelta(hours=1)), deleted=True) == {}
+    table.maintenance.merge()
+    assert kinds(table.maintenance.collect_garbage(horizon=timedelta(0)), deleted=True) == {}
+    assert kinds(table.maintenance.collect_garbage(horizon=timedelta(hours=1)), deleted=True) == {}
     seen: list[tuple[int, int]] = []
-    report = table.collect_garbage(timedelta(0), on_progress=lambda done, total: seen.append((done, total)))
+    report = table.maintenance.collect_garbage(
+        horizon=timedelta(0), on_progress=lambda done, total: seen.append((done, total))
+    )
     assert kinds(report, deleted=True)["generation"] == 8
     assert seen[0] == (1, 2)
     assert seen[-1] == (2, 2)
@@ -424,7 +426,7 @@ def test_times_come_from_the_store_by_default(table: weir.Table) -> None:
 )
 def test_options_are_checked(table: weir.Table, options: dict[str, Any], where: str) -> None:
     with pytest.raises(OptionError) as caught:
-        table.collect_garbage(**options)
+        table.maintenance.collect_garbage(**options)
     assert caught.value.where == where
 
 
@@ -432,24 +434,24 @@ def test_a_damaged_pin_stops_collection(table: weir.Table, clock: Clock) -> None
     """Nobody knows what it needs."""
     write(table, 1)
     token = table.snapshot()
-    table.merge()
+    table.maintenance.merge()
     path = f"_weir/snapshots/{token.pin}.json"
-    table._store.put(path, bytes(table._store.get(path)).replace(b"w3.", b"w9."))
-    before = everything(table._store)
+    table.internals.store.put(path, bytes(table.internals.store.get(path)).replace(b"w3.", b"w9."))
+    before = everything(table.internals.store)
     with pytest.raises(CorruptionError, match="snapshots"):
         collect(table, clock)
-    assert everything(table._store) == before
+    assert everything(table.internals.store) == before
 
 
 def test_damaged_marks_stop_collection_and_may_be_deleted(table: weir.Table, clock: Clock) -> None:
     write(table, 1)
-    table.merge()
+    table.maintenance.merge()
     collect(table, clock)
-    table._store.put(MARKS, b"{}")
+    table.internals.store.put(MARKS, b"{}")
     clock.advance(HORIZON)
     with pytest.raises(CorruptionError, match=r"marks\.json"):
         collect(table, clock)
-    table._store.delete([MARKS])
+    table.internals.store.delete([MARKS])
     assert not kinds(collect(table, clock), deleted=True)
     clock.advance(HORIZON)
     assert kinds(collect(table, clock), deleted=True)["generation"] == 8
@@ -457,8 +459,8 @@ def test_damaged_marks_stop_collection_and_may_be_deleted(table: weir.Table, clo
 
 def test_objects_of_others_are_left_alone(table: weir.Table, clock: Clock) -> None:
     write(table, 1)
-    table.merge()
-    shard, store = the_shard(table), table._store
+    table.maintenance.merge()
+    shard, store = the_shard(table), table.internals.store
     own = [f"{layout.shard_directory(shard)}/{name}" for name in ("notes.txt", "wal/readme", "mine/a")]
     for path in own:
         store.put(path, b"not Weir's")
@@ -471,17 +473,17 @@ def test_objects_of_others_are_left_alone(table: weir.Table, clock: Clock) -> No
 def test_lance_may_remove_old_versions_at_any_time(table: weir.Table, clock: Clock) -> None:
     """What ``cleanup_old_versions`` of the library takes away is what it has of its own: nothing of ours."""
     write(table, 1, value="old")
-    table.merge()
+    table.maintenance.merge()
     pinned = table.snapshot(retain=timedelta(hours=1))
     write(table, 1, 2, value="new")
-    table.merge()
+    table.maintenance.merge()
     write(table, 2, value="unmerged")
     write(table, 3, value="in the log", flush=False)
     expected = {1: "new", 2: "unmerged", 3: "in the log"}
-    ours = {path for path in everything(table._store) if path.startswith(("_mem_wal/", "_weir/"))}
+    ours = {path for path in everything(table.internals.store) if path.startswith(("_mem_wal/", "_weir/"))}
     collect(table, clock)
     lance.dataset(table.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    left = everything(table._store)
+    left = everything(table.internals.store)
     assert ours <= set(left)
     assert rows(weir.open(table.uri)) == rows(table) == expected
     # A pin holds back this collection; it does not hold back the library.
@@ -491,7 +493,7 @@ def test_lance_may_remove_old_versions_at_any_time(table: weir.Table, clock: Clo
     report = collect(table, clock, version_retention=HORIZON)
     assert kinds(report, deleted=True)["generation"] > 0
     assert rows(weir.open(table.uri)) == rows(table) == expected
-    table.merge()
+    table.maintenance.merge()
     assert rows(weir.open(table.uri), consistency="snapshot") == {1: "new", 2: "unmerged"}
 
 
@@ -500,7 +502,7 @@ def test_versions_that_go_while_they_are_looked_at(
 ) -> None:
     for n in range(3):
         write(table, n)
-        table.merge()
+        table.maintenance.merge()
     collect(table, clock)
     clock.advance(HORIZON)
 
@@ -518,13 +520,13 @@ def test_versions_that_go_while_they_are_looked_at(
 
 def test_marks_made_by_a_clock_that_was_ahead_do_not_keep_garbage(table: weir.Table, clock: Clock) -> None:
     write(table, *range(10))
-    table.merge()
+    table.maintenance.merge()
     clock.advance(timedelta(days=1000))
     assert kinds(collect(table, clock), deleted=False)
     clock.advance(timedelta(days=-1000))
     # The clock is right again; what is garbage still has waited no horizon yet.
     write(table, 11)
-    table.merge()
+    table.maintenance.merge()
     assert not kinds(collect(table, clock), deleted=True)
     clock.advance(HORIZON - MOMENT)
     assert not kinds(collect(table, clock), deleted=True)

@@ -88,7 +88,7 @@ def advance(table: weir.Table, clock: Clock, *, fences: bool) -> None:
     """Write, flush, merge and collect, so that nothing a reader knows of the shard is left."""
     for n in range(3):
         write(table, 0, 10 + n, value="newer")
-    table.merge()
+    table.maintenance.merge()
     if fences:
         clock.advance(DEFAULT_FENCE_HORIZON)
     collect_fully(table, clock)
@@ -143,7 +143,7 @@ def test_a_reader_that_is_held_up(table: weir.Table, clock: Clock, place: str, w
     reader = weir.Table(store, BaseTable.open(store))
     if warm:
         assert rows(reader) == {0: "first"}
-        for known in reader._reader.snapshots._shards.values():
+        for known in reader.internals.reader.snapshots._shards.values():
             known._manifest_read_at -= 3600
     store.before = copy(PLACES[place])
     store.happen = lambda: advance(table, clock, fences=True)
@@ -197,14 +197,14 @@ def test_a_scan_that_is_consumed_more_slowly_than_the_horizon(table: weir.Table,
     """What has been given out cannot begin anew: the error says what happened, and what to do."""
     with table.writer(takeover=True) as writer:
         writer.upsert([{"id": key, "value": "x" * 100} for key in range(1, 200_000)])
-    table.merge()
+    table.maintenance.merge()
     write(table, 0, value="second")
     scan = weir.open(table.uri).scan()
     batches = scan.to_batches()
     next(batches)
     for n in range(3):
         write(table, 0, 10 + n, value="newer")
-    table.merge()
+    table.maintenance.merge()
     collect_fully(table, clock)
     with pytest.raises(SnapshotExpiredError, match="Read again"):
         sum(batch.num_rows for batch in batches)
@@ -213,7 +213,7 @@ def test_a_scan_that_is_consumed_more_slowly_than_the_horizon(table: weir.Table,
 
 def test_a_generation_that_is_really_lost_is_corruption(table: weir.Table) -> None:
     shard = the_shard(table)
-    (directory,) = stored(table._store, shard)[2]
+    (directory,) = stored(table.internals.store, shard)[2]
     shutil.rmtree(Path(table.uri) / layout.generation_path(shard, directory))
     default_context().cache.clear()
     with pytest.raises(CorruptionError):
@@ -224,9 +224,9 @@ def test_a_generation_that_is_really_lost_is_corruption(table: weir.Table) -> No
 
 def test_a_merge_whose_generations_others_have_merged_and_collected(table: weir.Table, clock: Clock) -> None:
     write(table, 0, value="second")
-    snapshot = table._reader.take_newest()
+    snapshot = table.internals.reader.take_newest()
     manifests = [view.manifest for view in snapshot.shards]
-    tasks = plan_merge(table._store, snapshot.base.details, manifests)
+    tasks = plan_merge(table.internals.store, snapshot.base.details, manifests)
     store = Interrupted(table.uri)
     base = BaseTable.open(store)
     advance(table, clock, fences=True)
@@ -238,8 +238,10 @@ def test_a_merge_whose_generations_others_have_merged_and_collected(table: weir.
 def test_a_merge_that_finds_its_generations_gone_while_it_reads(
     table: weir.Table, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshot = table._reader.take_newest()
-    tasks = plan_merge(table._store, snapshot.base.details, [view.manifest for view in snapshot.shards])
+    snapshot = table.internals.reader.take_newest()
+    tasks = plan_merge(
+        table.internals.store, snapshot.base.details, [view.manifest for view in snapshot.shards]
+    )
     read = read_runs
     calls: list[int] = []
 
@@ -260,7 +262,7 @@ def test_snapshots_taken_beside_collections_show_one_state(table: weir.Table, cl
     for n in range(4):
         write(table, 0, value=f"round {n}")
         token = table.snapshot(retain=timedelta(days=30))
-        table.merge()
+        table.maintenance.merge()
         clock.advance(DEFAULT_FENCE_HORIZON)
         collect_fully(table, clock)
         default_context().cache.clear()
@@ -283,7 +285,7 @@ def test_a_consumer_that_begins_beside_a_collection_loses_nothing(
     """Whether the collection can still see it or not, what its first place needs stays, for good."""
     for n in range(3):
         write(table, n, value=f"round {n}")
-        table.merge()
+        table.maintenance.merge()
     write(table, 7, value="later", flush=False)
     options: dict[str, Any] = {"version_retention": HORIZON}
     collect(table, clock, **options)

@@ -24,17 +24,17 @@ def test_main_path(s3_endpoint: S3Endpoint) -> None:
     with table.writer() as writer:
         for n in range(ENTRIES):
             writer.upsert([{"id": n % 8, "value": f"round {n}"}, {"id": n % 8 + 8, "value": f"round {n}"}])
-    table.merge()
+    table.maintenance.merge()
     write(table, *range(16), value="old")
     pinned = table.snapshot(retain=timedelta(hours=1))
     sleeper = table.writer(takeover=True)
     sleeper.upsert([{"id": n, "value": "old"} for n in range(16)])
     write(table, *range(16), value="new")
-    table.merge()
+    table.maintenance.merge()
 
     clock = Clock()
-    store = CountingStore(table._store)
-    counted = weir.Table(store, type(table._base).open(store))
+    store = CountingStore(table.internals.store)
+    counted = weir.Table(store, type(table.internals.base).open(store))
     store.reset()
     marked = collect(counted, clock)
     assert marked.deleted_objects == 0
@@ -74,8 +74,8 @@ def test_times_are_those_of_the_store(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
     table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
     write(table, 1)
-    table.merge()
-    assert table.collect_garbage(timedelta(0)).deleted_objects == 0
-    assert table.collect_garbage(timedelta(hours=1)).deleted_objects == 0
-    assert table.collect_garbage(timedelta(0)).deleted_objects > 0
+    table.maintenance.merge()
+    assert table.maintenance.collect_garbage(horizon=timedelta(0)).deleted_objects == 0
+    assert table.maintenance.collect_garbage(horizon=timedelta(hours=1)).deleted_objects == 0
+    assert table.maintenance.collect_garbage(horizon=timedelta(0)).deleted_objects > 0
     assert rows(weir.open(uri, storage_options=options)) == {1: "x"}

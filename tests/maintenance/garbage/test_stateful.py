@@ -141,7 +141,7 @@ class CollectedTable(RuleBasedStateMachine):
 
     @rule(elsewhere=st.booleans())
     def merge(self, elsewhere: bool) -> None:
-        (self.reader if elsewhere else self.table).merge()
+        (self.reader if elsewhere else self.table).maintenance.merge()
 
     @rule(
         horizon=st.sampled_from([timedelta(0), HORIZON]),
@@ -198,7 +198,7 @@ class CollectedTable(RuleBasedStateMachine):
         if cold:
             default_context().cache.clear()
         if rested:
-            for known in self.reader._reader.snapshots._shards.values():
+            for known in self.reader.internals.reader.snapshots._shards.values():
                 known._manifest_read_at -= 3600
         assert rows(self.reader) == self.model
 
@@ -230,14 +230,14 @@ class CollectedTable(RuleBasedStateMachine):
             writer.upsert([{"id": key, "value": "last"} for key in range(8)])
         self.model = dict.fromkeys(range(8), "last")
         self.let_go()
-        self.table.merge()
+        self.table.maintenance.merge()
         self.follow()
         self.clock.advance(RETAINED + DEFAULT_FENCE_HORIZON)
         self.tokens = [(token, state, False) for token, state, _ in self.tokens]
         for _ in range(2):
             collect_fully(self.table, self.clock, version_retention=timedelta(hours=1))
         for shard in self.table.status().shards:
-            log, manifests, directories = stored(self.table._store, shard.shard_id)
+            log, manifests, directories = stored(self.table.internals.store, shard.shard_id)
             assert len(log) <= 1
             assert len(manifests) <= 4
             assert directories == []

@@ -97,12 +97,12 @@ def costs(path: Path, entries: int) -> Counter[str]:
     with made.writer() as writer:
         for n in range(entries):
             writer.upsert([{"id": n, "value": "x"}])
-    made.merge()
+    made.maintenance.merge()
     clock = Clock()
     collect(made, clock)
     clock.advance(HORIZON)
     store = CountingStore(LocalStore(made.uri, fsync=False))
-    report = collect(weir.Table(store, type(made._base).open(store)), clock)
+    report = collect(weir.Table(store, type(made.internals.base).open(store)), clock)
     assert len(stored(store, the_shard(made))[0]) == 1
     assert report.deleted_objects >= entries
     return store.counts
@@ -122,10 +122,10 @@ def test_a_collection_that_finds_nothing_costs_little(tmp_path: Path) -> None:
     made, clock = create(tmp_path), Clock()
     for n in range(4):
         write(made, n)
-    made.merge()
+    made.maintenance.merge()
     collect_fully(made, clock)
     store = CountingStore(LocalStore(made.uri, fsync=False))
-    base = type(made._base).open(store)
+    base = type(made.internals.base).open(store)
     store.reset()
     assert collect(weir.Table(store, base), clock).items == ()
     # Marks, the newest base version, the roots, and one shard: a listing and a few small reads.

@@ -37,7 +37,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
         patch.setattr(generation_indexes, "_MIN_ROWS", least)
         writer.upsert(lives.remember(rows(generator, range(900))))
         writer.flush()
-        lives.table.merge()
+        lives.table.maintenance.merge()
         index(lives.table)
         for ids, flushed in ((range(800, 1000), True), (range(600, 850), True), (range(990, 1010), False)):
             writer.upsert(lives.remember(rows(generator, ids, 25)))
@@ -110,10 +110,10 @@ def test_an_index_of_several_segments_that_knows_deleted_rows(tmp_path: Path) ->
         for ids in (range(300), range(250, 500)):
             writer.upsert(lives.remember(rows(generator, ids)))
             writer.flush()
-            lives.table.merge()
+            lives.table.maintenance.merge()
             if ids.start == 0:
                 index(lives.table)
-        lives.table.catch_up_indexes()
+        lives.table.maintenance.catch_up_indexes()
         writer.upsert(lives.remember(rows(generator, range(100, 150))))
         for query, k in QUERIES:
             lives.check(query, k)
@@ -173,7 +173,7 @@ def test_a_generation_whose_posting_lists_are_damaged_is_read_from_its_texts(
     said = [one for one in fields if one.get("event") == "generation.text_index_damaged"]
     numbers = {
         one.path: (str(view.shard_id), one.generation)
-        for view in reader._reader.take_newest().shards
+        for view in reader.internals.reader.take_newest().shards
         for one in view.manifest.flushed_generations
     }
     assert {(one["where"], one["shard"], one["generation"]) for one in said} == {

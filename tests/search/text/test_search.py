@@ -83,7 +83,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     with lives.table.writer() as writer:
         writer.upsert(lives.remember(rows(generator, range(700))))
         writer.flush()
-        lives.table.merge()
+        lives.table.maintenance.merge()
         index(lives.table)
         # Longer texts, so that statistics shift and Lance's own scores are further off.
         for ids, flushed in ((range(600, 800), True), (range(500, 650), True), (range(640, 820), False)):
@@ -134,14 +134,14 @@ def test_once_all_is_merged_and_indexed_it_is_what_lance_finds(tmp_path: Path) -
     with lives.table.writer() as writer:
         writer.upsert(lives.remember(rows(generator, range(300))))
         writer.flush()
-        lives.table.merge()
+        lives.table.maintenance.merge()
         index(lives.table)
         writer.upsert(lives.remember(rows(generator, range(200, 400))))
         before = {
             word: lives.table.search_text(word, 1000).to_table() for word in ("w0", "w5 w30", "w1 w2 w3")
         }
         writer.flush()
-    lives.table.merge()
+    lives.table.maintenance.merge()
     lance.dataset(lives.table.uri).optimize.compact_files()
     index(lives.table)
     for words, earlier in before.items():

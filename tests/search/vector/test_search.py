@@ -68,7 +68,7 @@ def test_every_type_and_metric_in_every_level(
             if step < 2:
                 writer.flush()
             if step == 0:
-                table.merge()
+                table.maintenance.merge()
         writer.delete([1, 41, 71])
         for key in (1, 41, 71):
             del model[key,]
@@ -91,7 +91,7 @@ def test_replaced_rows_make_room_for_others(tmp_path: Path) -> None:
     with table.writer() as writer:
         writer.upsert(near)
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         query = near["vector"][7].as_py()
         order = table.search(query, 400).to_table()["id"].to_pylist()
         far = pa.table(
@@ -115,7 +115,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[weir.Tab
         writer.upsert(written)
         model |= model_of(written)
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         for ids in (range(5_000, 7_000), range(6_900, 7_500)):
             written = rows(generator, ids)
             writer.upsert(written)
@@ -223,8 +223,8 @@ def test_a_generation_too_large_for_memory_is_searched_through_its_index(
             if flushed:
                 writer.flush()
             if len(model) == 600:
-                table.merge()
-                table.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
+                table.maintenance.merge()
+                table.indexes.create("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
         writer.delete([301, 899])
         del model[301,], model[899,]
         monkeypatch.setattr(vector_rows_module, "_LARGEST_BYTES", 0)
@@ -269,7 +269,7 @@ def test_the_result_comes_in_every_form(tmp_path: Path) -> None:
         assert whole.schema == pa.schema([table.schema.field("id"), ("_distance", pa.float32())])
         assert pa.Table.from_batches(list(search.to_batches())).equals(whole)
         assert search.to_pandas()["id"].tolist() == whole["id"].to_pylist()
-        assert 'create_index("vector", "IVF_PQ")' in search.explain()
+        assert 'indexes.create("vector", "IVF_PQ")' in search.explain()
 
 
 def test_searches_are_right_while_rows_are_flushed_and_merged(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_searches_are_right_while_rows_are_flushed_and_merged(tmp_path: Path) ->
                     if number % 2 == 0:
                         writer.flush()
                     if number % 4 == 0:
-                        table.merge()
+                        table.maintenance.merge()
         finally:
             done.set()
 

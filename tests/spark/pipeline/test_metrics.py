@@ -112,7 +112,7 @@ def test_a_sample_adds_up(tmp_path: Path) -> None:
     assert (first.unmerged_generations, first.unmerged_rows) == (1, 5)
     assert first.lag_seconds > 0
     assert first.behind == {"behind": 4.0}
-    table.merge()
+    table.maintenance.merge()
     second = take_sample([], table.status(), {}, seconds=1.0, arrival="at", before=first)
     assert (second.rows, second.total_rows, second.total_batches) == (0, 40, 2)
     assert (second.freshness_p50, second.batch_seconds) == (None, None)

@@ -120,7 +120,7 @@ def test_table_and_services_may_be_on_an_object_store(
     table = weir.open(described.uri, storage_options=s3_endpoint.options)
     assert rows_of_table(table) == feed.rows
     assert table.status().unmerged_rows == 0
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_rows_may_be_clustered_by_shard(
@@ -175,7 +175,7 @@ def test_a_service_that_fails_does_not_stop_the_stream(
     def broken(*_: object, **__: object) -> None:
         raise WeirError("the store is away")
 
-    monkeypatch.setattr(weir.Table, "merge", broken)
+    monkeypatch.setattr(weir.TableMaintenance, "merge", broken)
     services = Services(merge=timedelta(milliseconds=50), index=None, compact=None, collect=None)
     with pipeline(feed, tmp_path, services=services).start(spark) as running:
         until(
@@ -275,13 +275,13 @@ def test_a_signal_leaves_the_rest_of_the_closing_round_away(
 ) -> None:
     feed = Feed(tmp_path / "landing")
     feed.land(files=1)
-    merge = weir.Table.merge
+    merge = weir.TableMaintenance.merge
 
     def merge_and_signal(*arguments: Any, **options: Any) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
         return merge(*arguments, **options)
 
-    monkeypatch.setattr(weir.Table, "merge", merge_and_signal)
+    monkeypatch.setattr(weir.TableMaintenance, "merge", merge_and_signal)
     summary = pipeline(feed, tmp_path, trigger=AVAILABLE_NOW, services=AT_THE_END).run(spark)
     runs = {name: state.runs for name, state in summary.services.items()}
     assert runs == {"recover": 1, "merge": 1, "compact": 0, "index": 0, "collect": 0}

@@ -173,7 +173,7 @@ def test_what_is_decided_is_what_a_dict_decides(tmp_path: Path, seed: int) -> No
 
 
 def merge(table: weir.Table) -> None:
-    table.maintenance.merge() if hasattr(table, "maintenance") else table.merge()
+    table.maintenance.merge()
 
 
 def changed_by_filter(chance: random.Random, writer: TableWriter, model: Model) -> None:

@@ -51,12 +51,12 @@ def changes(*pairs: tuple[int, str | None]) -> pa.Table:
 
 
 def the_values(table: weir.Table) -> ShardValues:
-    (values,) = table.router.partition(changes((1, "x"))).values
+    (values,) = table.internals.router.partition(changes((1, "x"))).values
     return values
 
 
 def staged(table: weir.Table, *pairs: tuple[int, str | None]) -> StagedGeneration:
-    return table.stage(the_values(table), changes(*pairs))
+    return table.internals.stage(the_values(table), changes(*pairs))
 
 
 def published(
@@ -92,20 +92,20 @@ def test_what_is_published_comes_after_what_was_written_before_and_in_its_order(
         expected[4] = "later"
         assert rows(reader) == expected
         assert {row["id"]: row["value"] for row in reader.get(list(range(6))).to_pylist()} == expected
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
     found = library.scan(Path(table.uri))
     assert dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True)) == expected
-    table.merge()
+    table.maintenance.merge()
     assert rows(table) == rows(weir.open(table.uri)) == expected
     clock = Clock()
     collect_fully(table, clock)
     assert rows(table) == expected
     # What was listed went with the others; what was passed over may still be published by its looks.
-    assert len(stored(table.store, the_shard(table))[2]) == 1
+    assert len(stored(table.internals.store, the_shard(table))[2]) == 1
     clock.advance(timedelta(hours=25))
     collect_fully(table, clock)
-    assert not stored(table.store, the_shard(table))[2]
-    assert not table.verify().findings
+    assert not stored(table.internals.store, the_shard(table))[2]
+    assert not table.maintenance.verify().findings
 
 
 def test_the_log_that_a_claim_reads_stays_short(table: weir.Table) -> None:
@@ -116,7 +116,7 @@ def test_the_log_that_a_claim_reads_stays_short(table: weir.Table) -> None:
     with table.writer(max_memtable_entries=2) as writer:
         writer.upsert([{"id": 9, "value": "log"}])
     assert rows(table) == dict.fromkeys(range(4), "a") | {9: "log"}
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
 
 
 def test_the_change_feed_has_what_was_published_in_its_place(table: weir.Table) -> None:
@@ -128,7 +128,7 @@ def test_the_change_feed_has_what_was_published_in_its_place(table: weir.Table) 
         )
         writer.upsert([{"id": 3, "value": "later"}])
     # A consumer that has not read them keeps them, merged or not.
-    table.merge()
+    table.maintenance.merge()
     clock = Clock()
     collect_fully(table, clock)
     seen = [(row["id"], row["_op"], row["value"]) for batch in feed for row in batch.rows.to_pylist()]
@@ -177,7 +177,7 @@ def test_a_killed_process_publishes_again_and_once(
         )
         assert done.returncode == (-signal.SIGKILL if armed else 0), done.stderr.decode()
     assert rows(table) == {1: "b", 2: "log", 3: "b"}
-    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
+    assert not [one for one in table.maintenance.verify().findings if one.severity is Severity.ERROR]
     seen = [(row["id"], row["value"]) for batch in feed for row in batch.rows.to_pylist()]
     assert seen == [(1, "log"), (2, "log"), (1, "a"), (1, "b"), (3, "b")]
 
@@ -219,11 +219,11 @@ def test_staged_rows_are_collected_when_nobody_can_publish_them_any_more(table: 
     for hours in (0, 11, 12):
         clock.advance(timedelta(hours=hours))
         collect_fully(table, clock)
-        assert stored(table.store, the_shard(table))[2] == [piece.flushed.path]
-        assert not table.verify().findings
+        assert stored(table.internals.store, the_shard(table))[2] == [piece.flushed.path]
+        assert not table.maintenance.verify().findings
     clock.advance(timedelta(hours=2))
     collect_fully(table, clock)
-    assert not stored(table.store, the_shard(table))[2]
+    assert not stored(table.internals.store, the_shard(table))[2]
     with pytest.raises(StorageError, match="staged are gone"):
         published(table, piece)
     assert rows(table) == {}
@@ -260,7 +260,7 @@ def test_staging_that_sleeps_until_collection_has_come_is_refused(
     monkeypatch.setattr(publish, "write_generation", sleep_in_the_middle)
     with pytest.raises(StorageError, match="in staging, and might be collected"):
         publish.stage_generation(
-            table.store, staged(table, (1, "a")).shard_id, changes((2, "b")), ("id",), clock=clock
+            table.internals.store, staged(table, (1, "a")).shard_id, changes((2, "b")), ("id",), clock=clock
         )
     assert rows(table) == {}
 
@@ -285,13 +285,13 @@ def test_what_no_log_entry_names_yet_is_shown_to_nobody(table: weir.Table) -> No
         with failpoint.armed("publish.after_manifest", "raise"), pytest.raises(failpoint.FailpointError):
             writer.publish_routed([(the_values(table), [piece])])
     token = table.snapshot()
-    table.merge()
+    table.maintenance.merge()
     for reader in (table, weir.open(table.uri)):
         assert rows(reader) == {1: "log"}
     with table.writer() as writer:
         writer.upsert([{"id": 2, "value": "later"}])
         assert rows(weir.open(table.uri)) == {1: "a", 2: "later"}
-    table.merge()
+    table.maintenance.merge()
     assert rows(table) == {1: "a", 2: "later"}
     assert table.scan(at=token).to_table().to_pylist() == [{"id": 1, "value": "log"}]
 
@@ -326,7 +326,7 @@ def test_rows_come_after_a_publication_of_which_only_the_failure_is_known(
         again = writer.publish_routed(work, source=weir.Source("load", 1))
         assert len(again.deduplicated) == arrives
     assert rows(table) == {1: "a", 2: "later"}
-    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
+    assert not [one for one in table.maintenance.verify().findings if one.severity is Severity.ERROR]
     seen = [row["value"] for batch in table.changes(since="earliest") for row in batch.rows.to_pylist()]
     assert seen == (["log", "a", "later"] if arrives else ["log", "later", "a"])
 
@@ -356,7 +356,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
             clock = Clock()
             clock.advance(slept)
             collect_fully(weir.open(table.uri), clock)
-            assert not stored(table.store, the_shard(table))[2]
+            assert not stored(table.internals.store, the_shard(table))[2]
         return commit_manifest(store, manifest, after=after)
 
     original = publish.publish_staged
@@ -370,7 +370,7 @@ def test_a_commit_that_sleeps_until_collection_has_come_is_refused(
     assert slept
     default_context().cache.clear()
     assert rows(weir.open(table.uri)) == {}
-    assert not [one for one in table.verify().findings if one.severity is Severity.ERROR]
+    assert not [one for one in table.maintenance.verify().findings if one.severity is Severity.ERROR]
 
 
 def test_a_writer_of_the_library_takes_over_what_was_published(table: weir.Table) -> None:
@@ -385,7 +385,7 @@ def test_a_writer_of_the_library_takes_over_what_was_published(table: weir.Table
     expected = {1: "a", 2: "log", 3: "later", 4: "of the library"}
     assert rows(weir.open(table.uri)) == expected
     assert published(table, staged(table, (1, "x")), sequence=1)
-    table.merge()
+    table.maintenance.merge()
     clock = Clock()
     collect_fully(table, clock)
     assert rows(table) == expected

@@ -62,7 +62,7 @@ def create(
     table = _open(uri, storage_option, no_fsync)
     with progress_bar("index") as progress:
         progress(None, column)
-        definition = table.create_index(column, kind, name=name, replace=replace, **parameters)
+        definition = table.indexes.create(column, kind, name=name, replace=replace, **parameters)
     _output(json).indexes_built([definition])
 
 
@@ -107,7 +107,7 @@ def auto(
     table = _open(uri, storage_option, no_fsync)
     with progress_bar("index") as progress:
         progress(None, "every column")
-        built = table.create_indexes(policy)
+        built = table.indexes.policy(policy)
     _output(json).indexes_built(built)
 
 
@@ -126,7 +126,7 @@ def drop(
     no_fsync: NoFsync = False,
 ) -> None:
     """Drop an index."""
-    _open(uri, storage_option, no_fsync).drop_index(name)
+    _open(uri, storage_option, no_fsync).indexes.drop(name)
     _output(json).index_dropped(name)
 
 
@@ -154,7 +154,7 @@ def catch_up(
     """Bring indexes up to the rows that were merged."""
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner, progress_bar("catch up") as progress:
-        report = table.catch_up_indexes(
+        report = table.maintenance.catch_up_indexes(
             names=names or None,
             runner=runner,
             retrain_imbalance_threshold=retrain_threshold,

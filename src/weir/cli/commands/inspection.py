@@ -69,7 +69,7 @@ def verify(
     """Check every invariant of a table that storage can show; the exit code is 1 if there is an error."""
     table = _open(uri, storage_option, no_fsync=True)
     with runner_on(spark) as runner, progress_bar("verify") as progress:
-        report = table.verify(
+        report = table.maintenance.verify(
             base_rows=not skip_base_rows,
             runner=runner,
             on_progress=lambda done, total: progress(done / max(total, 1), f"{done} of {total} tasks"),

@@ -134,7 +134,7 @@ def scan(
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
     state = _state(consistency, at)
-    found = table.scan(names, filter, limit, consistency=state, at=at)
+    found = table.scan(names, filter=filter, limit=limit, consistency=state, at=at)
     if count:
         answer.count(found.count())
     elif explain:
@@ -145,7 +145,7 @@ def scan(
         plan = found.to_reader()
         answer.rows(plan, plan.schema)
     else:
-        more = table.scan(names, filter, _ROWS_SHOWN + 1, consistency=state, at=at).to_table()
+        more = table.scan(names, filter=filter, limit=_ROWS_SHOWN + 1, consistency=state, at=at).to_table()
         answer.rows(iter(more.slice(0, _ROWS_SHOWN).to_batches()), more.schema)
         if more.num_rows > _ROWS_SHOWN:
             note(f"these are the first {_ROWS_SHOWN} rows; --limit, --json or --output gives more")

@@ -94,23 +94,25 @@ def search(
         found = table.search(
             query,
             k,
-            vector_column,
-            filter,
-            names,
+            column=vector_column,
+            filter=filter,
+            columns=names,
             metric=metric,
             nprobes=nprobes,
             refine=refine,
             consistency=consistency,
         )
     elif query is None:
-        found = table.search_text(words, k, text_column, filter, names, consistency=consistency)
+        found = table.search_text(
+            words, k, column=text_column, filter=filter, columns=names, consistency=consistency
+        )
     else:
         found = table.search_hybrid(
             query,
             words,
             k,
-            filter,
-            names,
+            filter=filter,
+            columns=names,
             vector_column=vector_column,
             text_column=text_column,
             fusion=fusion,

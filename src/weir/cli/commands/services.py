@@ -93,10 +93,10 @@ def collect_garbage(
     retained = None if version_retention is None else parse_duration(version_retention, "version-retention")
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner, progress_bar("collect") as progress:
-        report = table.collect_garbage(
-            waits,
-            dry_run,
-            runner,
+        report = table.maintenance.collect_garbage(
+            horizon=waits,
+            dry_run=dry_run,
+            runner=runner,
             on_progress=lambda done, total: progress(done / max(total, 1), f"{done} of {total} steps"),
             version_retention=retained,
         )
@@ -123,7 +123,7 @@ def compact(
     """Make few large fragments of the small ones of the base table, without deleted rows."""
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner, progress_bar("compact") as progress:
-        report = table.compact(
+        report = table.maintenance.compact(
             rows_per_fragment=rows_per_fragment,
             max_deleted=max_deleted,
             runner=runner,
@@ -164,7 +164,7 @@ def maintain(
 
     def run_round(runner: Runner) -> None:
         with progress_bar("maintain") as progress:
-            report = table.maintain(
+            report = table.maintenance.run(
                 horizon=waits,
                 runner=runner,
                 on_progress=lambda what, done, total: progress(
@@ -205,7 +205,7 @@ def recover(
     """Flush what writers that are gone have left in the logs of shards; live writers are left alone."""
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner, progress_bar("recover") as progress:
-        report = table.recover(
+        report = table.maintenance.recover(
             unleased=unleased,
             runner=runner,
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
@@ -244,7 +244,7 @@ def repair(
         except ValueError:
             raise OptionError("the id of a shard is expected, 36 characters", where="prefer") from None
     table = _open(uri, storage_option, no_fsync)
-    _output(json).repaired(table.repair(dry_run=dry_run, prefer=prefer, as_clone=as_clone))
+    _output(json).repaired(table.maintenance.repair(dry_run=dry_run, prefer=prefer, as_clone=as_clone))
 
 
 def _merge_policy(min_share: float, max_age: str | None) -> weir.MergePolicy:
@@ -257,7 +257,7 @@ def merge_with_progress(
 ) -> MergeReport:
     """Merge what has been flushed, with a progress bar."""
     with progress_bar("merge") as progress:
-        return table.merge(
+        return table.maintenance.merge(
             runner=runner,
             on_progress=lambda done, total: progress(done / total, f"{done} of {total} shards"),
             policy=policy,

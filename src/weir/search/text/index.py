@@ -251,7 +251,7 @@ def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIn
     raise QueryError(
         f"column {column!r} has no full-text index, which says how its words are told apart",
         where="column",
-        hint=f'Create one: table.create_index("{column}", "INVERTED")',
+        hint=f'Create one: table.indexes.create("{column}", "INVERTED")',
     )
 
 
@@ -269,7 +269,7 @@ def _open(
         raise QueryError(
             f"the full-text index of {column!r} is over JSON or list elements, which cannot be searched",
             where="column",
-            hint=f'Create another over texts: table.create_index("{column}", "INVERTED")',
+            hint=f'Create another over texts: table.indexes.create("{column}", "INVERTED")',
         )
     dataset = base.dataset
     if dataset.has_stable_row_ids:

@@ -30,7 +30,7 @@ def with_words(query: TextQuery, corpora: Mapping[str, Corpus]) -> Node:
             raise QueryError(
                 f"the full-text index of {query.column!r} keeps no positions, so it finds no phrases",
                 where="column",
-                hint=f'Create it anew: table.create_index("{query.column}", "INVERTED", with_position=True)',
+                hint=f'Build it anew: table.indexes.create("{query.column}", "INVERTED", with_position=True)',
             )
         tokens = corpus.index.tokenizer.tokens(query.query)
         _refuse_wordless(tokens, query)

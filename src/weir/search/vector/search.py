@@ -222,5 +222,5 @@ def _explained(index: VectorIndex | None, usable: VectorIndex | None, query: Vec
         return f"no index for {query.metric}: {index.name!r} is for {index.metric}, so all rows are compared"
     return (
         "no vector index: all rows are compared; "
-        f'create_index("{query.column}", "IVF_PQ") would make that approximate and fast'
+        f'indexes.create("{query.column}", "IVF_PQ") would make that approximate and fast'
     )

@@ -28,7 +28,7 @@ def table_services(table: Table, settings: Services, runner: Runner) -> tuple[Sc
     """
 
     def merge() -> Mapping[str, Any]:
-        report = table.merge(runner=runner, policy=settings.merge_policy)
+        report = table.maintenance.merge(runner=runner, policy=settings.merge_policy)
         return {
             "generations": report.generations,
             "rows_upserted": report.rows_upserted,
@@ -36,7 +36,7 @@ def table_services(table: Table, settings: Services, runner: Runner) -> tuple[Sc
         }
 
     def compact() -> Mapping[str, Any]:
-        report = table.compact(runner=runner)
+        report = table.maintenance.compact(runner=runner)
         return {
             "fragments_removed": report.fragments_removed,
             "fragments_added": report.fragments_added,
@@ -44,12 +44,12 @@ def table_services(table: Table, settings: Services, runner: Runner) -> tuple[Sc
         }
 
     def index() -> Mapping[str, Any]:
-        report = table.catch_up_indexes(runner=runner)
+        report = table.maintenance.catch_up_indexes(runner=runner)
         return {"indexes": len(report.indexes), "version": report.version}
 
     def collect() -> Mapping[str, Any]:
-        report = table.collect_garbage(
-            settings.horizon, runner=runner, version_retention=settings.version_retention
+        report = table.maintenance.collect_garbage(
+            horizon=settings.horizon, runner=runner, version_retention=settings.version_retention
         )
         return {"deleted_objects": report.deleted_objects, "deleted_bytes": report.deleted_bytes}
 
@@ -76,7 +76,7 @@ def closing_services(table: Table, settings: Services, runner: Runner) -> tuple[
         return services
 
     def recover() -> Mapping[str, Any]:
-        report = table.recover(runner=runner)
+        report = table.maintenance.recover(runner=runner)
         return {"rows": report.rows}
 
     return (ScheduledService("recover", timedelta(0), recover), *services)

@@ -321,7 +321,7 @@ class MergeBacklog:
                     f"{waiting:,} generations of shard {shard_id} waited for a merge for "
                     f"{self._timeout:g} s; max_unmerged_generations is {self._limit:,}",
                     where=self._where,
-                    hint="Run table.merge(), in this or any other process, and write again",
+                    hint="Run table.maintenance.merge(), in this or any other process, and write again",
                 )
             with self._lock:
                 self._changed.wait(min(remaining, _LOOK_AGAIN_SECONDS))

@@ -1,0 +1,128 @@
+"""The indexes of a table: :attr:`weir.Table.indexes`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from weir.base.index_changes import base_indexes, drop_index
+from weir.indexing.definition import IndexDefinition
+from weir.indexing.describe import ExistingIndex
+from weir.indexing.kinds import IndexKind
+from weir.indexing.policy import IndexPolicy
+from weir.maintenance.index_creation import create_index, create_indexes
+from weir.snapshots.snapshot import STRONG
+from weir.table.open_table import OpenTable
+
+__all__ = ["TableIndexes"]
+
+
+class TableIndexes:
+    """Creates, drops and lists the indexes of a table. Got from :attr:`weir.Table.indexes`.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The table.
+    """
+
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
+
+    def create(
+        self,
+        column: str,
+        kind: str | IndexKind | None = None,
+        *,
+        name: str | None = None,
+        replace: bool = False,
+        **parameters: Any,
+    ) -> IndexDefinition:
+        """Build an index on a column, and maintain it from then on.
+
+        It covers the base table when the call returns. Generations get the same index when they are
+        flushed, if they have rows enough to gain from it, and ``table.maintenance.catch_up_indexes()``
+        brings the base table's up to what has been merged. On a table without rows it is empty until then.
+
+        Parameters
+        ----------
+        column : str
+            The column.
+        kind : str, optional
+            ``"BTREE"``, ``"BITMAP"``, ``"ZONEMAP"``, ``"BLOOMFILTER"``, ``"NGRAM"``,
+            ``"LABEL_LIST"``, ``"INVERTED"`` (full text), ``"IVF_FLAT"``, ``"IVF_PQ"`` or
+            ``"IVF_HNSW_SQ"``. Default: what :class:`weir.IndexPolicy` says for the column.
+        name : str, optional
+            Its name. Default: the column's name and ``_idx``.
+        replace : bool, default False
+            Whether an index of that name is built anew.
+        **parameters
+            Lance's, by kind: ``num_partitions``, ``num_sub_vectors``, ``num_bits``, ``metric``, ``m``,
+            ``ef_construction``, ``rows_per_zone``, ``number_of_items``, ``probability``, and the
+            tokenizer's, such as ``with_position`` and ``language``.
+
+        Returns
+        -------
+        IndexDefinition
+            The index as it was built.
+
+        Raises
+        ------
+        IndexDefinitionError
+            If the column cannot have it, or a parameter is not one of the kind's.
+        IndexExistsError
+            If there is an index of that name, or of that kind on the column and no name was given.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("carrier", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/flights", schema, primary_key="id")
+        >>> table.indexes.create("carrier", "BITMAP").name
+        'carrier_idx'
+        >>> [index.name for index in table.indexes.list()]
+        ['carrier_idx', 'id_idx']
+        """
+        return create_index(
+            self._table.base, self._sample, column, kind, name=name, replace=replace, parameters=parameters
+        )
+
+    def drop(self, name: str) -> None:
+        """Drop an index. Generations that have it keep it until they are merged.
+
+        Raises
+        ------
+        IndexNotFoundError
+            If there is none of that name.
+        IndexDefinitionError
+            If it is the index of the primary key.
+        """
+        drop_index(self._table.base, name)
+
+    def list(self) -> tuple[ExistingIndex, ...]:
+        """Return the indexes of the base table, by name."""
+        return base_indexes(self._table.base.latest())
+
+    def policy(self, policy: IndexPolicy | None = None) -> tuple[IndexDefinition, ...]:
+        """Build every index that a policy says and the table does not have.
+
+        Parameters
+        ----------
+        policy : IndexPolicy, optional
+            Decides which columns get which kinds. Default: by type and a sample of the rows.
+
+        Returns
+        -------
+        tuple of IndexDefinition
+            The indexes that were built.
+
+        Raises
+        ------
+        IndexDefinitionError
+            If a column that the policy declares does not exist, or cannot have the kind.
+        """
+        return create_indexes(self._table.base, self._sample, policy or IndexPolicy())
+
+    def _sample(self, rows: int) -> pa.Table:
+        return self._table.reader.scan(limit=rows, consistency=STRONG, at=None).to_table()

@@ -1,0 +1,57 @@
+"""Looking into what a table has stored: :attr:`weir.Table.inspect`."""
+
+from __future__ import annotations
+
+from weir.maintenance.inspect import inspect
+from weir.maintenance.inspection.description import Description
+from weir.table.open_table import OpenTable
+
+__all__ = ["TableInspection"]
+
+
+class TableInspection:
+    """Shows what a table has stored, object by object. Got from :attr:`weir.Table.inspect`. Writes nothing.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The table.
+    """
+
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
+
+    def show(self, what: str | None = None, *, rows: bool = False) -> Description:
+        """Describe the table, or an object of it.
+
+        Parameters
+        ----------
+        what : str, optional
+            A path below the table, or a short name: ``details``, ``snapshots``, ``marks``, ``pin/ID``,
+            ``consumer/NAME``, or ``SHARD`` (the beginning of its id), ``SHARD/manifest``,
+            ``SHARD/manifest/VERSION``, ``SHARD/wal/POSITION``, ``SHARD/generation/NUMBER``, ``SHARD/lease``.
+            Default: the table.
+        rows : bool, default False
+            Whether to return the rows of a log entry or a generation too.
+
+        Returns
+        -------
+        Description
+            What it says, and what is wrong with it: what is broken is described as far as it can be read.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If there is no such object.
+        OptionError, UriError
+            If ``what`` means nothing, or leads out of the table.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+        >>> table.inspect.show().kind
+        'table'
+        """
+        return inspect(self._table.store, what, rows=rows)

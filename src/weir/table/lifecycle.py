@@ -1,0 +1,273 @@
+"""Making, opening, copying and removing whole tables: the functions of the front door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.engine.context import EngineContext
+from weir.format.snapshot_token import SnapshotToken
+from weir.maintenance.clone import clone_table
+from weir.maintenance.drop import DropReport, drop_table
+from weir.sharding.shard_by import ShardBy
+from weir.storage.interface import ObjectStore
+from weir.table.open_table import OpenTable
+from weir.table.opening import adopt_table, create_table, table_store
+from weir.table.table import Table
+
+__all__ = ["adopt", "clone", "create", "drop", "open"]
+
+# How long garbage collection keeps the state that a clone is made of, if the process dies meanwhile.
+_CLONE_RETENTION = timedelta(hours=1)
+
+
+def create(
+    uri: str | Path,
+    schema: pa.Schema,
+    *,
+    primary_key: str | Sequence[str],
+    shard_by: ShardBy | Sequence[ShardBy] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+    engine: EngineContext | None = None,
+) -> Table:
+    """Create a table.
+
+    Parameters
+    ----------
+    uri : str or Path
+        Where: a directory, or ``s3://``, ``gs://`` or ``az://``.
+    schema : Schema
+        The columns. Deletes need every column outside the primary key to be nullable.
+    primary_key : str or sequence of str
+        The column, or columns, that identify a row.
+    shard_by : ShardBy or sequence of ShardBy, optional
+        How rows are split into shards, for example ``weir.bucket("id", 8)``. Each shard has one
+        writer at a time. Default: one shard. A rule by which the released Lance library cannot route
+        rows is warned of in the log, and in :attr:`TableStatus.library_note` from then on.
+    storage_options : mapping of str to str, optional
+        Credentials and the like, spelled as Lance spells them.
+    fsync : bool
+        On local disk, whether an acknowledged write survives the loss of power (invariant I1), not
+        only the death of every process. Default True. No effect on object stores.
+    engine : Engine, optional
+        Whose limits and threads the table counts against. Default: the engine of the process.
+
+    Raises
+    ------
+    TableExistsError
+        If there is a table already.
+    SchemaError, ShardingError
+        If the schema, the key or the shard spec cannot work. Nothing is written.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, weir
+    >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+    >>> with table.writer() as writer:
+    ...     _ = writer.upsert([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Grace"}])
+    ...     _ = writer.delete([2])
+    >>> table.scan().to_table().to_pylist()
+    [{'id': 1, 'name': 'Ada'}]
+    """
+    store = table_store(uri, storage_options, fsync, engine)
+    return Table(store, create_table(store, schema, primary_key, shard_by))
+
+
+def open(
+    uri: str | Path,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+    engine: EngineContext | None = None,
+) -> Table:
+    """Open a table.
+
+    Parameters
+    ----------
+    uri, storage_options, fsync, engine
+        As for :func:`create`.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table, or a Lance dataset that is not a Weir table.
+    """
+    store = table_store(uri, storage_options, fsync, engine)
+    return Table(store, BaseTable.open(store))
+
+
+def adopt(
+    uri: str | Path,
+    *,
+    primary_key: str | Sequence[str] | None = None,
+    shard_by: ShardBy | Sequence[ShardBy] | None = None,
+    set_aside: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+    engine: EngineContext | None = None,
+) -> Table:
+    """Turn a Lance dataset into a Weir table, in place: its rows and versions stay.
+
+    Parameters
+    ----------
+    uri : str or Path
+        Where the dataset is.
+    primary_key : str or sequence of str, optional
+        The column, or columns, that identify a row; for a dataset that has no primary key yet. They
+        become not nullable and are marked as the key, which cannot be undone.
+    set_aside : bool
+        Whether to move what a former table has left here (shards, pins, consumers) to ``_weir/set_aside``,
+        where nothing reads it. Lance leaves it behind when it overwrites a dataset or drops its MemWAL index.
+        Its writers are fenced. Default False: such a place is refused.
+    shard_by, storage_options, fsync, engine
+        As for :func:`create`.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no dataset.
+    TableExistsError
+        If it is a Weir table already, or a former one has left something here.
+    LeaseHeldError
+        If somebody is writing the former table.
+    SchemaError, KeyValueError, ShardingError
+        If its columns cannot be those of a table, or a key is null or occurs twice. Nothing is
+        written.
+
+    Examples
+    --------
+    >>> import lance, tempfile, pyarrow as pa, weir
+    >>> place = tempfile.mkdtemp() + "/people"
+    >>> _ = lance.write_dataset(pa.table({"id": [1, 2], "name": ["Ada", "Grace"]}), place)
+    >>> weir.adopt(place, primary_key="id").get([2]).to_pylist()
+    [{'id': 2, 'name': 'Grace'}]
+    """
+    store = table_store(uri, storage_options, fsync, engine)
+    return Table(store, adopt_table(store, primary_key, shard_by, set_aside=set_aside))
+
+
+def clone(
+    source: str | Path,
+    target: str | Path,
+    *,
+    at: SnapshotToken | str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    target_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+) -> Table:
+    """Copy a state of a table to another place, as a table of its own.
+
+    The clone has the rows of that state, merged or not, the columns, the rules and the indexes. It has
+    another identity, shards of its own and no history: no older versions, tokens, consumers, or marks of
+    repeatable writes. Nothing is shared with the source, and nothing of the source is changed.
+
+    Parameters
+    ----------
+    source : str or Path
+        Where the table is.
+    target : str or Path
+        Where the clone is to be. If a call has died, the same call goes on from what it left.
+    at : SnapshotToken or str, optional
+        A token of the source: the state to copy. Default: the newest.
+    storage_options : mapping of str to str, optional
+        Credentials and the like of the source.
+    target_options : mapping of str to str, optional
+        Those of the target. Default: those of the source, if both are on object stores.
+    fsync : bool
+        As for :func:`create`.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table at the source.
+    TableExistsError
+        If there is something at the target.
+    SnapshotExpiredError, InputError
+        If the token has expired, or is of another table.
+    ShardConflictError
+        If several shards hold versions of one key.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, weir
+    >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    >>> place = tempfile.mkdtemp()
+    >>> table = weir.create(place + "/people", schema, primary_key="id")
+    >>> with table.writer() as writer:
+    ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+    ...     token = table.snapshot()
+    ...     _ = writer.delete([1])
+    >>> weir.clone(place + "/people", place + "/as-it-was", at=token).scan().to_table().to_pylist()
+    [{'id': 1, 'name': 'Ada'}]
+    """
+    store = table_store(source, storage_options, fsync)
+    if target_options is None and "://" in str(target):
+        target_options = storage_options
+    table = OpenTable(store, BaseTable.open(store))
+    return _cloned(table, table_store(target, target_options, fsync), at)
+
+
+def drop(
+    uri: str | Path,
+    *,
+    takeover: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> DropReport:
+    """Remove a table: its rows, versions, branches and everything else below its place that is its own.
+
+    From the first step on nobody can open it. Whoever has it open is told at the next read of its base table;
+    writers are fenced. A call that has died is repeated, and goes on.
+
+    Parameters
+    ----------
+    uri : str or Path
+        Where the table is.
+    takeover : bool
+        Whether to fence writers that are at work, and wait until their leases have run out. Default False:
+        the call is refused while there are any. Writers of the released library take no lease; stop them.
+    storage_options, fsync
+        As for :func:`create`.
+    on_progress : callable, optional
+        Called with (objects deleted, objects in all).
+
+    Returns
+    -------
+    DropReport
+        What was deleted.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table, or a Lance dataset that is not one, which is left as it is.
+    LeaseHeldError
+        If a writer is at work. Nothing was changed.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, weir
+    >>> place = tempfile.mkdtemp() + "/people"
+    >>> _ = weir.create(place, pa.schema([pa.field("id", pa.int64(), nullable=False)]), primary_key="id")
+    >>> weir.drop(place).objects > 0
+    True
+    """
+    store = table_store(uri, storage_options, fsync)
+    return drop_table(store, takeover=takeover, on_progress=on_progress)
+
+
+def _cloned(source: OpenTable, target: ObjectStore, at: SnapshotToken | str | None) -> Table:
+    token = source.reader.take_token(_CLONE_RETENTION) if at is None else at
+    try:
+        snapshot = source.reader.at(token)
+        base, _ = clone_table(snapshot, target, source.sharding.router, source.shard_values(snapshot))
+        return Table(target, base)
+    finally:
+        if at is None:
+            source.reader.release(token)

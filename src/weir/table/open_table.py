@@ -1,0 +1,56 @@
+"""A table that is open: its place, its sharding and its reader, which the parts of the front door share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from weir.base.table import BaseTable
+from weir.maintenance.clones import of_its_own
+from weir.read.shard_choice import ShardChoice
+from weir.sharding.shard_values import ShardValues
+from weir.snapshots.snapshot import ReadSnapshot
+from weir.storage.interface import ObjectStore
+from weir.table.opening import TableSharding
+from weir.table.reader import TableReader
+
+__all__ = ["OpenTable"]
+
+
+class OpenTable:
+    """What the parts of one :class:`~weir.Table` share. Safe to use from many threads.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where the table is.
+    base : BaseTable
+        Its base table at any version.
+    """
+
+    def __init__(self, store: ObjectStore, base: BaseTable) -> None:
+        self.store = store
+        self._bind(base)
+
+    def _bind(self, base: BaseTable) -> None:
+        """Make this the table with a base table."""
+        self._bound_to = base.identity
+        self.sharding = TableSharding.of(self.store, base)
+        shards = ShardChoice(base, self.sharding.spec, self.sharding.router, self.sharding.catalog.values_of)
+        self.reader = TableReader(self.store, base, shards)
+
+    @property
+    def base(self) -> BaseTable:
+        """The base table at the newest version that has been seen."""
+        return self.reader.base
+
+    def make_own(self) -> None:
+        """Make the table one of its own before it is written, if it is a clone of another one."""
+        own = of_its_own(self.base)
+        # Somebody else may have made it one of its own, and a read have followed.
+        if own.identity != self._bound_to:
+            self._bind(own)
+
+    def shard_values(self, snapshot: ReadSnapshot) -> Mapping[UUID, ShardValues | None]:
+        """Return the shard values of every shard of a snapshot; None where a shard has recorded none."""
+        return self.sharding.catalog.values_of(view.manifest for view in snapshot.shards)
