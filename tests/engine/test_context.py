@@ -67,6 +67,20 @@ def test_tables_count_against_the_engine_they_were_opened_with(tmp_path: Path) -
     assert table.get([1]).num_rows == 1
 
 
+def test_flushes_and_merges_are_counted(tmp_path: Path) -> None:
+    engine = weir.Engine()
+    table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    for number in range(2):
+        with table.writer() as writer:
+            writer.upsert([{"id": at, "value": number} for at in range(5)])
+    table.merge()
+    table.merge()
+    metrics = engine.metrics
+    assert (metrics.flushes.value(), metrics.flushed_rows.value(), metrics.merges.value()) == (2, 10, 1)
+    assert metrics.merged_generations.value() == 2
+    assert metrics.flush_seconds.value().count == 2
+
+
 def test_a_pickled_table_is_of_the_engine_of_its_process(tmp_path: Path) -> None:
     engine = weir.Engine()
     table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)

@@ -26,8 +26,9 @@ def concurrent_map(
 ) -> Iterator[Answer]:
     """Yield what is answered to every item, in their order.
 
-    The caller's thread asks too. So a question that asks several things itself never waits for a thread,
-    and nothing stands still where all threads are taken.
+    When it ends, however it does, no question is being asked any more. The caller's thread asks too: so a
+    question that asks several things itself never waits for a thread, and nothing stands still where all
+    threads are taken.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def concurrent_map(
         for at in range(len(items)):
             yield asked.answer(at)
     finally:
-        asked.stop()
+        asked.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +77,19 @@ class _Asked(Generic[Item, Answer]):
         self._ask = ask
         self._items = items
         self._taken = 0
+        self._asking = 0
         self._outcomes: list[_Answered[Answer] | BaseException | None] = [None] * len(items)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
-    def stop(self) -> None:
-        """Take no more items."""
+    def end(self) -> None:
+        """Take no more items, and wait for those that were."""
+        with self._lock:
+            self._stop()
+            while self._asking:
+                self._changed.wait()
+
+    def _stop(self) -> None:
         self._taken = len(self._items)
 
     def work(self) -> None:
@@ -92,6 +100,7 @@ class _Asked(Generic[Item, Answer]):
                 if at >= len(self._items):
                     return
                 self._taken = at + 1
+                self._asking += 1
             outcome: _Answered[Answer] | BaseException
             try:
                 outcome = _Answered(self._ask(self._items[at]))
@@ -99,8 +108,9 @@ class _Asked(Generic[Item, Answer]):
                 # Items before this one have been taken, so whoever waits comes to this one.
                 outcome = error
             with self._lock:
+                self._asking -= 1
                 if isinstance(outcome, BaseException):
-                    self.stop()
+                    self._stop()
                 self._outcomes[at] = outcome
                 self._changed.notify_all()
 

@@ -52,7 +52,9 @@ class Metrics(Registry):
         self.flushes = self.counter("weir_flushes_total", "MemTables that were flushed to generations.")
         self.flush_failures = self.counter("weir_flush_failures_total", "Flushes that failed.")
         self.flush_seconds = self.histogram("weir_flush_seconds", "How long flushes took.")
-        self.flushed_rows = self.counter("weir_flushed_rows_total", "Rows in the generations they wrote.")
+        self.flushed_rows = self.counter(
+            "weir_flushed_rows_total", "Rows in those MemTables, replaced ones included."
+        )
         self.merges = self.counter("weir_merges_total", "Merges of generations into base tables.")
         self.merged_generations = self.counter(
             "weir_merged_generations_total", "Generations that were merged."

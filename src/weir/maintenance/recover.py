@@ -23,7 +23,7 @@ from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError
 from weir.log.read_lease import read_lease
 from weir.snapshots.shard_view import ShardView
 from weir.storage.interface import ObjectStore
-from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.heartbeat import Heartbeat, lease_renewals
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.shard_context import ShardContext
@@ -135,7 +135,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
     base = BaseTable.open(task.store)
     options = WriterOptions()
     holder = replace(new_holder(), holder_id=task.holder_id)
-    heartbeat = Heartbeat()
+    heartbeat = Heartbeat(renewals=lease_renewals(base.engine))
     with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
         try:
             context = ShardContext.of(

@@ -47,7 +47,7 @@ from weir.sharding.shard_ids import ShardIds
 from weir.sharding.shard_values import ShardValues
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot, SnapshotReader
-from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.heartbeat import Heartbeat, lease_renewals
 from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
@@ -283,7 +283,7 @@ def _flush(base: BaseTable, shard_id: UUID, *, seal: bool) -> None:
 @contextmanager
 def _writer(base: BaseTable, shard_id: UUID) -> Iterator[ShardWriter]:
     """Claim a shard for the length of a block."""
-    heartbeat = Heartbeat()
+    heartbeat = Heartbeat(renewals=lease_renewals(base.engine))
     with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
         try:
             context = ShardContext.of(

@@ -138,8 +138,14 @@ def run_merge_group(group: MergeGroup) -> MergedGroup:
     for step in group.steps:
         step[0].store.engine.throttle.rest(worked)
         began = time.monotonic()
-        results.append(merge_runs(step))
+        merged = merge_runs(step)
         worked = time.monotonic() - began
+        results.append(merged)
+        if not merged.was_already_merged:
+            metrics = step[0].store.engine.metrics
+            metrics.merges.add()
+            metrics.merge_seconds.record(worked)
+            metrics.merged_generations.add(sum(len(task.generations) for task in step))
     return MergedGroup(group, tuple(result for result in results if not result.was_already_merged))
 
 

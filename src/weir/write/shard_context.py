@@ -15,7 +15,7 @@ from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
+from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes, unflushed_of
 
 __all__ = ["BaseVersions", "ShardContext"]
 
@@ -120,7 +120,10 @@ class ShardContext:
             heartbeat,
             unflushed
             or UnflushedBytes(
-                options.max_unflushed_bytes, timeout=options.backpressure_timeout, where=store.uri
+                options.max_unflushed_bytes,
+                timeout=options.backpressure_timeout,
+                where=store.uri,
+                within=unflushed_of(store.engine),
             ),
             backlog,
             indexes,

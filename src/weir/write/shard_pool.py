@@ -6,24 +6,21 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from weir.config import WriterOptions
+from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
 from weir.errors import WriterClosedError, WriterError
 from weir.sharding.shard_values import ShardValues
-from weir.write.lease.heartbeat import Heartbeat
+from weir.write.lease.heartbeat import Heartbeat, lease_renewals
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
 from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
 __all__ = ["ShardPool"]
-
-_MAX_BACKGROUND_FLUSHES = 2
-_MAX_PARALLEL_WRITES = 16
-_MAX_PARALLEL_CLAIMS = 16
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -67,18 +64,14 @@ class ShardPool:
         self._opening = threading.Lock()
         self._closed = False
         self._process_id = os.getpid()
-        self._flusher = ThreadPoolExecutor(
-            min(_MAX_BACKGROUND_FLUSHES, os.cpu_count() or 1), thread_name_prefix="weir-flush"
-        )
-        self._appender = ThreadPoolExecutor(_MAX_PARALLEL_WRITES, thread_name_prefix="weir-write")
-        self._heartbeat = Heartbeat()
+        self._heartbeat = Heartbeat(renewals=lease_renewals(engine))
         backlog = MergeBacklog(
             options.max_unmerged_generations,
             timeout=options.backpressure_timeout,
             where=where,
             merge_progress=merge_progress,
         )
-        self._context = make_context(self._flusher, self._heartbeat, backlog)
+        self._context = make_context(engine.executors.flushes, self._heartbeat, backlog)
         # A writer that is dropped without being closed lets its leases run out.
         self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
         self._on_collection.atexit = False
@@ -124,13 +117,9 @@ class ShardPool:
         if len(missing) == 1:
             claim(missing[0])
             return
-        # A claim is a score of round trips, one after the other.
-        pool = ThreadPoolExecutor(_MAX_PARALLEL_CLAIMS, thread_name_prefix="weir-claim")
-        try:
-            for claimed in [_run(pool, claim, values) for values in missing]:
-                claimed.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        # A claim is a score of round trips, one after the other; on a local disk it waits for that.
+        for _ in concurrent_map(claim, missing, is_local=False, engine=self.engine):
+            pass
 
     def start(
         self,
@@ -139,7 +128,7 @@ class ShardPool:
         **named: _Arguments.kwargs,
     ) -> Future[_Result]:
         """Run something that waits for the storage of one shard, beside what does so for others."""
-        return _run(self._appender, action, *arguments, **named)
+        return _run(self.engine.executors.writes, action, *arguments, **named)
 
     def for_each(self, action: Callable[[ShardWriter], None]) -> None:
         """Do something with every shard, side by side; raise the first error when all have come to an end."""
@@ -195,8 +184,6 @@ class ShardPool:
     def _shut_down(self) -> None:
         self._on_collection.detach()
         self._heartbeat.stop()
-        self._appender.shutdown()
-        self._flusher.shutdown()
 
     def _is_of_another_process(self) -> bool:
         # After a fork there are two copies of the writer and one lease: both would append at the same

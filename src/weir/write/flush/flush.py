@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -53,12 +54,21 @@ def flush_memtable(
         as an orphan; the rows are in the WAL and the new owner replays them.
     """
     shard_id = claim.manifest.shard_id
+    metrics = store.engine.metrics
+    began = time.monotonic()
     try:
         latest = _refuse_needless_work(store, claim, memtable, known or claim.manifest)
-        return _flush(store, claim, memtable, key_columns, latest, indexes, urgency)
+        published = _flush(store, claim, memtable, key_columns, latest, indexes, urgency)
     except _AlreadyFlushedError as done:
         _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
         return done.manifest
+    except BaseException:
+        metrics.flush_failures.add()
+        raise
+    metrics.flushes.add()
+    metrics.flushed_rows.add(memtable.num_rows)
+    metrics.flush_seconds.record(time.monotonic() - began)
+    return published
 
 
 class _AlreadyFlushedError(Exception):

@@ -1,73 +1,156 @@
-"""Renewing the leases of one table writer, on threads of its own."""
+"""Renewing leases: those of all writers of an engine, on threads that they share."""
 
 from __future__ import annotations
 
-import math
+import heapq
+import itertools
+import os
 import threading
+from collections import Counter, deque
+from dataclasses import dataclass
 
+from weir.engine.context import EngineContext
 from weir.engine.logs import get_logger
+from weir.engine.metrics import Metrics
 from weir.errors import FencedError
 from weir.write.lease.clock import SYSTEM_CLOCK, Clock
 from weir.write.lease.lease import ShardLease
 
-__all__ = ["Heartbeat"]
+__all__ = ["Heartbeat", "LeaseRenewals", "lease_renewals"]
 
 _log = get_logger(__name__)
 
 _RENEWALS_PER_TTL = 3
 _RETRIES_PER_TTL = 15
 _MAX_THREADS = 16
+_MAX_WAITING = 2
 
 
 class Heartbeat:
-    """Renews leases until it is stopped.
+    """Renews the leases of one writer until it is stopped.
 
     A lease is renewed when a third of its time has passed. If that fails it is tried again every
     fifteenth of its time, so some ten times before the lease runs out and stops its writer.
-
-    Each lease brings a thread along, up to 16, so that a store that is slow to answer for one does not
-    use up the time of the others. The threads hold on to nothing but leases: a writer that is dropped
-    without being closed can be collected, and stops the heartbeat by that.
 
     Parameters
     ----------
     clock : Clock
         Tells when a renewal is due. Default: the clocks of this machine.
+    renewals : LeaseRenewals, optional
+        Who renews them. Default: threads of its own, which end with it.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, *, renewals: LeaseRenewals | None = None) -> None:
+        self._renewals = renewals or LeaseRenewals(clock)
+        self._leases: set[ShardLease] = set()
+
+    def watch(self, lease: ShardLease) -> None:
+        """Renew ``lease`` from now on, until it is over."""
+        self._leases.add(lease)
+        self._renewals.watch(lease)
+
+    def forget(self, lease: ShardLease) -> None:
+        """Renew ``lease`` no more."""
+        self._leases.discard(lease)
+        self._renewals.forget([lease])
+
+    def stop(self) -> None:
+        """Renew nothing any more. Does not wait for a renewal that is under way."""
+        self._renewals.forget(list(self._leases))
+        self._leases.clear()
+
+    def abandon(self) -> None:
+        """Stop before long, as :meth:`stop` does, without a lock: for when a writer is collected."""
+        self._renewals.abandon(self._leases)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """When a lease is renewed next; ``number`` tells the newest of its places in the queue."""
+
+    number: int
+    is_being_renewed: bool = False
+
+
+class LeaseRenewals:
+    """Renews leases as they fall due.
+
+    One thread waits for the next that is due. When it takes that on it leaves another to wait, up to 16: so
+    a store that is slow to answer for one lease does not use up the time of others. Where there is nothing
+    to renew there is no thread. The threads hold on to nothing but leases: a writer that is dropped
+    without being closed can be collected, and its leases run out.
+
+    Parameters
+    ----------
+    clock : Clock
+        Tells when a renewal is due. Default: the clocks of this machine.
+    metrics : Metrics, optional
+        Told of what is renewed, lost, and not renewed in time.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, metrics: Metrics | None = None) -> None:
         self._clock = clock
+        self._metrics = metrics
         # Entered by itself: see GroupCommit.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._due: dict[ShardLease, float] = {}
+        self._numbers = itertools.count()
+        self._watched: dict[ShardLease, _Watched] = {}
+        self._due: list[tuple[float, int, ShardLease]] = []
+        self._ttls: Counter[float] = Counter()
+        self._abandoned: deque[set[ShardLease]] = deque()
         self._threads = 0
-        self._stopped = False
+        self._renewing = 0
+        self._process_id = os.getpid()
+        if metrics is not None:
+            metrics.leases.observe(lambda: len(self._watched))
 
     def watch(self, lease: ShardLease) -> None:
         """Renew ``lease`` from now on, until it is over."""
         with self._lock:
-            self._due[lease] = self._clock.uptime() + lease.ttl / _RENEWALS_PER_TTL
-            if self._threads < min(len(self._due), _MAX_THREADS) and not self._stopped:
-                threading.Thread(target=self._run, name="weir-heartbeat", daemon=True).start()
-                self._threads += 1
-            self._changed.notify()
-
-    def forget(self, lease: ShardLease) -> None:
-        """Renew ``lease`` no more."""
-        with self._lock:
-            self._due.pop(lease, None)
-
-    def stop(self) -> None:
-        """Renew nothing any more. Does not wait for a renewal that is under way."""
-        with self._lock:
-            self._stopped = True
-            self._due.clear()
+            if self._process_id != os.getpid():
+                self._begin_anew()
+            if lease not in self._watched:
+                self._ttls[lease.ttl] += 1
+            self._queue(lease, self._clock.uptime() + lease.ttl / _RENEWALS_PER_TTL)
+            self._keep_one_waiting()
             self._changed.notify_all()
 
-    def abandon(self) -> None:
-        """Stop before long, as :meth:`stop` does, without a lock: for when a writer is collected."""
-        self._stopped = True
+    def forget(self, leases: list[ShardLease]) -> None:
+        """Renew leases no more."""
+        with self._lock:
+            for lease in leases:
+                self._forget(lease)
+            if not self._watched:
+                self._changed.notify_all()
+
+    def abandon(self, leases: set[ShardLease]) -> None:
+        """Renew leases no more from some moment on; takes no lock."""
+        self._abandoned.append(leases)
+
+    def _begin_anew(self) -> None:
+        """Forget the leases and the threads of the process that this one was forked from."""
+        self._watched.clear()
+        self._due.clear()
+        self._ttls.clear()
+        self._threads = self._renewing = 0
+        self._process_id = os.getpid()
+
+    def _queue(self, lease: ShardLease, due: float) -> None:
+        watched = self._watched[lease] = _Watched(next(self._numbers))
+        heapq.heappush(self._due, (due, watched.number, lease))
+
+    def _forget(self, lease: ShardLease) -> None:
+        if self._watched.pop(lease, None) is None:
+            return
+        self._ttls[lease.ttl] -= 1
+        if not self._ttls[lease.ttl]:
+            del self._ttls[lease.ttl]
+
+    def _keep_one_waiting(self) -> None:
+        if self._threads == self._renewing < _MAX_THREADS:
+            threading.Thread(target=self._run, name="weir-heartbeat", daemon=True).start()
+            self._threads += 1
 
     def _run(self) -> None:
         while (lease := self._next()) is not None:
@@ -82,36 +165,65 @@ class Heartbeat:
             self._settle(lease, began, error)
 
     def _next(self) -> ShardLease | None:
-        """Wait until a renewal is due, and take it on; None to stop."""
+        """Wait until a renewal is due, and take it on; None to end the thread."""
         with self._lock:
-            while not self._stopped:
-                if not self._due:
-                    self._changed.wait()
-                    continue
-                lease = min(self._due, key=self._due.__getitem__)
-                remaining = self._due[lease] - self._clock.uptime()
-                if remaining <= 0:
+            while True:
+                while self._abandoned:
+                    for lease in self._abandoned.popleft():
+                        self._forget(lease)
+                self._drop_forgotten()
+                if not self._watched or self._threads - self._renewing > _MAX_WAITING:
+                    # Nothing to renew, or others wait for it already.
+                    self._threads -= 1
+                    return None
+                remaining = self._due[0][0] - self._clock.uptime() if self._due else None
+                if remaining is not None and remaining <= 0:
+                    _, _, lease = heapq.heappop(self._due)
                     # Nobody else's until it is settled.
-                    self._due[lease] = math.inf
+                    self._watched[lease].is_being_renewed = True
+                    self._renewing += 1
+                    if len(self._watched) > 1:
+                        self._keep_one_waiting()
                     return lease
                 # Waiting does not count the time that a laptop sleeps; looking again does.
-                self._changed.wait(min(remaining, *(one.ttl / _RETRIES_PER_TTL for one in self._due)))
-        return None
+                look = min(self._ttls) / _RETRIES_PER_TTL
+                self._changed.wait(look if remaining is None else min(remaining, look))
+
+    def _drop_forgotten(self) -> None:
+        """Take off the front of the queue what is not watched any more, or stands elsewhere in it."""
+        while self._due:
+            _, number, lease = self._due[0]
+            watched = self._watched.get(lease)
+            if watched is not None and watched.number == number:
+                return
+            heapq.heappop(self._due)
 
     def _settle(self, lease: ShardLease, began: float, error: Exception | None) -> None:
         with self._lock:
-            if lease not in self._due:
+            self._renewing -= 1
+            watched = self._watched.get(lease)
+            if watched is None or not watched.is_being_renewed:
                 # Its writer has let go of it meanwhile.
                 return
             if isinstance(error, FencedError):
-                del self._due[lease]
+                self._forget(lease)
             else:
                 parts = _RENEWALS_PER_TTL if error is None else _RETRIES_PER_TTL
                 # From when it was asked for, as the lease itself: an answer may take its time.
-                self._due[lease] = began + lease.ttl / parts
+                self._queue(lease, began + lease.ttl / parts)
+                self._changed.notify_all()
         if isinstance(error, FencedError):
+            if self._metrics is not None:
+                self._metrics.leases_lost.add()
             _log.warning("shard.lease_lost", shard=str(lease.shard_id), epoch=lease.epoch, error=str(error))
         elif error is not None:
+            if self._metrics is not None:
+                self._metrics.lease_renewal_failures.add()
             _log.warning(
                 "shard.lease_not_renewed", shard=str(lease.shard_id), epoch=lease.epoch, error=str(error)
             )
+
+
+def lease_renewals(engine: EngineContext) -> LeaseRenewals:
+    """Return what renews the leases of all writers of an engine."""
+    return engine.part(LeaseRenewals, lambda: LeaseRenewals(metrics=engine.metrics))

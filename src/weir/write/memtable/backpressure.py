@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
+from weir.engine.context import EngineContext
 from weir.engine.logs import get_logger
 from weir.errors import BackpressureError, WeirError
 from weir.format.shard_manifest import ShardManifest
 
-__all__ = ["MergeBacklog", "UnflushedBytes", "WithMemTables", "delay_seconds"]
+__all__ = ["MergeBacklog", "UnflushedBytes", "WithMemTables", "delay_seconds", "unflushed_of"]
 
 _log = get_logger(__name__)
 
@@ -79,6 +80,10 @@ class UnflushedBytes:
         Seconds a write waits before it gets an error.
     where : str
         The table, for errors.
+    within : UnflushedBytes, optional
+        A larger limit, of several writers, that everything counts against too.
+    option : str
+        The name of the limit, for errors.
 
     Attributes
     ----------
@@ -86,10 +91,20 @@ class UnflushedBytes:
         The most bytes that have been counted at any time.
     """
 
-    def __init__(self, limit: int, *, timeout: float, where: str) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        timeout: float,
+        where: str,
+        within: UnflushedBytes | None = None,
+        option: str = "max_unflushed_bytes",
+    ) -> None:
         self._limit = limit
         self._timeout = timeout
         self._where = where
+        self._within = within
+        self._option = option
         # Entered by itself: see GroupCommit.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -109,7 +124,8 @@ class UnflushedBytes:
     @property
     def urgency(self) -> float:
         """How urgent flushes are: 0 with a quarter of the limit taken, 1 where writes are slowed down."""
-        return min(max((self.used / self._limit - 0.25) / (_SLOW_FROM - 0.25), 0.0), 1.0)
+        own = min(max((self.used / self._limit - 0.25) / (_SLOW_FROM - 0.25), 0.0), 1.0)
+        return own if self._within is None else max(own, self._within.urgency)
 
     def add(self, member: WithMemTables, replayed: int) -> None:
         """Count a shard in, with the bytes that its claim has replayed."""
@@ -117,38 +133,59 @@ class UnflushedBytes:
             self._members.append(member)
             self._active += replayed
         self._relieve()
+        if self._within is not None:
+            self._within.add(member, replayed)
 
     def remove(self, member: WithMemTables) -> None:
         """Count a shard out. Its bytes are dropped separately."""
         with self._lock:
             if member in self._members:
                 self._members.remove(member)
+        if self._within is not None:
+            self._within.remove(member)
 
-    def admit(self, nbytes: int) -> None:
+    def admit(self, nbytes: int, timeout: float | None = None) -> None:
         """Queue ``nbytes``, after waiting for room.
 
         Writes that have to wait are admitted in the order they came. One that is larger than the
         limit is admitted when there is nothing else.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes.
+        timeout : float, optional
+            Seconds to wait at most. Default: that of the limit.
 
         Raises
         ------
         BackpressureError
             If there was no room within the timeout. Nothing was queued.
         """
+        timeout = self._timeout if timeout is None else timeout
+        self._admit(nbytes, timeout)
+        if self._within is not None:
+            try:
+                self._within.admit(nbytes, timeout)
+            except BaseException:
+                self._move_here(queued=-nbytes)
+                raise
+
+    def _admit(self, nbytes: int, timeout: float) -> None:
         if self._queue_at_once(nbytes):
             return
         began = time.monotonic()
         turn = object()
         try:
             with self._lock:
-                self._hold_up(min(delay_seconds(self.used, self._limit), self._timeout))
+                self._hold_up(min(delay_seconds(self.used, self._limit), timeout))
                 self._turns.append(turn)
             while not self._queue(turn, nbytes):
                 # Also by a write that waits no longer: the next one should find room.
                 self._relieve(nbytes, urgent=True)
-                remaining = began + self._timeout - time.monotonic()
+                remaining = began + timeout - time.monotonic()
                 if remaining <= 0:
-                    raise self._no_room()
+                    raise self._no_room(timeout)
                 with self._lock:
                     if not self._may_queue(turn, nbytes):
                         self._changed.wait(min(remaining, _LOOK_AGAIN_SECONDS))
@@ -181,6 +218,11 @@ class UnflushedBytes:
         self._move(active=-active)
 
     def _move(self, *, queued: int = 0, active: int = 0, leaving: int = 0) -> None:
+        self._move_here(queued=queued, active=active, leaving=leaving)
+        if self._within is not None:
+            self._within._move(queued=queued, active=active, leaving=leaving)
+
+    def _move_here(self, *, queued: int = 0, active: int = 0, leaving: int = 0) -> None:
         with self._lock:
             self._queued += queued
             self._active += active
@@ -234,17 +276,30 @@ class UnflushedBytes:
         if too_much and members:
             max(members, key=lambda member: member.active_bytes).flush_early()
 
-    def _no_room(self) -> BackpressureError:
+    def _no_room(self, timeout: float) -> BackpressureError:
         errors = (member.flush_error for member in self._members)
         cause = next((error for error in errors if error is not None), None)
         failure = BackpressureError(
-            f"{self.used:,} bytes of rows waited for their flush for {self._timeout:g} s; "
-            f"max_unflushed_bytes is {self._limit:,}",
+            f"{self.used:,} bytes of rows waited for their flush for {timeout:g} s; "
+            f"{self._option} is {self._limit:,}",
             where=self._where,
             hint=f"Write again later; the last flush said: {cause or 'nothing'}",
         )
         failure.__cause__ = cause
         return failure
+
+
+def unflushed_of(engine: EngineContext) -> UnflushedBytes:
+    """Return what counts the unflushed rows of all writers of an engine."""
+
+    def make() -> UnflushedBytes:
+        made = UnflushedBytes(
+            engine.unflushed_bytes, timeout=60.0, where="the engine", option="unflushed_bytes of the engine"
+        )
+        engine.metrics.unflushed_bytes.observe(lambda: made.used)
+        return made
+
+    return engine.part(UnflushedBytes, make)
 
 
 class MergeBacklog:
