@@ -73,8 +73,8 @@ def test_flushes_and_merges_are_counted(tmp_path: Path) -> None:
     for number in range(2):
         with table.writer() as writer:
             writer.upsert([{"id": at, "value": number} for at in range(5)])
-    table.merge()
-    table.merge()
+    table.maintenance.merge()
+    table.maintenance.merge()
     metrics = engine.metrics
     assert (metrics.flushes.value(), metrics.flushed_rows.value(), metrics.merges.value()) == (2, 10, 1)
     assert metrics.merged_generations.value() == 2

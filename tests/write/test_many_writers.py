@@ -51,7 +51,7 @@ def test_leases_of_many_writers_are_renewed_and_lost_alone(tmp_path: Path) -> No
     shards = [next(iter(writer.epochs)) for writer in opened]
 
     def renewed_at(number: int) -> object:
-        found = read_lease(table._store, shards[number])
+        found = read_lease(table._table.store, shards[number])
         assert found is not None
         return found.renewed_at
 
