@@ -65,6 +65,7 @@ __all__ = [
     "day",
     "drop",
     "errors",
+    "events",
     "expression",
     "hour",
     "identity",
@@ -81,7 +82,7 @@ __all__ = [
 # that needs them, so that `weir --help` answers at once, and a process that reads a token or asks for an
 # error class does not wait for a table it does not open. Type checkers and editors read the first branch.
 if TYPE_CHECKING:
-    from weir import transforms
+    from weir import events, transforms
     from weir.changes.feed import ChangeBatch, ChangeFeed
     from weir.format.snapshot_token import SnapshotToken
     from weir.format.source import Source
@@ -184,8 +185,8 @@ else:
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
     def __getattr__(name: str) -> object:
-        if name == "transforms":
-            return import_module("weir.transforms")
+        if name in ("events", "transforms"):
+            return import_module(f"weir.{name}")
         module = _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
@@ -480,25 +480,35 @@ class TableWriter:
         columns, rows = self._columns.fitting(made)
         return self._settled(self._enqueued(columns, [_one_batch(item) for item in rows], source)).result()
 
-    def claim(self) -> None:
-        """Claim the only shard of an unsharded table now, and not with the first row.
+    def claim(self, shards: Collection[ShardValues] | None = None) -> None:
+        """Claim shards now, and not with their first rows.
 
         For a caller that reads before it decides what to write: from here on nobody else writes, so that
         what it reads stays true until its own write, or that write fails.
 
+        Parameters
+        ----------
+        shards : collection of ShardValues, optional
+            As :attr:`weir.table.table.Table.router` tells them. Default: the only one of an unsharded
+            table.
+
         Raises
         ------
         WriterError
-            If the table has several shards.
+            If none are given, and the table has several.
         LeaseHeldError
-            If another writer holds the lease.
+            If another writer holds the lease of one.
         """
         self._shards.refuse_if_closed()
-        router = self._columns.current().router
-        if router.source_columns:
-            raise WriterError("only the shard of an unsharded table is claimed before there are rows for it")
-        row = pa.Table.from_arrays([pa.nulls(1)], ["unsharded"])
-        self._shards.of([values for values, _ in router.route(row)])
+        if shards is None:
+            router = self._columns.current().router
+            if router.source_columns:
+                raise WriterError(
+                    "only the shard of an unsharded table is claimed before there are rows for it"
+                )
+            row = pa.Table.from_arrays([pa.nulls(1)], ["unsharded"])
+            shards = [values for values, _ in router.route(row)]
+        self._shards.of(shards)
 
     def flush(self) -> None:
         """Flush every shard's MemTable to a generation, and wait for it.

@@ -1,0 +1,11 @@
+"""The event store: typed events of contexts in order, asked in a language, replayed, on Weir tables.
+
+See :func:`weir.events.create` for an example.
+"""
+
+from weir.events.event_types import EventType
+from weir.events.result import Result
+from weir.events.store import EventStore, create, open
+from weir.events.writer import Appended, EventWriter, Ingested
+
+__all__ = ["Appended", "EventStore", "EventType", "EventWriter", "Ingested", "Result", "create", "open"]

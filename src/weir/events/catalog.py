@@ -1,0 +1,247 @@
+"""What a store knows of itself: types, columns, retention, what is forgotten, materialisations. A value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from weir.errors import CorruptionError, InputError, UnknownFeatureError
+from weir.events.event_types import EventType
+from weir.events.names import check_name
+
+__all__ = ["Catalog", "Floor", "Forgotten", "Remembered", "Retention"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Events that were retained away for good.
+
+    Parameters
+    ----------
+    before : int
+        Their timestamps are before this, in microseconds since 1970.
+    through : int
+        Their ids are at most this: older events that come later are none of them.
+    """
+
+    before: int
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long the events of a type are kept, by their timestamp.
+
+    Parameters
+    ----------
+    age : int or None
+        In microseconds; None for ever.
+    floors : tuple of Floor
+        What earlier retention has removed.
+    """
+
+    age: int | None
+    floors: tuple[Floor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A context whose events up to one are gone."""
+
+    context: str
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A materialisation as the catalog has it.
+
+    Parameters
+    ----------
+    query : str
+        The command of the query.
+    incarnation : str
+        What tells it from others of its name, and where its table is.
+    keep_rows : int or None
+        How many rows to keep.
+    keep_age : int or None
+        Microseconds to keep rows for.
+    created : int
+        When, in microseconds since 1970.
+    """
+
+    query: str
+    incarnation: str
+    keep_rows: int | None = None
+    keep_age: int | None = None
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The catalog of a store.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        What the store was created with.
+    types : mapping of str to EventType
+        By name.
+    columns : mapping of str to FieldColumn
+        Of the events table, with the text of their type.
+    retention : mapping of str to Retention
+        By type.
+    forgotten : tuple of Forgotten
+        Contexts that were forgotten and may still be in files.
+    materializations : mapping of str to Remembered
+        By name.
+    erasures : int
+        How often something was retained away by command, or forgotten.
+    """
+
+    options: Mapping[str, Any]
+    types: Mapping[str, EventType] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    retention: Mapping[str, Retention] = field(default_factory=dict)
+    forgotten: tuple[Forgotten, ...] = ()
+    materializations: Mapping[str, Remembered] = field(default_factory=dict)
+    erasures: int = 0
+
+    def type(self, name: object) -> EventType:
+        """Return a type.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name.
+        """
+        found = self.types.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise InputError(
+                f"there is no event type {name!r:.150}",
+                where="type",
+                hint=f"The types are {', '.join(sorted(self.types)) or 'yet to be defined'}",
+            )
+        return found
+
+    def with_type(self, kind: EventType) -> Catalog:
+        """Return the catalog with a type, and columns for the fields it has none for."""
+        columns = dict(self.columns)
+        of_fields = dict(kind.columns)
+        taken = {name for held in of_fields.values() for name in held}
+        for name, of_type in kind.fields.items():
+            text = _type_text(of_type.arrow)
+            held = of_fields.get(name, ())
+            if held and columns[held[-1]] == text:
+                continue
+            column = next((one for one in _candidates(name) if _fits(one, text, columns, taken)), "")
+            columns[column] = text
+            taken.add(column)
+            of_fields[name] = (*held, column)
+        grown = replace(kind, columns=of_fields)
+        return replace(self, types={**self.types, kind.name: grown}, columns=columns)
+
+    def defined(self, name: object, fields: Mapping[str, Any], version: int | None) -> Catalog:
+        """Return the catalog once a type is defined, or has a new version.
+
+        Raises
+        ------
+        SchemaError
+            If the version cannot be.
+        """
+        checked = check_name(name, "an event type")
+        present = self.types.get(checked)
+        if present is not None:
+            evolved = present.evolved(fields, version)
+            return self if evolved is present else self.with_type(evolved)
+        return self.with_type(EventType(checked, {version or 1: dict(fields)}, {}))
+
+    def encode(self, write_id: str) -> bytes:
+        """Return what is stored, with a mark that tells this writing from others."""
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "write_id": write_id,
+                "options": dict(self.options),
+                "types": {name: kind.to_json() for name, kind in self.types.items()},
+                "columns": dict(self.columns),
+                "retention": {
+                    name: {"age": one.age, "floors": [[floor.before, floor.through] for floor in one.floors]}
+                    for name, one in self.retention.items()
+                },
+                "forgotten": [[one.context, one.through] for one in self.forgotten],
+                "materializations": {
+                    name: {
+                        "query": one.query,
+                        "incarnation": one.incarnation,
+                        "keep_rows": one.keep_rows,
+                        "keep_age": one.keep_age,
+                        "created": one.created,
+                    }
+                    for name, one in self.materializations.items()
+                },
+                "erasures": self.erasures,
+            },
+            ensure_ascii=False,
+            indent=1,
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> tuple[Catalog, str]:
+        """Return a catalog as it was stored, and the mark of its writing.
+
+        Raises
+        ------
+        CorruptionError
+            If it is none.
+        UnknownFeatureError
+            If a newer version of Weir has written it.
+        """
+        try:
+            stored = json.loads(data)
+            if stored["format"] != _FORMAT:
+                raise UnknownFeatureError(
+                    f"the catalog is of format {stored['format']!r:.20}, which this Weir does not know",
+                    where=where,
+                )
+            catalog = cls(
+                stored["options"],
+                {name: EventType.from_json(name, one) for name, one in stored["types"].items()},
+                stored["columns"],
+                {
+                    name: Retention(one["age"], tuple(Floor(*floor) for floor in one["floors"]))
+                    for name, one in stored["retention"].items()
+                },
+                tuple(Forgotten(*one) for one in stored["forgotten"]),
+                {name: Remembered(**one) for name, one in stored["materializations"].items()},
+                stored["erasures"],
+            )
+            return catalog, stored["write_id"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptionError(
+                f"the catalog of the event store cannot be read: {error!r:.200}", where=where
+            ) from error
+
+
+def _type_text(kind: pa.DataType) -> str:
+    return str(kind).replace("list<item: ", "list<")
+
+
+def _candidates(name: str) -> Any:
+    plain = name.lower() if name.isascii() and name.replace("_", "a").isalnum() else "field"
+    # In front of the number something no name of a field column has by itself.
+    yield f"f_{plain}"
+    number = 2
+    while True:
+        yield f"f_{plain}__{number}"
+        number += 1
+
+
+def _fits(column: str, text: str, columns: Mapping[str, str], taken: Sequence[str] | set[str]) -> bool:
+    return column not in taken and columns.get(column, text) == text

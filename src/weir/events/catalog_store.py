@@ -1,0 +1,110 @@
+"""The catalog as it is stored: one object, replaced by compare-and-swap."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from weir.errors import (
+    ConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    PreconditionError,
+    TableExistsError,
+    TableNotFoundError,
+)
+from weir.events.catalog import Catalog
+from weir.storage.interface import ObjectStore
+
+__all__ = ["CATALOG", "StoredCatalog"]
+
+CATALOG = "catalog.json"
+_ATTEMPTS = 50
+
+
+class StoredCatalog:
+    """The catalog of a store. Safe to use from many threads.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The place of the event store.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._last: tuple[bytes, Catalog] | None = None
+
+    @property
+    def where(self) -> str:
+        """The location of the object."""
+        return f"{self._store.uri}/{CATALOG}"
+
+    def create(self, catalog: Catalog) -> None:
+        """Store the first catalog.
+
+        Raises
+        ------
+        TableExistsError
+            If there is one.
+        """
+        mark = secrets.token_hex(8)
+        try:
+            self._store.put_if_absent(CATALOG, catalog.encode(mark))
+        except ObjectExistsError:
+            if self._read()[1] != mark:
+                raise TableExistsError("there is an event store already", where=self._store.uri) from None
+
+    def read(self) -> Catalog:
+        """Return the catalog as it is now.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no event store.
+        """
+        return self._read()[0]
+
+    def _read(self) -> tuple[Catalog, str]:
+        try:
+            data = bytes(self._store.get(CATALOG))
+        except ObjectNotFoundError:
+            raise TableNotFoundError(
+                "there is no event store", where=self._store.uri, hint="Make one with weir.events.create()"
+            ) from None
+        last = self._last
+        if last is not None and last[0] == data:
+            return last[1], ""
+        catalog, mark = Catalog.decode(data, self.where)
+        self._last = data, catalog
+        return catalog, mark
+
+    def change(self, changed: Callable[[Catalog], Catalog]) -> Catalog:
+        """Replace the catalog by what a function makes of it, which may be called again.
+
+        Returns
+        -------
+        Catalog
+            The new one. If the function returns what it was given, nothing is written.
+
+        Raises
+        ------
+        ConflictError
+            If others were faster every time.
+        """
+        for _ in range(_ATTEMPTS):
+            meta = self._store.head(CATALOG)
+            present = self.read()
+            wanted = changed(present)
+            if wanted is present:
+                return present
+            assert meta is not None
+            mark = secrets.token_hex(8)
+            try:
+                self._store.compare_and_swap(CATALOG, wanted.encode(mark), meta.version)
+            except PreconditionError:
+                # Somebody else was faster; or it was this very swap, and its answer was lost.
+                if Catalog.decode(bytes(self._store.get(CATALOG)), self.where)[1] != mark:
+                    continue
+            return wanted
+        raise ConflictError("the catalog was changed by others during every attempt", where=self.where)

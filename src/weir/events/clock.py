@@ -1,0 +1,71 @@
+"""The hybrid logical clock that event ids come from.
+
+A tick is the wall clock in microseconds, or one more than the last tick where the wall clock has not moved
+on, or
+has stepped back. An id is a tick above the number of the shard: ids of two shards differ even where
+two processes have the same tick, and within a process ids rise over all shards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from weir.errors import InputError
+from weir.events.instants import now_micros
+
+__all__ = ["SHARD_BITS", "HybridClock", "process_clock"]
+
+SHARD_BITS = 10
+"""Low bits of an id that hold the number of its shard."""
+
+_MAX_TICK = 1 << (63 - SHARD_BITS)
+
+
+class HybridClock:
+    """Gives ticks, each higher than all before it and all it has been told of. Safe to use from many threads.
+
+    Parameters
+    ----------
+    wall : callable
+        Returns microseconds since 1970.
+
+    Examples
+    --------
+    >>> clock = HybridClock(wall=lambda: 1000)
+    >>> clock.ticks(2), clock.ticks(1)
+    (1000, 1002)
+    >>> clock.observe(5000 << SHARD_BITS)
+    >>> clock.ticks(1)
+    5001
+    """
+
+    def __init__(self, wall: Callable[[], int] = now_micros) -> None:
+        self._wall = wall
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def ticks(self, count: int) -> int:
+        """Take some ticks in a row; return the first."""
+        with self._lock:
+            first = max(self._wall(), self._last + 1)
+            if first + count >= _MAX_TICK:
+                raise InputError(
+                    "there are no higher event ids: an event with an id near the highest has been read"
+                )
+            self._last = first + count - 1
+            return first
+
+    def now(self) -> int:
+        """Return an id that is above all that are known here, and below or at those to come."""
+        with self._lock:
+            return max(self._wall(), self._last + 1) << SHARD_BITS
+
+    def observe(self, event_id: int) -> None:
+        """Be told of an event: all ids from here on are higher."""
+        with self._lock:
+            self._last = max(self._last, event_id >> SHARD_BITS)
+
+
+process_clock = HybridClock()
+"""The clock of this process, for all its stores."""

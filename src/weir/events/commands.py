@@ -1,0 +1,149 @@
+"""The commands of the language, each handed to the call of the store that does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from weir.errors import InputError, QueryError
+from weir.events.instants import from_micros
+from weir.events.language import tree
+from weir.events.language.parser import parse
+from weir.events.query.planner import bound_instant, checked_context, type_named
+from weir.events.query.replaying import ReplayPlan
+from weir.events.query.scope import failure
+from weir.events.result import Result
+
+if TYPE_CHECKING:
+    from weir.events.store import EventStore
+
+__all__ = ["CommandRunner"]
+
+
+class CommandRunner:
+    """Runs commands on a store.
+
+    Parameters
+    ----------
+    store : EventStore
+        The store.
+    """
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+
+    def run(self, text: str) -> Any:
+        """Run one command, and return what it gives."""
+        command = parse(text)
+        if isinstance(command, tree.Query):
+            return self._store.run_query(command)
+        if isinstance(command, tree.Plot):
+            return self._plot(command)
+        if isinstance(command, tree.Replay):
+            return self._store.replay_planned(self._replay(command))
+        if isinstance(command, tree.Explain):
+            return self._explain(command)
+        if isinstance(command, tree.Compare):
+            return self._compare(command)
+        if isinstance(command, tree.Define):
+            return self._store.define(command.name.text, command.fields, command.version)
+        if isinstance(command, (tree.Store, tree.Batch)):
+            return self._append(command)
+        if isinstance(command, tree.ShowTypes):
+            return _types(self._store)
+        if isinstance(command, tree.Flush):
+            return self._store.flush()
+        if isinstance(command, tree.Ping):
+            return "PONG"
+        raise QueryError(f"{type(command).__name__.upper()} is no command here", where="line 1, column 1")
+
+    def _plot(self, command: tree.Plot) -> Result:
+        if not command.query.per:
+            raise failure(
+                "PLOT is of an aggregate over time", command.query.type.place, "Expected an aggregate and PER"
+            )
+        return self._store.run_query(command.query)
+
+    def _replay(self, command: tree.Replay) -> ReplayPlan:
+        catalog = self._store._catalog(True)
+        types = list(catalog.types.values()) if command.type is None else [type_named(catalog, command.type)]
+        return ReplayPlan.of(
+            self._store._table,
+            catalog,
+            types,
+            context=checked_context(command.context),
+            since=bound_instant(command.since),
+            until=bound_instant(command.until),
+            using=command.using,
+            returns=command.returns,
+        )
+
+    def _explain(self, command: tree.Explain) -> Result:
+        if isinstance(command.command, tree.Replay):
+            explained = self._store.replay_planned(self._replay(command.command))
+        else:
+            explained = self._store.run_query(command.command)
+        return Result(
+            lambda: pa.table({"plan": pa.array(explained.explain().splitlines(), pa.string())}),
+            explained.explain,
+        )
+
+    def _compare(self, command: tree.Compare) -> Result:
+        left, right = self._store.run_query(command.left), self._store.run_query(command.right)
+        return compared(left, right, command)
+
+    def _append(self, command: tree.Store | tree.Batch) -> Any:
+        events = command.events if isinstance(command, tree.Batch) else (command,)
+        first = events[0]
+        writer = self._store._writer_of_commands()
+        try:
+            given = [(one.type.text, one.payload, bound_instant(one.at)) for one in events]
+            micros = [(kind, payload, None if at is None else _exact(at)) for kind, payload, at in given]
+            return writer.append_all(first.context.text, micros, first.expected)
+        except QueryError:
+            raise
+        except InputError as error:
+            raise failure(error.message, first.type.place, error.hint) from None
+
+
+def _exact(micros: int) -> Any:
+    return from_micros(micros)
+
+
+def compared(left: Result, right: Result, command: tree.Compare) -> Result:
+    """Return two answers as one: rows with a column ``side`` in front, ``left`` or ``right``."""
+
+    def run() -> pa.Table:
+        tables = []
+        for side, result in (("left", left), ("right", right)):
+            table = result.to_table()
+            named = pa.repeat(pa.scalar(side, pa.string()), table.num_rows)
+            tables.append(table.add_column(0, "side", named))
+        try:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException:
+            raise failure(
+                "the two queries give a column of one name different types",
+                command.right.type.place,
+                "Compare columns of one type",
+            ) from None
+
+    return Result(run, lambda: f"{left.explain()}\n{right.explain()}", (*left.warnings, *right.warnings))
+
+
+def _types(store: EventStore) -> Result:
+    def listed() -> pa.Table:
+        rows = [
+            {
+                "name": name,
+                "version": kind.version,
+                "fields": ", ".join(f"{field}: {of}" for field, of in kind.fields.items()),
+            }
+            for name, kind in store.types().items()
+        ]
+        return pa.Table.from_pylist(
+            rows, pa.schema([("name", pa.string()), ("version", pa.int64()), ("fields", pa.string())])
+        )
+
+    return Result(listed, lambda: "the types of the catalog")

@@ -1,0 +1,101 @@
+"""The Weir table behind a store: one row per event of any type, one typed column per field.
+
+One table for all types, so that what is appended together to a context is one log entry of one shard, and a
+query over several types sees one snapshot. Fields of one name and type share a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from weir.errors import SchemaError
+from weir.events.event_types import CORE_FIELDS
+from weir.events.field_types import INSTANT
+from weir.sharding.shard_by import bucket
+from weir.storage.interface import ObjectStore
+from weir.table.lifecycle import create, open
+from weir.table.table import Table
+
+__all__ = ["ARRIVAL", "EVENTS", "add_columns", "column_types", "create_event_table", "open_event_table"]
+
+EVENTS = "events"
+"""Where the table is, below the store."""
+ARRIVAL = "arrival_id"
+"""Of a restored event the id at which it came here; null otherwise, where it is the event's own."""
+
+_PLAIN: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "date32[day]": pa.date32(),
+    "timestamp[us, tz=UTC]": INSTANT,
+}
+
+
+def column_types(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
+    """Return the types of columns by the texts that the catalog has."""
+    return {name: _type(text) for name, text in columns.items()}
+
+
+def _type(text: str) -> pa.DataType:
+    if text in _PLAIN:
+        return _PLAIN[text]
+    if text.startswith("list<"):
+        return pa.list_(_type(text[5:-1]))
+    precision, scale = text.removeprefix("decimal128(").removesuffix(")").split(",")
+    return pa.decimal128(int(precision), int(scale))
+
+
+def create_event_table(
+    store: ObjectStore, buckets: int, storage_options: Mapping[str, str] | None, fsync: bool
+) -> Table:
+    """Create the table of a store without types."""
+    # Others are nullable, since tombstones have the key alone.
+    core = [one.with_nullable(one.name != "event_id") for one in CORE_FIELDS]
+    return create(
+        f"{store.uri}/{EVENTS}",
+        pa.schema([*core, pa.field(ARRIVAL, pa.int64())]),
+        primary_key="event_id",
+        # A context is in one shard, whose writer decides the order of its events; an event never changes it.
+        shard_by=bucket("context_id", buckets, immutable=True),
+        storage_options=storage_options,
+        fsync=fsync,
+    )
+
+
+def open_event_table(store: ObjectStore, storage_options: Mapping[str, str] | None, fsync: bool) -> Table:
+    """Open the table of a store."""
+    return open(f"{store.uri}/{EVENTS}", storage_options=storage_options, fsync=fsync)
+
+
+def add_columns(table: Table, columns: Mapping[str, str]) -> None:
+    """Add columns that the table lacks. Others may do so at the same time.
+
+    Raises
+    ------
+    SchemaError
+        If the table has such a column of another type.
+    """
+    types = column_types(columns)
+    while True:
+        schema = table.schema
+        for name, kind in types.items():
+            at = schema.get_field_index(name)
+            if at >= 0 and schema.field(at).type != kind:
+                raise SchemaError(
+                    f"column {name!r} of the events is {schema.field(at).type}, not {kind}", where=table.uri
+                )
+        lacking = [pa.field(name, kind) for name, kind in types.items() if name not in schema.names]
+        if not lacking:
+            return
+        try:
+            table.alter(add=lacking)
+        except SchemaError:
+            before = set(table.schema.names)
+            # What the table here knows may be old: a read takes the newest.
+            table.scan(["event_id"], limit=1).to_table()
+            if set(table.schema.names) == before:
+                raise

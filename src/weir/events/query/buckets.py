@@ -1,0 +1,63 @@
+"""PER: the bucket of time that an event falls into, by the clocks of a zone, as the instant it begins."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import Expr, functions, lit, udf
+
+from weir.events.field_types import INSTANT
+from weir.events.language.tree import Name
+from weir.events.query.scope import failure
+
+__all__ = ["bucket_of", "bucket_starts", "check_zone"]
+
+
+def check_zone(zone: Name | None) -> str | None:
+    """Return the name of a time zone.
+
+    Raises
+    ------
+    QueryError
+        If there is none of that name.
+    """
+    if zone is None:
+        return None
+    try:
+        ZoneInfo(zone.text)
+        pc.floor_temporal(pa.array([0], pa.timestamp("us", zone.text)), unit="day")
+    except Exception:  # a name may be a path, a directory, or unknown to one of the two
+        raise failure(
+            f"there is no time zone {zone.text!r:.80}", zone.place, 'Expected one such as "Europe/Berlin"'
+        ) from None
+    return None if zone.text == "UTC" else zone.text
+
+
+def bucket_starts(instants: pa.Array, unit: str, zone: str) -> pa.Array:
+    """Return the instants at which the buckets of some instants begin, by the clocks of a zone."""
+    if unit in ("minute", "hour"):
+        # What the clocks show twice, or never, is told apart by how far they are from UTC.
+        local = pc.local_timestamp(instants.cast(pa.timestamp("us", zone)))
+        offset = pc.subtract(local.cast(pa.int64()), instants.cast(pa.int64()))
+        start = pc.floor_temporal(local, unit=unit)
+        return pc.subtract(start.cast(pa.int64()), offset).cast(INSTANT)
+    local = pc.local_timestamp(instants.cast(pa.timestamp("us", zone)))
+    start = pc.floor_temporal(local, unit=unit, week_starts_monday=True)
+    # A day that begins in a gap of the clocks begins at its end; one whose midnight comes twice, at the
+    # first.
+    return pc.assume_timezone(start, zone, ambiguous="earliest", nonexistent="latest").cast(INSTANT)
+
+
+def bucket_of(time: Expr, is_date: bool, unit: str, zone: str | None) -> Expr:
+    """Return the bucket of a time as an expression."""
+    instant = time.cast(INSTANT) if is_date else time
+    if zone is None:
+        return functions.date_trunc(lit(unit), instant)
+    named = zone
+
+    def starts(instants: pa.Array) -> pa.Array:
+        return bucket_starts(instants, unit, named)
+
+    return udf(starts, [INSTANT], INSTANT, "stable", name=f"bucket_{unit}")(instant)

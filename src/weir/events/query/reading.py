@@ -1,0 +1,193 @@
+"""What a query reads: one scan of the events table for all its steps, with the columns and rows they need."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import Expr, col, lit
+
+from weir.events.catalog import Catalog
+from weir.events.event_types import EventType
+from weir.events.language import tree
+from weir.events.names import CORE_NAMES
+from weir.events.query.conditions import condition_of, fields_of_condition
+from weir.events.query.scope import Column, Scope
+from weir.events.visibility import all_of, any_of, filter_text, of_context, timestamp_from, visible
+from weir.read.scan import Scan
+from weir.table.table import Table
+
+__all__ = ["Bounds", "StepRead", "StepsRead", "field_array"]
+
+_log = logging.getLogger("weir.events.projection")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where all events of a query lie.
+
+    Parameters
+    ----------
+    context : str or None
+        Their context.
+    since, until : int or None
+        Microseconds since 1970: from the first on, before the second.
+    after : int or None
+        They arrived after this id.
+    through : int or None
+        They arrived with this id or before.
+    """
+
+    context: str | None = None
+    since: int | None = None
+    until: int | None = None
+    after: int | None = None
+    through: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRead:
+    """What is read of one step.
+
+    Parameters
+    ----------
+    type : EventType
+        Its type.
+    columns : tuple of Column
+        Its columns that are needed.
+    time : Column or None
+        What the bounds in time are about; None if there are none.
+    conditions : tuple of Condition
+        What its events meet.
+    """
+
+    type: EventType
+    columns: tuple[Column, ...]
+    time: Column | None
+    conditions: tuple[tree.Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepsRead:
+    """What is read for a query.
+
+    Parameters
+    ----------
+    table : Table
+        The events table.
+    catalog : Catalog
+        The catalog.
+    scope : Scope
+        The types of the query.
+    steps : tuple of StepRead
+        By step.
+    bounds : Bounds
+        Of all steps.
+    """
+
+    table: Table
+    catalog: Catalog
+    scope: Scope
+    steps: tuple[StepRead, ...]
+    bounds: Bounds
+
+    def scan(self) -> Scan:
+        """Return the scan."""
+        names: dict[str, None] = {}
+        for step in self.steps:
+            for column in step.columns:
+                names.update(dict.fromkeys(_held_by(step.type, column)))
+        if len(self.steps) > 1:
+            names["event_type"] = None
+        if not names:
+            # How many there are is all that is asked.
+            names["event_id"] = None
+        columns = [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
+        _log.debug("%s: reads %s", self.table.uri, ", ".join(columns))
+        condition = all_of(
+            [
+                _any([self._of_step(step) for step in self.steps]),
+                *([] if self.bounds.context is None else [of_context(self.bounds.context)]),
+                *self._arrival(),
+                *visible(self.catalog, {step.type.name for step in self.steps}),
+            ]
+        )
+        assert condition is not None
+        return self.table.scan(columns, filter=filter_text(condition, self.table.schema))
+
+    def _arrival(self) -> list[Expr]:
+        arrival, own = col("arrival_id"), col("event_id")
+        found = []
+        if self.bounds.after is not None:
+            bound = lit(self.bounds.after)
+            found.append((own > bound) | (arrival > bound))
+        if self.bounds.through is not None:
+            bound = lit(self.bounds.through)
+            found.append((arrival.is_null() & (own <= bound)) | (arrival <= bound))
+        return found
+
+    def _of_step(self, step: StepRead) -> Expr:
+        found = [col("event_type") == lit(step.type.name)]
+        if step.time is not None and step.time.type.kind == "datetime":
+            held = _held_by(step.type, step.time)
+            if len(held) == 1:
+                found += timestamp_from(held[0], self.bounds.since, self.bounds.until)
+        for condition in step.conditions:
+            if all(self._is_plain(step, field) for field in fields_of_condition(condition)) and _is_simple(
+                condition
+            ):
+                found.append(
+                    condition_of(condition, self.scope, lambda one: col(_held_by(step.type, one)[0]))
+                )
+        whole = all_of(found)
+        assert whole is not None
+        return whole
+
+    def _is_plain(self, step: StepRead, field: tree.FieldName) -> bool:
+        """Whether a scan can look at a field: it is one column, whose values can be written exactly."""
+        column = self.scope.get(field)
+        kinds = ("string", "enum", "int", "float", "bool")
+        return column.type.kind in kinds and len(_held_by(step.type, column)) == 1
+
+    def tables(self) -> list[pa.Table]:
+        """Return the events of every step, by the internal names of their columns."""
+        rows = self.scan().to_table()
+        if len(self.steps) == 1:
+            return [self._named(self.steps[0], rows)]
+        types = rows.column("event_type")
+        return [self._named(step, rows.filter(pc.equal(types, step.type.name))) for step in self.steps]
+
+    def _named(self, step: StepRead, rows: pa.Table) -> pa.Table:
+        if not step.columns:
+            return pa.table({"none": pa.nulls(rows.num_rows, pa.bool_())})
+        arrays = [field_array(rows, step.type, column) for column in step.columns]
+        return pa.table(arrays, names=[column.internal for column in step.columns])
+
+
+def _any(conditions: list[Expr]) -> Expr:
+    found = any_of(conditions)
+    assert found is not None
+    return found
+
+
+def _held_by(kind: EventType, column: Column) -> Sequence[str]:
+    return (column.name,) if column.name in CORE_NAMES else kind.columns[column.name]
+
+
+def field_array(rows: pa.Table, kind: EventType, column: Column) -> pa.ChunkedArray:
+    """Return the values of a field, out of the columns that hold it."""
+    held = _held_by(kind, column)
+    arrays = [rows.column(name).cast(column.type.arrow, safe=False) for name in reversed(held)]
+    return arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)
+
+
+def _is_simple(condition: tree.Condition) -> bool:
+    """Whether a scan can decide a condition as DataFusion does."""
+    if isinstance(condition, tree.Not):
+        return _is_simple(condition.condition)
+    if isinstance(condition, (tree.All, tree.AnyOf)):
+        return len(condition.conditions) <= 20 and all(_is_simple(one) for one in condition.conditions)
+    return not isinstance(condition, tree.Like)

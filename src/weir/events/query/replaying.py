@@ -1,0 +1,259 @@
+"""REPLAY: events in the order of their ids; over several types with the columns of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import Expr, col, lit
+
+from weir.events.catalog import Catalog
+from weir.events.clock import HybridClock
+from weir.events.event_types import CORE_FIELDS, EventType
+from weir.events.field_types import INSTANT
+from weir.events.language import tree
+from weir.events.names import CORE_NAMES
+from weir.events.query.reading import field_array
+from weir.events.query.running import observe
+from weir.events.query.scope import CORE_TYPES, Column, failure
+from weir.events.visibility import all_of, any_of, filter_text, of_context, timestamp_from, visible
+from weir.read.scan import Scan
+from weir.table.table import Table
+
+__all__ = ["MergedColumn", "ReplayPlan", "merged_columns", "merged_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedColumn:
+    """A column of an answer over several types.
+
+    Parameters
+    ----------
+    shown : str
+        What it is called: the field, or ``type.field`` where types give the name different types.
+    type : DataType
+        Its type.
+    fields : mapping of str to Column
+        The field that it is, by type of event; where a type is missing it is null.
+    """
+
+    shown: str
+    type: pa.DataType
+    fields: dict[str, Column]
+
+
+def merged_columns(types: Sequence[EventType]) -> list[MergedColumn]:
+    """Return the columns of several types, after the four that every event has."""
+    kinds: dict[str, set[pa.DataType]] = {}
+    for kind in types:
+        for name, field in kind.fields.items():
+            kinds.setdefault(name, set()).add(field.arrow)
+    found: dict[str, MergedColumn] = {}
+    for kind in types:
+        for name, field in kind.fields.items():
+            shown = name if len(kinds[name]) == 1 else f"{kind.name}.{name}"
+            merged = found.setdefault(shown, MergedColumn(shown, field.arrow, {}))
+            merged.fields[kind.name] = Column(0, name, field, name, shown)
+    return list(found.values())
+
+
+def merged_rows(rows: pa.Table, types: Sequence[EventType], columns: Sequence[MergedColumn]) -> pa.Table:
+    """Return rows of the events table, of whatever types, with the columns of an answer.
+
+    Parameters
+    ----------
+    rows : Table
+        With the columns that hold the fields, those of every event, and in any order; it is kept.
+    types : sequence of EventType
+        The types.
+    columns : sequence of MergedColumn
+        Which columns of theirs.
+    """
+    names = rows.column("event_type")
+    arrays = [rows.column(name).cast(field.type) for name, field in zip(CORE_NAMES, CORE_FIELDS, strict=True)]
+    by_name = {kind.name: kind for kind in types}
+    for column in columns:
+        held: dict[tuple[str, ...], tuple[list[str], pa.ChunkedArray]] = {}
+        for name, field in column.fields.items():
+            key = by_name[name].columns[field.name]
+            if key not in held:
+                held[key] = [], field_array(rows, by_name[name], field)
+            held[key][0].append(name)
+        whole: pa.ChunkedArray = pa.chunked_array([pa.nulls(rows.num_rows, column.type)])
+        for of_types, values in held.values():
+            of_them = pc.is_in(names, pa.array(of_types, pa.string()))
+            # What other types have in a column they share is theirs.
+            whole = (
+                pc.if_else(of_them, values, whole)
+                if column.type.num_fields == 0
+                else _lists(of_them, values, whole)
+            )
+        arrays.append(whole)
+    return pa.table(arrays, names=[*CORE_NAMES, *(column.shown for column in columns)])
+
+
+def _lists(chosen: pa.ChunkedArray, values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
+    rows = len(chosen)
+    both = pa.concat_tables([pa.table({"a": values}), pa.table({"a": others})])
+    at = pa.array(range(rows), pa.int64())
+    return both.take(pc.if_else(chosen, at, pc.add(at, rows))).column("a")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """A replay that can be run.
+
+    Parameters
+    ----------
+    table : Table
+        The events table.
+    catalog : Catalog
+        The catalog.
+    types : tuple of EventType
+        The types that are replayed, in the order of their definition.
+    columns : tuple of MergedColumn
+        The columns after the four of every event.
+    context : str or None
+        The context; None for all.
+    since, until : int or None
+        Bounds in time.
+    using : tuple of (EventType, Column) or None
+        What they go by; None for the timestamp.
+    warnings : tuple of str
+        What was passed over.
+    """
+
+    table: Table
+    catalog: Catalog
+    types: tuple[EventType, ...]
+    columns: tuple[MergedColumn, ...]
+    context: str | None
+    since: int | None
+    until: int | None
+    using: tuple[tuple[EventType, Column], ...] | None
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        catalog: Catalog,
+        types: Sequence[EventType],
+        *,
+        context: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        using: tree.FieldName | None = None,
+        returns: Sequence[tree.FieldName] | None = None,
+    ) -> ReplayPlan:
+        """Return the plan of a replay.
+
+        Raises
+        ------
+        QueryError
+            If the field of USING is unknown or no time.
+        """
+        times = None if using is None or using.text == "timestamp" else tuple(_times(types, using))
+        columns, warnings = merged_columns(types), []
+        if returns:
+            wanted = [str(field) for field in returns]
+            of_field = {
+                column.shown: {column.shown, *(one.name for one in column.fields.values())}
+                for column in columns
+            }
+            for name in wanted:
+                if name not in CORE_NAMES and not any(name in names for names in of_field.values()):
+                    warnings += [f"RETURN: there is no field {name!r:.150}, which is passed over"]
+            columns = [
+                column
+                for name in dict.fromkeys(wanted)
+                for column in columns
+                if name in of_field[column.shown]
+            ]
+            columns = list({column.shown: column for column in columns}.values())
+        return cls(
+            table, catalog, tuple(types), tuple(columns), context, since, until, times, tuple(warnings)
+        )
+
+    def scan(self) -> Scan:
+        """Return the scan."""
+        names = dict.fromkeys(CORE_NAMES)
+        types = {kind.name: kind for kind in self.types}
+        for column in self.columns:
+            for name, field in column.fields.items():
+                names.update(dict.fromkeys(types[name].columns[field.name]))
+        conditions: list[Expr] = []
+        if set(types) != set(self.catalog.types):
+            of_types = any_of(col("event_type") == lit(name) for name in types)
+            conditions.append(of_types if of_types is not None else lit(False))
+        if self.context is not None:
+            conditions.append(of_context(self.context))
+        if self.using is None:
+            conditions += timestamp_from("timestamp", self.since, self.until)
+        else:
+            for kind, field in self.using:
+                names.update(dict.fromkeys(kind.columns[field.name]))
+        conditions += visible(self.catalog, types)
+        condition = all_of(conditions)
+        columns = [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
+        return self.table.scan(
+            columns, filter=None if condition is None else filter_text(condition, self.table.schema)
+        )
+
+    def run(self, clock: HybridClock) -> pa.Table:
+        """Return the answer."""
+        rows = self.scan().to_table()
+        if self.using is not None:
+            rows = rows.filter(self._within(rows))
+        elif self.since is not None or self.until is not None:
+            # The scan leaves out what it cannot compare with.
+            rows = rows.filter(_between(rows.column("timestamp"), self.since, self.until))
+        rows = rows.sort_by("event_id")
+        observe(clock, rows.column("event_id"))
+        return merged_rows(rows, self.types, self.columns)
+
+    def _within(self, rows: pa.Table) -> pa.ChunkedArray:
+        names = rows.column("event_type")
+        within: pa.ChunkedArray = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
+        if self.since is None and self.until is None:
+            return pc.is_valid(names)
+        for kind, field in self.using or ():
+            values = field_array(rows, kind, field).cast(INSTANT)
+            inside = pc.fill_null(_between(values, self.since, self.until), False)
+            within = pc.or_(within, pc.and_(pc.equal(names, kind.name), inside))
+        return within
+
+    def explain(self) -> str:
+        """Return how the answer is found."""
+        of = "all contexts" if self.context is None else f"context {self.context!r}"
+        lines = [f"replay of {of}: {', '.join(kind.name for kind in self.types)}, in the order of event_id"]
+        return "\n".join([*lines, *("  " + line for line in self.scan().explain().splitlines())])
+
+
+def _between(values: pa.ChunkedArray, since: int | None, until: int | None) -> pa.ChunkedArray:
+    inside = pc.is_valid(values)
+    if since is not None:
+        inside = pc.and_(inside, pc.greater_equal(values, pa.scalar(since, INSTANT)))
+    if until is not None:
+        inside = pc.and_(inside, pc.less(values, pa.scalar(until, INSTANT)))
+    return inside
+
+
+def _times(types: Iterable[EventType], using: tree.FieldName) -> list[tuple[EventType, Column]]:
+    found = []
+    for kind in types:
+        field = {**CORE_TYPES, **kind.fields}.get(using.text)
+        if field is None or (using.type is not None and using.type != kind.name):
+            continue
+        if not field.is_time:
+            raise failure(
+                f"{using.text} of {kind.name!r} is {field}, and no time",
+                using.place,
+                "Expected a datetime or a date",
+            )
+        found.append((kind, Column(0, using.text, field, using.text, using.text)))
+    if not found:
+        raise failure(f"no event has a field {using.text!r:.150}", using.place)
+    return found

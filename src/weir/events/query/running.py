@@ -1,0 +1,211 @@
+"""Running the plan of a query: what was read goes through DataFusion, and comes out as the result."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
+
+from weir.events.clock import HybridClock
+from weir.events.field_types import INSTANT
+from weir.events.query.buckets import bucket_of
+from weir.events.query.conditions import condition_of
+from weir.events.query.matching import matched
+from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
+from weir.events.query.scope import Column
+from weir.events.visibility import all_of, instant
+
+__all__ = ["aggregate_type", "explain_query", "run_query", "selected"]
+
+
+def session() -> SessionContext:
+    """Return a session for one query."""
+    return SessionContext(SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false"))
+
+
+def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
+    """Return the answer to a query."""
+    frame = joined_rows(plan)
+    return _groups(plan, frame, clock) if plan.grouping is not None else run_rows(plan, frame, clock)
+
+
+def run_rows(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
+    """Return rows in their order, with the columns that are shown."""
+    event_id = plan.scope.core(0)[0].internal
+    sort = [_sorted(col(one.internal), down) for one, down in plan.order if isinstance(one, Column)]
+    frame = frame.sort(*sort, _sorted(col(event_id), False))
+    frame = _limited(frame, plan)
+    # One internal column may be shown under one name only, so the names are the result's own.
+    table = frame.select(*(col(one.internal) for one in plan.shown)).to_arrow_table()
+    result = _as(table, [one.arrow for one in plan.shown])
+    for at, one in enumerate(plan.shown):
+        if one.name == "event_id":
+            observe(clock, result.column(at))
+    return result
+
+
+def observe(clock: HybridClock, ids: pa.ChunkedArray) -> None:
+    """Tell the clock which events have been read."""
+    newest = pc.max(ids).as_py()
+    if newest is not None:
+        clock.observe(newest)
+
+
+def joined_rows(plan: QueryPlan) -> DataFrame:
+    """Return the rows of a query: selected events, or matches of them."""
+    context = session()
+    tables = plan.read.tables()
+    frames = [selected(plan, step, context.from_arrow(table)) for step, table in enumerate(tables)]
+    if not plan.scope.is_sequence:
+        return frames[0]
+    steps = [_materialized(frame, table.schema) for frame, table in zip(frames, tables, strict=True)]
+    ids = [plan.scope.core(step)[0].internal for step in range(len(steps))]
+    rows = matched(
+        [table.column(link.internal) for table, link in zip(steps, plan.links, strict=True)],
+        [table.column(time.internal) for table, time in zip(steps, plan.times, strict=True)],
+        [table.column(one) for table, one in zip(steps, ids, strict=True)],
+        plan.before,
+        plan.within,
+    )
+    columns: dict[str, pa.ChunkedArray] = {}
+    for table, chosen in zip(steps, rows, strict=True):
+        taken = table.take(pa.array(chosen))
+        columns.update(zip(taken.column_names, taken.columns, strict=True))
+    return context.from_arrow(pa.table(columns))
+
+
+def _materialized(frame: DataFrame, schema: pa.Schema) -> pa.Table:
+    return _as(frame.to_arrow_table(), list(schema))
+
+
+def selected(plan: QueryPlan, step: int, frame: DataFrame) -> DataFrame:
+    """Return the events of a step that meet its conditions and lie within the bounds."""
+    conditions = [
+        condition_of(one, plan.scope, lambda column: col(column.internal)) for one in plan.conditions[step]
+    ]
+    time, bounds = plan.read.steps[step].time, plan.read.bounds
+    if time is not None:
+        moment = _moment(time)
+        if bounds.since is not None:
+            conditions.append(moment >= instant(bounds.since))
+        if bounds.until is not None:
+            conditions.append(moment < instant(bounds.until))
+    condition = all_of(conditions)
+    return frame if condition is None else frame.filter(condition)
+
+
+def _moment(time: Column) -> Expr:
+    return col(time.internal).cast(INSTANT) if time.type.kind == "date" else col(time.internal)
+
+
+def _sorted(expression: Expr, descending: bool) -> Expr:
+    return expression.sort(ascending=not descending, nulls_first=False)  # type: ignore[return-value]
+
+
+def _limited(frame: DataFrame, plan: QueryPlan) -> DataFrame:
+    query = plan.query
+    if query.limit is None and not query.offset:
+        return frame
+    return frame.limit((1 << 62) if query.limit is None else query.limit, offset=query.offset or 0)
+
+
+def _as(table: pa.Table, fields: list[pa.Field]) -> pa.Table:
+    schema = pa.schema([pa.field(one.name, one.type) for one in fields])
+    return pa.table(
+        [column.cast(one.type) for column, one in zip(table.columns, schema, strict=True)], schema=schema
+    )
+
+
+# --- Aggregates ----------------------------------------------------------------------------------
+
+
+def aggregate_type(one: BoundAggregate) -> pa.DataType:
+    """Return the type of the column of an aggregate."""
+    if one.kind in ("count", "count_unique"):
+        return pa.int64()
+    assert one.column is not None
+    if one.kind == "avg":
+        return pa.float64()
+    if one.kind == "total" and one.column.type.kind == "decimal":
+        return pa.decimal128(38, one.column.type.scale)
+    return one.column.type.arrow
+
+
+def _aggregated(one: BoundAggregate) -> Expr:
+    if one.column is None:
+        return functions.count(lit(1))
+    column = col(one.column.internal)
+    if one.kind == "count":
+        return functions.count(column)
+    if one.kind == "count_unique":
+        return functions.count(column, distinct=True)
+    if one.kind == "min":
+        return functions.min(column)
+    if one.kind == "max":
+        return functions.max(column)
+    total = functions.sum(
+        column.cast(pa.decimal128(38, one.column.type.scale)) if one.column.type.kind == "decimal" else column
+    )
+    return (
+        total
+        if one.kind == "total"
+        else total.cast(pa.float64()) / functions.count(column).cast(pa.float64())
+    )
+
+
+def grouped_fields(grouping: Grouping) -> list[pa.Field]:
+    """Return the columns of the result of an aggregate."""
+    fields = [pa.field("bucket", INSTANT)] if grouping.unit else []
+    fields += [pa.field(name, column.type.arrow) for column, name in grouping.by]
+    return fields + [pa.field(one.shown, aggregate_type(one)) for one in grouping.aggregates]
+
+
+def _groups(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
+    grouping = plan.grouping
+    assert grouping is not None
+    keys = []
+    if grouping.unit is not None:
+        assert grouping.time is not None
+        is_date = grouping.time.type.kind == "date"
+        keys.append(bucket_of(col(grouping.time.internal), is_date, grouping.unit, grouping.zone).alias("k0"))
+    keys += [col(column.internal).alias(f"k{len(keys) + at}") for at, (column, _) in enumerate(grouping.by)]
+    fields = grouped_fields(grouping)
+    values = [_aggregated(one).alias(f"a{at}") for at, one in enumerate(grouping.aggregates)]
+    newest = [functions.max(col(plan.scope.core(step)[0].internal)) for step in range(len(plan.scope.types))]
+    frame = frame.aggregate(keys, [*values, *(one.alias(f"n{at}") for at, one in enumerate(newest))]).cache()
+    observe_newest(clock, frame, len(newest))
+    internal = [f"k{at}" for at in range(len(keys))] + [f"a{at}" for at in range(len(values))]
+    of_name = {field.name: name for field, name in zip(fields, internal, strict=True)}
+    order = [_sorted(col(of_name[str(name)]), down) for name, down in plan.order]
+    order += [_sorted(col(f"k{at}"), False) for at in range(len(keys))]
+    if order:
+        frame = frame.sort(*order)
+    table = _limited(frame, plan).select(*(col(name) for name in internal)).to_arrow_table()
+    return _as(table, fields)
+
+
+def observe_newest(clock: HybridClock, frame: DataFrame, steps: int) -> None:
+    """Tell the clock which events have been aggregated."""
+    for column in frame.select(*(col(f"n{at}") for at in range(steps))).to_arrow_table().columns:
+        observe(clock, column)
+
+
+# --- Explaining ----------------------------------------------------------------------------------
+
+
+def explain_query(plan: QueryPlan) -> str:
+    """Return how a query is answered, as a text."""
+    scope, lines = plan.scope, []
+    if scope.is_sequence:
+        words = ["preceded by" if before else "followed by" for before in plan.before]
+        names = [kind.name for kind in scope.types]
+        chain = " ".join(part for pair in zip(names, [*words, ""], strict=True) for part in pair if part)
+        lines.append(
+            f"sequence {chain}, linked by {plan.links[0].name}: one pass over links and times in order"
+        )
+    else:
+        lines.append(f"query of {scope.types[0].name}")
+    if plan.grouping is not None:
+        lines.append(f"  aggregates {', '.join(field.name for field in grouped_fields(plan.grouping))}")
+    lines += ["  " + line for line in plan.read.scan().explain().splitlines()]
+    return "\n".join(lines)

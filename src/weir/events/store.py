@@ -1,0 +1,477 @@
+"""The event store: types, writers, queries, replays. What it keeps is in Weir tables and a catalog."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow.compute as pc
+
+from weir.errors import InputError, OptionError, QueryError, TableExistsError, WriterClosedError
+from weir.events.catalog import Catalog
+from weir.events.catalog_store import StoredCatalog
+from weir.events.clock import process_clock
+from weir.events.commands import CommandRunner
+from weir.events.definitions import fields_of
+from weir.events.event_table import EVENTS, add_columns, create_event_table, open_event_table
+from weir.events.event_types import EventType
+from weir.events.instants import from_micros, parse_instant
+from weir.events.language import tree
+from weir.events.language.scanner import Place
+from weir.events.names import check_context
+from weir.events.query.planner import plan_query
+from weir.events.query.replaying import ReplayPlan
+from weir.events.query.running import explain_query, run_query
+from weir.events.query.sql import SqlPlan, query_by_sql
+from weir.events.result import Result
+from weir.events.visibility import of_context, scan_events
+from weir.events.writer import EventWriter
+from weir.storage.interface import ObjectStore
+from weir.table.opening import table_store
+from weir.table.table import Table
+
+__all__ = ["EventStore", "create", "open"]
+
+_HERE = Place(1, 1)
+_LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31)}
+
+
+def create(
+    uri: str | Path,
+    *,
+    buckets: int = 4,
+    flush_threshold: int = 100_000,
+    fsync: bool = True,
+    storage_options: Mapping[str, str] | None = None,
+) -> EventStore:
+    """Create an event store.
+
+    Parameters
+    ----------
+    uri : str or Path
+        Where: a directory, or ``s3://``, ``gs://`` or ``az://``.
+    buckets : int
+        Shards. The events of a context are in one of them, and each has one writer at a time. From 1 to
+        1,024, default 4.
+    flush_threshold : int
+        Events of a shard that are held in memory before they are written to a generation. Default 100,000.
+    fsync : bool
+        On local disk, whether an acknowledged event survives the loss of power. Default True.
+    storage_options : mapping of str to str, optional
+        Credentials and the like, spelled as Lance spells them.
+
+    Raises
+    ------
+    TableExistsError
+        If there is an event store already.
+    OptionError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> import tempfile, weir
+    >>> store = weir.events.create(tempfile.mkdtemp() + "/store", buckets=2)
+    >>> store.define("signup", {"plan": ["free", "pro"], "amount": "decimal(12,2)"})
+    >>> with store.writer() as writer:
+    ...     appended = writer.append("signup", "user-42", {"plan": "pro", "amount": "9.90"}, expected=0)
+    >>> store.execute('QUERY signup WHERE plan != "free" COUNT').to_table().to_pylist()
+    [{'count': 1}]
+    """
+    options = {"buckets": buckets, "flush_threshold": flush_threshold}
+    for name, value in options.items():
+        least, most = _LEAST_MOST[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise OptionError(
+                f"{name} must be a whole number from {least} to {most:,}, got {value!r}", where=name
+            )
+    store = table_store(uri, storage_options, fsync)
+    catalog = StoredCatalog(store)
+    if store.head("catalog.json") is not None:
+        raise TableExistsError("there is an event store already", where=store.uri)
+    with contextlib.suppress(TableExistsError):
+        # A former call may have come as far as this.
+        create_event_table(store, buckets, storage_options, fsync)
+    catalog.create(Catalog(options))
+    return open(uri, fsync=fsync, storage_options=storage_options)
+
+
+def open(
+    uri: str | Path, *, fsync: bool = True, storage_options: Mapping[str, str] | None = None
+) -> EventStore:
+    """Open an event store.
+
+    Parameters
+    ----------
+    uri, fsync, storage_options
+        As for :func:`create`.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is none.
+    """
+    store = table_store(uri, storage_options, fsync)
+    catalog = StoredCatalog(store)
+    catalog.read()
+    return EventStore(store, catalog, open_event_table(store, storage_options, fsync), str(uri))
+
+
+class EventStore:
+    """A store of typed events. Made by :func:`create` and :func:`open`; a context manager, for many threads.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where it is.
+    catalog : StoredCatalog
+        What it knows of itself.
+    table : Table
+        Its events.
+    path : str
+        Where it is, as it was given.
+    """
+
+    def __init__(self, store: ObjectStore, catalog: StoredCatalog, table: Table, path: str) -> None:
+        self._store = store
+        self._stored_catalog = catalog
+        self._known = catalog.read()
+        self._table = table
+        self._writers: list[EventWriter] = []
+        self._own: EventWriter | None = None
+        self._lock = threading.RLock()
+        self._closed = False
+        self.path = path
+
+    # --- Types -----------------------------------------------------------------------------------
+
+    def define(self, name: str, fields: Any, version: int | None = None) -> None:
+        """Define a type of events, or a new version of one.
+
+        A new version may add optional fields, add values to enums, and widen types. Defining again what is
+        defined changes nothing.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        fields : dict, Schema, dataclass or pydantic model
+            Its fields: by name ``"string"``, ``"int"``, ``"float"``, ``"bool"``, ``"date"``, ``"datetime"``,
+            ``"decimal(p,s)"``, ``"list<...>"``, each with ``" | null"`` if it may be missing, or a list of
+            texts
+            for an enum.
+        version : int, optional
+            Its number. Default: the next.
+
+        Raises
+        ------
+        InputError
+            Naming event and field, if it cannot be. Nothing is changed.
+        """
+        self._refuse_if_closed()
+        if version is not None and (
+            not isinstance(version, int) or isinstance(version, bool) or not 1 <= version < 1 << 31
+        ):
+            raise InputError(
+                f"a version is a whole number of at least 1, got {version!r:.80}", where="version"
+            )
+        checked = fields_of(fields, str(name))
+
+        def defined(catalog: Catalog) -> Catalog:
+            changed = catalog.defined(name, checked, version)
+            # The columns are there before anybody can know of them.
+            add_columns(self._table, changed.columns)
+            return changed
+
+        self._known = self._stored_catalog.change(defined)
+
+    def types(self) -> dict[str, EventType]:
+        """Return the types of events by name, with their versions."""
+        return dict(self._catalog(True).types)
+
+    def _catalog(self, newest: bool) -> Catalog:
+        if newest:
+            known = self._stored_catalog.read()
+            if known is not self._known:
+                self._known = known
+        return self._known
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def writer(self, hold: bool = True, lease_wait: float = 0, takeover: bool = False) -> EventWriter:
+        """Return a writer, to be used as a context manager.
+
+        Parameters
+        ----------
+        hold : bool
+            Whether it keeps the shards that it has claimed until it is closed. Default True. Otherwise it
+            shares them with other processes, by turns.
+        lease_wait : float
+            Seconds to wait for a shard that another writer holds. Default 0; in turns at least 5.
+        takeover : bool
+            Whether to take shards that another writer holds, which is fenced. Default False.
+
+        Raises
+        ------
+        OptionError
+            If an option is out of range.
+        """
+        self._refuse_if_closed()
+        if not isinstance(lease_wait, (int, float)) or isinstance(lease_wait, bool) or lease_wait < 0:
+            raise OptionError(
+                f"lease_wait is a number of seconds, got {lease_wait!r:.80}", where="lease_wait"
+            )
+        options = {
+            "takeover": takeover,
+            "max_memtable_rows": int(self._known.options.get("flush_threshold", 100_000)),
+        }
+        writer = EventWriter(
+            self._table,
+            self._catalog,
+            process_clock,
+            hold=hold,
+            lease_wait=lease_wait,
+            options=options,
+            on_close=self._forget_writer,
+        )
+        with self._lock:
+            self._writers.append(writer)
+        return writer
+
+    def _forget_writer(self, writer: EventWriter) -> None:
+        with self._lock:
+            if writer in self._writers:
+                self._writers.remove(writer)
+
+    def _writer_of_commands(self) -> EventWriter:
+        """Return what commands write with: a writer of this store that is open, or one that takes turns."""
+        with self._lock:
+            holding = next((one for one in self._writers if one.holds), None)
+            if holding is not None:
+                return holding
+            if self._own is None:
+                self._own = self.writer(hold=False)
+            return self._own
+
+    def flush(self) -> None:
+        """Write what the open writers of this store have in memory to generations, and wait for it."""
+        self._refuse_if_closed()
+        with self._lock:
+            writers = list(self._writers)
+        for writer in writers:
+            with contextlib.suppress(WriterClosedError):
+                writer.flush()
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def execute(self, text: str) -> Any:
+        """Run a command of the language.
+
+        Parameters
+        ----------
+        text : str
+            One command.
+
+        Returns
+        -------
+        object
+            Queries give a :class:`~weir.events.result.Result`, and so do commands that list something.
+
+        Raises
+        ------
+        QueryError
+            Naming line and column, if it is none or names what there is not.
+        """
+        self._refuse_if_closed()
+        return CommandRunner(self).run(text)
+
+    def run_query(self, query: tree.Query) -> Result:
+        """Return the answer to a query."""
+        plan = plan_query(self._table, self._catalog(True), query)
+        return Result(lambda: run_query(plan, process_clock), lambda: explain_query(plan), plan.warnings)
+
+    def query(
+        self,
+        type: str,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        context: str | None = None,
+        since: datetime | str | float | None = None,
+        until: datetime | str | float | None = None,
+        using: str | None = None,
+    ) -> Result:
+        """Return the events of a type, in the order of their ids.
+
+        Parameters
+        ----------
+        type : str
+            The type.
+        where : str, optional
+            A SQL condition over its columns.
+        columns : sequence of str, optional
+            The fields of the result. Default: all.
+        context : str, optional
+            Their context. Default: any.
+        since, until : datetime, str or number, optional
+            From the first on, before the second.
+        using : str, optional
+            The field that they go by. Default: the timestamp.
+
+        Raises
+        ------
+        InputError
+            If the type, the condition or a column is unknown.
+        """
+        self._refuse_if_closed()
+        plan = self._plan_of_call(type, columns, context, since, until, using)
+        if where is None:
+            return Result(lambda: run_query(plan, process_clock), lambda: explain_query(plan), plan.warnings)
+        return query_by_sql(plan, where, process_clock)
+
+    def _plan_of_call(self, type: Any, columns: Any, context: Any, since: Any, until: Any, using: Any) -> Any:
+        catalog = self._catalog(True)
+        kind = catalog.type(type)
+        if isinstance(columns, str):
+            raise InputError(f"columns are a sequence of names, got {columns!r:.80}", where="columns")
+        names = None if columns is None else tuple(columns)
+        for name in names or ():
+            if name not in kind.schema.names:
+                raise InputError(
+                    f"event {kind.name!r} has no field {name!r:.150}",
+                    where="columns",
+                    hint=f"Its columns are {', '.join(kind.schema.names)}",
+                )
+        query = tree.Query(
+            tree.Name(kind.name, _HERE),
+            context=None if context is None else tree.Name(check_context(context), _HERE),
+            since=_time(since, "since"),
+            until=_time(until, "until"),
+            using=None if using is None else tree.FieldName(str(using), _HERE),
+            # No columns but those that every event has: asked for by one of them.
+            returns=None
+            if names is None
+            else tuple(tree.FieldName(name, _HERE) for name in names or ("event_id",)),
+        )
+        return plan_query(self._table, catalog, query)
+
+    def replay(
+        self,
+        context: str | None = None,
+        type: str | None = None,
+        since: datetime | str | float | None = None,
+        until: datetime | str | float | None = None,
+        using: str | None = None,
+    ) -> Result:
+        """Return events in the order of their ids: of a context the order in which they were acknowledged.
+
+        Parameters
+        ----------
+        context : str, optional
+            The context. Default: all.
+        type : str, optional
+            The type. Default: all, with the columns of all of them.
+        since, until, using
+            As for :meth:`query`.
+
+        Raises
+        ------
+        InputError
+            If the context cannot be, or the type or field is unknown.
+        """
+        self._refuse_if_closed()
+        catalog = self._catalog(True)
+        plan = ReplayPlan.of(
+            self._table,
+            catalog,
+            list(catalog.types.values()) if type is None else [catalog.type(type)],
+            context=None if context is None else check_context(context),
+            since=_micros(since, "since"),
+            until=_micros(until, "until"),
+            using=None if using is None else tree.FieldName(str(using), _HERE),
+        )
+        return Result(lambda: plan.run(process_clock), plan.explain, plan.warnings)
+
+    def replay_planned(self, plan: ReplayPlan) -> Result:
+        """Return the answer to a replay that is planned."""
+        return Result(lambda: plan.run(process_clock), plan.explain, plan.warnings)
+
+    def sql(self, query: str) -> Result:
+        """Query with SQL, by DataFusion. Every type is a table, all of one snapshot.
+
+        Parameters
+        ----------
+        query : str
+            One query, such as ``"SELECT plan, count(*) FROM signup GROUP BY plan"``. Names are taken as
+            they are
+            written, capitals included.
+
+        Raises
+        ------
+        QueryError
+            If it does not parse, is no query, or names what there is not.
+        """
+        self._refuse_if_closed()
+        plan = SqlPlan.of(self._table, self._catalog(True), query)
+        return Result(lambda: plan.run(process_clock), plan.explain)
+
+    def version(self, context: str) -> int:
+        """Return the version of a context: the id of its last event, 0 if it has none."""
+        self._refuse_if_closed()
+        rows = scan_events(
+            self._table, self._catalog(True), ["event_id"], [of_context(check_context(context))]
+        )
+        newest = pc.max(rows.column("event_id")).as_py() or 0
+        process_clock.observe(newest)
+        return int(newest)
+
+    # --- Beside reading and writing --------------------------------------------------------------
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The Weir tables behind the store, by name."""
+        return {EVENTS: self._table}
+
+    def close(self) -> None:
+        """Close the writers of this store. Idempotent."""
+        with self._lock:
+            writers = list(self._writers)
+            self._closed = True
+        for writer in writers:
+            writer.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise WriterClosedError("the event store is closed", hint="Open it again with weir.events.open()")
+
+    def __enter__(self) -> EventStore:
+        """Return the store itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<EventStore {self.path}>"
+
+
+def _micros(value: Any, where: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        return parse_instant(value)
+    except InputError as error:
+        raise QueryError(error.message, where=where, hint=error.hint) from None
+
+
+def _time(value: Any, where: str) -> tree.Value | None:
+    micros = _micros(value, where)
+    if micros is None:
+        return None
+    return tree.Value("text", from_micros(micros).isoformat(), str(value), _HERE)

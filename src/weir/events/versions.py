@@ -1,0 +1,105 @@
+"""The versions of contexts, as the holder of their shard knows them; and which shard a context is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from weir.events.catalog import Catalog
+from weir.events.visibility import arrived_above, of_context, scan_events
+from weir.sharding.shard_values import ShardValues
+from weir.table.table import Table
+
+__all__ = ["ContextVersions"]
+
+_MOST = 100_000
+
+
+class ContextVersions:
+    """What the holder of shards knows of the contexts in them: a version is read once, then kept.
+
+    Used under the lock of its writer.
+
+    Parameters
+    ----------
+    table : Table
+        The events table.
+    catalog : callable
+        Returns the newest catalog if its argument is true.
+    """
+
+    def __init__(self, table: Table, catalog: Callable[[bool], Catalog]) -> None:
+        self._table = table
+        self._catalog = catalog
+        self._known: dict[str, tuple[int, int]] = {}
+        self._erasures = -1
+        self._shards: dict[str, int] = {}
+        self._values: dict[int, ShardValues] = {}
+
+    def shard_of(self, context: str) -> int:
+        """Return the number of the shard of a context."""
+        found = self._shards.get(context)
+        if found is None:
+            found = int(self.shards_of(pa.array([context], pa.string()))[0])
+            if len(self._shards) >= _MOST:
+                self._shards.clear()
+            self._shards[context] = found
+        return found
+
+    def shards_of(self, contexts: pa.Array) -> NDArray[np.int64]:
+        """Return the numbers of the shards of contexts."""
+        partition = self._table.internals.router.partition(pa.record_batch({"context_id": contexts}))
+        numbers = []
+        for values in partition.values:
+            number = int(values.values[0].scalar.as_py())
+            self._values[number] = values
+            numbers.append(number)
+        return np.asarray(numbers, dtype=np.int64)[partition.shards]
+
+    def values_of(self, shard: int) -> ShardValues:
+        """Return the shard values of a shard that has been asked for."""
+        return self._values[shard]
+
+    def knows(self, context: str) -> bool:
+        """Whether the version of a context is known."""
+        return context in self._known
+
+    def put(self, context: str, shard: int, version: int) -> None:
+        """Be told the version of a context, once its rows are queued."""
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[context] = version, shard
+
+    def get(self, context: str, shard: int) -> int:
+        """Return the version of a context whose shard is held, 0 if it has no events."""
+        catalog = self._catalog(True)
+        # What is forgotten or retained away ends with no write of this shard.
+        if catalog.erasures != self._erasures or any(
+            one.age is not None for one in catalog.retention.values()
+        ):
+            self._known.clear()
+            self._erasures = catalog.erasures
+        found = self._known.get(context)
+        if found is None:
+            rows = scan_events(self._table, catalog, ["event_id"], [of_context(context)])
+            version = pc.max(rows.column("event_id")).as_py() or 0
+            self.put(context, shard, version)
+            return version
+        return found[0]
+
+    def clear(self, shards: Iterable[int] | None) -> None:
+        """Forget what is known of some shards, or of all."""
+        if shards is None:
+            self._known.clear()
+        else:
+            gone = set(shards)
+            self._known = {name: one for name, one in self._known.items() if one[1] not in gone}
+
+    def highest_above(self, event_id: int) -> int:
+        """Return the highest id of all events if it is above one, else 0."""
+        rows = self._table.scan(["event_id", "arrival_id"], filter=arrived_above(event_id)).to_table()
+        return max((pc.max(rows.column(name)).as_py() or 0 for name in rows.column_names), default=0)

@@ -1,0 +1,151 @@
+"""Which events there are for whoever asks: not those that are retained away or forgotten; and their scan.
+
+Conditions are DataFusion expressions over the columns of the events table. What a scan takes is a text, which
+DataFusion's own unparser writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, reduce
+
+import pyarrow as pa
+from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, lit
+from datafusion.unparser import Dialect, Unparser
+
+from weir.events.catalog import Catalog
+from weir.events.field_types import INSTANT
+from weir.events.instants import now_micros
+from weir.table.table import Table
+
+__all__ = [
+    "all_of",
+    "any_of",
+    "arrived_above",
+    "filter_text",
+    "instant",
+    "of_context",
+    "scan_events",
+    "timestamp_from",
+    "visible",
+]
+
+_TEXT = re.compile(r"('(?:[^']|'')*')")
+_QUALIFIED = re.compile(r'\bt\.(?:"(\w+)"|(\w+))')
+_ARRIVALS = pa.schema([("event_id", pa.int64()), ("arrival_id", pa.int64())])
+# Lance reads instants through nanoseconds.
+_LEAST, _MOST = -(1 << 63) // 1000 + 1, ((1 << 63) - 1) // 1000
+
+
+def instant(micros: int) -> Expr:
+    """Return an instant as a literal."""
+    return lit(pa.scalar(micros, INSTANT))
+
+
+def all_of(conditions: Iterable[Expr]) -> Expr | None:
+    """Return the conjunction of conditions, as a tree without depth; None if there are none."""
+    return _joined(list(conditions), lambda one, other: one & other)
+
+
+def any_of(conditions: Iterable[Expr]) -> Expr | None:
+    """Return the disjunction of conditions; None if there are none."""
+    return _joined(list(conditions), lambda one, other: one | other)
+
+
+def _joined(parts: list[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr | None:
+    while len(parts) > 1:
+        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
+        parts = [reduce(join, pair) for pair in pairs]
+    return parts[0] if parts else None
+
+
+def of_context(context: str) -> Expr:
+    """Return the condition that an event is of a context."""
+    return col("context_id") == lit(context)
+
+
+def timestamp_from(column: str, since: int | None, until: int | None) -> list[Expr]:
+    """Return conditions on a column of instants; what no scan could read is left out."""
+    found = []
+    if since is not None and _LEAST < since < _MOST:
+        found.append(col(column) >= instant(since))
+    if until is not None and _LEAST < until < _MOST:
+        found.append(col(column) < instant(until))
+    return found
+
+
+def arrived_above(event_id: int) -> str:
+    """Return the filter for events that arrived after one, as a text for a scan."""
+    return filter_text((col("event_id") > lit(event_id)) | (col("arrival_id") > lit(event_id)), _ARRIVALS)
+
+
+def _arrived_through(event_id: int) -> Expr:
+    arrival = col("arrival_id")
+    return (arrival.is_null() & (col("event_id") <= lit(event_id))) | (
+        arrival.is_not_null() & (arrival <= lit(event_id))
+    )
+
+
+def visible(catalog: Catalog, types: Iterable[str] | None = None, now: int | None = None) -> list[Expr]:
+    """Return the conditions that an event is still there.
+
+    Parameters
+    ----------
+    catalog : Catalog
+        The catalog.
+    types : iterable of str, optional
+        The types that are looked at. Default: all.
+    now : int, optional
+        The instant, in microseconds since 1970. Default: the one it is.
+    """
+    found = []
+    wanted = None if types is None else set(types)
+    for name, retention in catalog.retention.items():
+        if wanted is not None and name not in wanted:
+            continue
+        of_type = col("event_type") == lit(name)
+        if retention.age is not None:
+            floor = (now_micros() if now is None else now) - retention.age
+            if floor > _LEAST:
+                found.append(~(of_type & (col("timestamp") < instant(floor))))
+        for one in retention.floors:
+            if one.before > _LEAST:
+                gone = of_type & (col("timestamp") < instant(one.before)) & _arrived_through(one.through)
+                found.append(~gone)
+    found += [~(of_context(one.context) & _arrived_through(one.through)) for one in catalog.forgotten]
+    return found
+
+
+def filter_text(condition: Expr, schema: pa.Schema) -> str:
+    """Return a condition over columns of the events table as a scan takes it."""
+    plan = _frame(schema).filter(condition).logical_plan()
+    text: str = Unparser(Dialect.default()).plan_to_sql(plan).split(" WHERE ", 1)[1]
+    parts = _TEXT.split(text)
+    return "".join(part if at % 2 else _QUALIFIED.sub(_plain, part) for at, part in enumerate(parts))
+
+
+def _plain(match: re.Match[str]) -> str:
+    return f"`{match[1] or match[2]}`"
+
+
+@lru_cache(16)
+def _frame_of(names: tuple[tuple[str, pa.DataType], ...]) -> DataFrame:
+    context = SessionContext(SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false"))
+    schema = pa.schema(list(names))
+    context.register_record_batches("t", [[pa.RecordBatch.from_pylist([], schema=schema)]])
+    return context.table("t")
+
+
+def _frame(schema: pa.Schema) -> DataFrame:
+    return _frame_of(tuple((one.name, one.type) for one in schema))
+
+
+def scan_events(
+    table: Table, catalog: Catalog, columns: Sequence[str], conditions: Sequence[Expr]
+) -> pa.Table:
+    """Return rows of the events table that are there and meet some conditions."""
+    condition = all_of([*conditions, *visible(catalog)])
+    return table.scan(
+        list(columns), filter=None if condition is None else filter_text(condition, table.schema)
+    ).to_table()

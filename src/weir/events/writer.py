@@ -1,0 +1,493 @@
+"""The writer of events: checks them, gives them ids in the order of the log, waits until they are durable."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from weir.errors import ConflictError, FencedError, InputError, LeaseHeldError, WriterClosedError, WriterError
+from weir.events.catalog import Catalog
+from weir.events.clock import SHARD_BITS, HybridClock
+from weir.events.names import check_context
+from weir.events.payloads import CheckedEvent, checked_event, columns_of_events, columns_of_table
+from weir.events.versions import ContextVersions
+from weir.table.table import Table
+
+__all__ = ["Appended", "EventWriter", "Ingested"]
+
+_PATIENCE = 5.0
+_FIRST_REST = 0.005
+_LONGEST_REST = 0.1
+_MAX_TURN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of appended events.
+
+    Parameters
+    ----------
+    ids : list of int
+        Their ids, in their order.
+    version : int
+        The version of the context: the last of them.
+    """
+
+    ids: list[int]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What became of an ingested table.
+
+    Parameters
+    ----------
+    ids : Int64Array
+        The ids of its events, in its order. Of a repeated source those that were passed over have none of
+        these.
+    rows : int
+        Events written.
+    """
+
+    ids: pa.Array
+    rows: int
+
+
+class EventWriter:
+    """Appends events. A context manager, for many threads.
+
+    Made by :meth:`weir.events.store.EventStore.writer`.
+
+    It claims the shard of a context when the first event of it comes. One that holds has it until it is
+    closed;
+    one that does not lets go after every turn.
+
+    Parameters
+    ----------
+    table : Table
+        The events table.
+    catalog : callable
+        Returns the newest catalog if its argument is true, else one that may be older.
+    clock : HybridClock
+        Where ids come from.
+    hold : bool
+        Whether to keep shards between appends.
+    lease_wait : float
+        Seconds to wait for a shard that another writer holds.
+    options : dict
+        Of the table's writer.
+    on_close : callable
+        Called when it is closed.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        catalog: Callable[[bool], Catalog],
+        clock: HybridClock,
+        *,
+        hold: bool,
+        lease_wait: float,
+        options: dict[str, Any],
+        on_close: Callable[[EventWriter], None],
+    ) -> None:
+        self._table = table
+        self._catalog = catalog
+        self._clock = clock
+        self._hold = hold
+        self._lease_wait = lease_wait if hold else max(lease_wait, _PATIENCE)
+        self._options = options
+        self._on_close = on_close
+        self._rows = table.writer(**options)
+        # Who holds it decides what comes next in the log: ids are given and rows queued in one go.
+        self._order = threading.Lock()
+        self._versions = ContextVersions(table, catalog)
+        self._claimed: set[int] = set()
+        self._pending: dict[int, list[Future[Any]]] = {}
+        self._turns = threading.Condition()
+        self._at_work = 0
+        self._turn_began = 0.0
+        self._letting_go = False
+        self._others_may_have_been = False
+        self._closed = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is open, and keeps the shards that it has claimed."""
+        return self._hold and not self._closed
+
+    # --- Appending -------------------------------------------------------------------------------
+
+    def append(
+        self,
+        type: str,
+        context: str,
+        payload: dict[str, Any],
+        timestamp: object = None,
+        expected: int | None = None,
+    ) -> Appended:
+        """Append an event. It is durable when the call returns.
+
+        Parameters
+        ----------
+        type : str
+            Its type.
+        context : str
+            Its context.
+        payload : dict
+            Its fields.
+        timestamp : datetime, str or number, optional
+            When it happened. Default: now.
+        expected : int, optional
+            The version the context must have: the id of its last event, 0 without events. Default: any.
+
+        Returns
+        -------
+        Appended
+            Its id, and the version of the context from then on.
+
+        Raises
+        ------
+        InputError
+            If type, context or payload cannot be. Nothing is written.
+        ConflictError
+            If the context has another version. Nothing is written.
+        LeaseHeldError
+            If another writer holds the shard of the context.
+        FencedError
+            If another writer has taken it over.
+        """
+        checked_context, version = check_context(context), _check_expected(expected)
+        event = self._fitting(lambda catalog: checked_event(catalog.type(type), payload, timestamp))
+        return self._append([event], checked_context, version)
+
+    def append_all(
+        self,
+        context: str,
+        events: Sequence[tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], object]],
+        expected: int | None = None,
+    ) -> Appended:
+        """Append events of one context, of any types, all or none of them.
+
+        Parameters
+        ----------
+        context : str
+            Their context.
+        events : sequence of (type, payload) or (type, payload, timestamp)
+            In their order.
+        expected : int, optional
+            As for :meth:`append`.
+
+        Raises
+        ------
+        InputError, ConflictError, LeaseHeldError, FencedError
+            As for :meth:`append`.
+        """
+        checked_context, version = check_context(context), _check_expected(expected)
+        if isinstance(events, (str, bytes, dict)):
+            raise InputError(f"events are a sequence of (type, payload), got {events!r:.80}", where="events")
+        given = [_parts(one) for one in events]
+        if not given:
+            raise InputError("there are no events to append", where="events")
+
+        def checked(catalog: Catalog) -> list[CheckedEvent]:
+            return [checked_event(catalog.type(name), payload, at) for name, payload, at in given]
+
+        return self._append(self._fitting(checked), checked_context, version)
+
+    def _fitting(self, check: Callable[[Catalog], Any]) -> Any:
+        """Return what a check returns; what does not fit the catalog that is known, may fit the newest."""
+        self._refuse_if_closed()
+        catalog = self._catalog(False)
+        try:
+            return check(catalog)
+        except InputError:
+            newest = self._catalog(True)
+            if newest is catalog:
+                raise
+            return check(newest)
+
+    def _append(self, events: list[CheckedEvent], context: str, expected: int | None) -> Appended:
+        columns = columns_of_events(events, context)
+        shard = self._versions.shard_of(context)
+
+        def enqueue() -> tuple[list[int], Future[Any]]:
+            self._claim({shard})
+            if expected is not None:
+                self._check_version(context, shard, expected)
+            first = self._clock.ticks(len(events))
+            ids = [(first + at) << SHARD_BITS | shard for at in range(len(events))]
+            table = pa.table({"event_id": pa.array(ids, pa.int64()), **columns})
+            return ids, self._enqueue(table, {shard}, None)
+
+        ids = self._in_turn(enqueue, lambda ids: self._versions.put(context, shard, ids[-1]))
+        return Appended(ids, ids[-1])
+
+    def ingest(self, type: str, table: pa.Table, source: Any = None) -> Ingested:
+        """Append a table of events of one type, in its order.
+
+        The events of one context become durable in their order; those of contexts in different shards beside
+        each other.
+
+        Parameters
+        ----------
+        type : str
+            Their type.
+        table : Table
+            Columns ``context_id``, optionally ``timestamp``, and the fields; optional ones may be missing.
+        source : Source, optional
+            Makes the call one that may be repeated: what has been written from the source with this
+            number, or a
+            higher one, is passed over.
+
+        Raises
+        ------
+        InputError, LeaseHeldError, FencedError
+            As for :meth:`append`. Nothing is written that is refused.
+        """
+        columns = self._fitting(lambda catalog: columns_of_table(catalog.type(type), table))
+        rows = len(columns["event_type"])
+        if rows == 0:
+            return Ingested(pa.array([], pa.int64()), 0)
+        shards = self._versions.shards_of(columns["context_id"])
+        wanted = {int(one) for one in np.unique(shards)}
+
+        def enqueue() -> tuple[pa.Array, Future[Any]]:
+            self._claim(wanted)
+            first = self._clock.ticks(rows)
+            ids = pa.array((np.arange(first, first + rows, dtype=np.int64) << SHARD_BITS) | shards)
+            return ids, self._enqueue(pa.table({"event_id": ids, **columns}), wanted, source)
+
+        written: list[int] = []
+        ids = self._in_turn(enqueue, lambda ids: self._versions.clear(wanted), written.append)
+        return Ingested(ids, written[-1])
+
+    # --- The order of the log --------------------------------------------------------------------
+
+    def _in_turn(
+        self,
+        enqueue: Callable[[], tuple[Any, Future[Any]]],
+        queued: Callable[[Any], None],
+        written: Callable[[int], object] = lambda rows: None,
+    ) -> Any:
+        """Give ids and queue rows, in turn, and wait until they are durable."""
+        deadline = time.monotonic() + self._lease_wait
+        rest = _FIRST_REST
+        while True:
+            try:
+                with self._turn():
+                    with self._order:
+                        self._refuse_if_closed()
+                        if self._others_may_have_been:
+                            # If they have, what is decided by a fresh read of now will not be written.
+                            self._others_may_have_been = False
+                            self._versions.clear(None)
+                        rows_before = self._rows
+                        ids, future = enqueue()
+                        queued(ids)
+                    try:
+                        written(future.result().rows)
+                    except BaseException:
+                        # Whether it was written shows only in the log.
+                        with self._order:
+                            self._versions.clear(None)
+                        raise
+                    return ids
+            except FencedError:
+                if self._hold:
+                    raise
+                self._begin_anew(rows_before)
+            except LeaseHeldError:
+                if time.monotonic() + rest > deadline:
+                    raise
+                time.sleep(rest)
+                rest = min(rest * 2, _LONGEST_REST)
+
+    def _enqueue(self, table: pa.Table, shards: set[int], source: Any) -> Future[Any]:
+        future = self._rows.upsert(table, wait=False, source=source)
+        for shard in shards:
+            waiting = [one for one in self._pending.get(shard, []) if not one.done()]
+            self._pending[shard] = [*waiting, future]
+        return future
+
+    def _claim(self, shards: set[int]) -> None:
+        """Take the shards that are not ours yet, and see to it that ids will be above those they hold."""
+        missing = shards - self._claimed
+        if not missing:
+            return
+        self._rows.claim([self._versions.values_of(shard) for shard in sorted(missing)])
+        self._versions.clear(missing)
+        newest = self._versions.highest_above(self._clock.now())
+        if newest:
+            self._clock.observe(newest)
+        self._claimed |= missing
+
+    def _check_version(self, context: str, shard: int, expected: int) -> None:
+        for future in self._pending.pop(shard, []):
+            if not self._versions.knows(context):
+                with suppress(Exception):
+                    future.result()
+            elif not future.done():
+                self._pending.setdefault(shard, []).append(future)
+        found = self._versions.get(context, shard)
+        if found != expected:
+            raise ConflictError(
+                f"context {context!r:.150} has version {found}, not {expected}",
+                where=context,
+                hint="Read what has been appended meanwhile, and decide again",
+            )
+
+    # --- Turns -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Use the shards; the last to stop lets go of them, if they are shared."""
+        if self._hold:
+            yield
+            return
+        with self._turns:
+            while self._letting_go:
+                self._turns.wait()
+            if self._at_work == 0:
+                self._turn_began = time.monotonic()
+                self._others_may_have_been = True
+            self._at_work += 1
+            # A writer with many threads would never come to an end of its turn.
+            if time.monotonic() - self._turn_began > _MAX_TURN:
+                self._letting_go = True
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._at_work -= 1
+                last = self._at_work == 0
+                if last:
+                    self._letting_go = True
+            if last:
+                try:
+                    # What is written is; if the store fails now, the lease runs out.
+                    with suppress(Exception):
+                        self._rows.pause()
+                finally:
+                    with self._turns:
+                        self._letting_go = False
+                        self._turns.notify_all()
+
+    def _begin_anew(self, fenced: Any) -> None:
+        """Make another writer of rows, since others have had a shard meanwhile."""
+        with self._order:
+            if self._rows is not fenced or self._closed:
+                return
+            with suppress(Exception):
+                self._rows.__exit__(FencedError, FencedError("others had the shard"), None)
+            self._rows = self._table.writer(**self._options)
+            self._claimed.clear()
+            self._versions.clear(None)
+            self._pending.clear()
+
+    # --- Beside appending ------------------------------------------------------------------------
+
+    def erase(self, keys: pa.Table) -> None:
+        """Delete events, given with ``event_id`` and ``context_id``."""
+        shards = {
+            int(one)
+            for one in np.unique(self._versions.shards_of(keys.column("context_id").combine_chunks()))
+        }
+
+        def enqueue() -> tuple[None, Future[Any]]:
+            self._claim(shards)
+            return None, self._rows.delete(keys, wait=False)
+
+        self._in_turn(enqueue, lambda ids: self._versions.clear(shards))
+
+    def restore(self, table: pa.Table) -> None:
+        """Write events that have ids; those that are there already are written again."""
+        shards = {
+            int(one)
+            for one in np.unique(self._versions.shards_of(table.column("context_id").combine_chunks()))
+        }
+        of_rows = self._versions.shards_of(table.column("context_id").combine_chunks())
+
+        def enqueue() -> tuple[None, Future[Any]]:
+            self._claim(shards)
+            first = self._clock.ticks(table.num_rows)
+            arrivals = (np.arange(first, first + table.num_rows, dtype=np.int64) << SHARD_BITS) | of_rows
+            return None, self._enqueue(table.append_column("arrival_id", pa.array(arrivals)), shards, None)
+
+        self._in_turn(enqueue, lambda ids: self._versions.clear(shards))
+
+    def flush(self) -> None:
+        """Write what is in memory to generations, and wait for it."""
+        self._refuse_if_closed()
+        with self._turn(), suppress(FencedError) if not self._hold else _nothing():
+            self._rows.flush()
+
+    def close(self) -> None:
+        """Let go of the shards. Idempotent."""
+        with self._order:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            with suppress(FencedError) if not self._hold else _nothing():
+                self._rows.close()
+        finally:
+            self._on_close(self)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise WriterClosedError("the writer is closed", hint="Open a new one with store.writer()")
+
+    def __enter__(self) -> EventWriter:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the writer; after an error, let go of the shards without flushing."""
+        if error is None:
+            self.close()
+            return
+        with self._order:
+            if self._closed:
+                return
+            self._closed = True
+        self._rows.__exit__(kind, error, traceback)
+        self._on_close(self)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled."""
+        raise WriterError(
+            "a writer cannot be pickled: it owns its shards in this process",
+            hint="Open the store in the other process and make a writer there",
+        )
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _check_expected(expected: object) -> int | None:
+    if expected is None or (isinstance(expected, int) and not isinstance(expected, bool) and expected >= 0):
+        return expected
+    raise InputError(f"an expected version is an event id, or 0, got {expected!r:.80}", where="expected")
+
+
+def _parts(event: Any) -> tuple[Any, Any, Any]:
+    if isinstance(event, (tuple, list)) and len(event) in (2, 3):
+        return event[0], event[1], event[2] if len(event) == 3 else None
+    raise InputError(
+        f"an event is (type, payload) or (type, payload, timestamp), got {event!r:.80}", where="events"
+    )

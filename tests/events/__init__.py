@@ -1,0 +1,1 @@
+"""Tests of the event store, against plain lists of dicts."""

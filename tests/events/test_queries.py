@@ -1,0 +1,82 @@
+"""The language against a naive interpreter, wherever the events are: log, generations, base table, all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import weir
+from tests.events.model import Model
+from tests.events.random_queries import KINDS, TYPES, as_given, moment, random_payload, random_query
+from weir.events.store import EventStore
+
+STATES = ["log", "flushed", "merged", "mixed"]
+
+
+def filled(place: Path, state: str, events: int = 90) -> tuple[EventStore, Model]:
+    random = Random(7)
+    store = weir.events.create(place, buckets=2)
+    for name, fields in TYPES.items():
+        store.define(name, fields)
+    model = Model(KINDS)
+    writer = store.writer()
+    for number in range(events):
+        name = random.choice(list(TYPES))
+        payload, context, at = random_payload(random, name), f"user-{random.randrange(4)}", moment(random)
+        appended = writer.append(name, context, as_given(payload), timestamp=at)
+        model.events.append(
+            {
+                "event_id": appended.ids[0],
+                "context_id": context,
+                "event_type": name,
+                "timestamp": at,
+                **payload,
+            }
+        )
+        if state == "mixed" and number in (events // 3, 2 * events // 3):
+            writer.flush()
+            if number == events // 3:
+                store.tables["events"].maintenance.merge()
+    if state in ("flushed", "merged"):
+        writer.flush()
+    if state == "merged":
+        store.tables["events"].maintenance.merge()
+    return store, model
+
+
+def compare(found: list[dict[str, Any]], wanted: list[dict[str, Any]], text: str) -> None:
+    assert len(found) == len(wanted), text
+    for one, other in zip(found, wanted, strict=True):
+        assert list(one) == list(other), text
+        for name in one:
+            if name.startswith("avg_"):
+                assert one[name] == pytest.approx(other[name]), text
+            else:
+                assert one[name] == other[name], (text, name)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_random_queries_are_answered_as_by_hand(tmp_path: Path, state: str) -> None:
+    store, model = filled(tmp_path / "store", state)
+    random = Random(STATES.index(state))
+    with store:
+        for _ in range(QUERIES):
+            text = random_query(random)
+            try:
+                wanted = model.query(text)
+                if any(
+                    isinstance(value, int) and abs(value) >= 1 << 63
+                    for row in wanted
+                    for value in row.values()
+                ):
+                    continue
+                found = store.execute(text).to_table().to_pylist()
+            except Exception as error:
+                raise AssertionError(text) from error
+            compare(found, wanted, text)
+
+
+QUERIES = 25

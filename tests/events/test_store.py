@@ -1,0 +1,402 @@
+"""Types, appending, versions and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.errors import (
+    ConflictError,
+    FencedError,
+    InputError,
+    LeaseHeldError,
+    QueryError,
+    TableExistsError,
+    TableNotFoundError,
+    WriterClosedError,
+)
+from weir.events.store import EventStore
+
+SIGNUP: dict[str, Any] = {"plan": ["free", "pro"], "country": "string | null", "amount": "decimal(12,2)"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EventStore]:
+    with weir.events.create(tmp_path / "store", buckets=2) as opened:
+        opened.define("signup", SIGNUP)
+        opened.define("order", {"amount": "int", "at": "datetime | null"})
+        yield opened
+
+
+def ids(store: EventStore) -> list[int]:
+    found: list[int] = store.replay().to_table().column("event_id").to_pylist()
+    return found
+
+
+def test_an_event_comes_back_as_it_was_stored(store: EventStore) -> None:
+    with store.writer() as writer:
+        result = writer.append(
+            "signup", "u", {"plan": "pro", "amount": "9.90"}, timestamp="2026-01-01T02:00+01:00"
+        )
+    assert store.replay("u", type="signup").to_table().to_pylist() == [
+        {
+            "event_id": result.version,
+            "context_id": "u",
+            "event_type": "signup",
+            "timestamp": datetime(2026, 1, 1, 1, tzinfo=UTC),
+            "plan": "pro",
+            "country": None,
+            "amount": Decimal("9.90"),
+        }
+    ]
+
+
+def test_a_store_is_made_once_and_opened_where_it_is(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        weir.events.open(tmp_path / "nothing")
+    weir.events.create(tmp_path / "store").close()
+    with pytest.raises(TableExistsError):
+        weir.events.create(tmp_path / "store")
+    with weir.events.open(tmp_path / "store") as store:
+        assert store.path == str(tmp_path / "store")
+    with pytest.raises(WriterClosedError):
+        store.replay()
+
+
+@pytest.mark.parametrize(
+    "options", [{"buckets": 0}, {"buckets": 2000}, {"buckets": True}, {"flush_threshold": 0}]
+)
+def test_options_have_bounds(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        weir.events.create(tmp_path / "store", **options)
+    assert not (tmp_path / "store").exists()
+
+
+# --- Types ---------------------------------------------------------------------------------------
+
+
+def test_types_from_dataclasses_arrow_and_pydantic(store: EventStore) -> None:
+    import pydantic
+
+    @dataclasses.dataclass
+    class Paid:
+        amount: Annotated[Decimal, "decimal(12,2)"]
+        kind: Literal["card", "cash"]
+        on: date
+        note: str | None = None
+
+    class Seen(pydantic.BaseModel):
+        at: datetime
+        tags: list[str]
+
+    store.define("paid", Paid)
+    store.define("seen", Seen)
+    store.define("moved", pa.schema([pa.field("x", pa.float32(), nullable=False), ("n", pa.int16())]))
+    texts = {
+        name: {field: str(of) for field, of in kind.fields.items()} for name, kind in store.types().items()
+    }
+    assert texts["paid"] == {
+        "amount": "decimal(12,2)",
+        "kind": "enum(card, cash)",
+        "on": "date",
+        "note": "string | null",
+    }
+    assert texts["seen"] == {"at": "datetime", "tags": "list<string>"}
+    assert texts["moved"] == {"x": "float", "n": "int | null"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"event_id": "int"},
+        {"timestamp": "datetime"},
+        {"a": "text"},
+        {"a": []},
+        {"a": ["x", "x"]},
+        {"a": "decimal(40,2)"},
+        {"a": "decimal(3,4)"},
+        {"a.b": "int"},
+        {"": "int"},
+        {1: "int"},
+        {"a": 5},
+        "fields",
+        None,
+    ],
+)
+def test_types_that_cannot_be_are_refused(store: EventStore, fields: Any) -> None:
+    before = store.types()
+    with pytest.raises(InputError):
+        store.define("other", fields)
+    assert store.types() == before
+
+
+def test_a_new_version_adds_and_widens(store: EventStore) -> None:
+    with store.writer() as writer:
+        writer.append("signup", "u", {"plan": "pro", "amount": 1})
+        writer.append("order", "u", {"amount": 7})
+        store.define(
+            "signup",
+            {**SIGNUP, "plan": ["free", "pro", "team"], "amount": "decimal(14,4)", "n": "int | null"},
+        )
+        store.define("order", {"amount": "float", "at": "datetime | null"}, version=2)
+        writer.append("signup", "u", {"plan": "team", "amount": "1.2345", "n": 5})
+        writer.append("order", "u", {"amount": 0.5})
+    assert {name: list(kind.versions) for name, kind in store.types().items()} == {
+        "signup": [1, 2],
+        "order": [1, 2],
+    }
+    rows = store.execute("QUERY signup WHERE amount >= 1 RETURN [plan, amount, n]").to_table().to_pylist()
+    assert [(row["plan"], row["amount"], row["n"]) for row in rows] == [
+        ("pro", Decimal("1.0000"), None),
+        ("team", Decimal("1.2345"), 5),
+    ]
+    assert store.execute("QUERY order TOTAL amount").to_table().to_pylist() == [{"total_amount": 7.5}]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"plan": ["free", "pro"], "country": "string | null"},
+        {**SIGNUP, "n": "int"},
+        {**SIGNUP, "plan": ["free"]},
+        {**SIGNUP, "country": "string"},
+        {**SIGNUP, "amount": "decimal(12,3)"},
+        {**SIGNUP, "amount": "float"},
+    ],
+)
+def test_a_new_version_may_do_nothing_else(store: EventStore, fields: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="signup"):
+        store.define("signup", fields)
+    store.define("signup", SIGNUP)
+    assert list(store.types()["signup"].versions) == [1]
+
+
+# --- Refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payload", "field"),
+    [
+        ({"amount": 1}, "plan"),
+        ({"plan": None, "amount": 1}, "plan"),
+        ({"plan": "gold", "amount": 1}, "plan"),
+        ({"plan": "pro", "amount": 1, "other": 1}, "other"),
+        ({"plan": "pro", "amount": "1.001"}, "amount"),
+        ({"plan": "pro", "amount": "x"}, "amount"),
+        ({"plan": "pro", "amount": True}, "amount"),
+        ({"plan": "pro", "amount": 10**10}, "amount"),
+        ({"plan": "pro", "amount": 1, "country": 5}, "country"),
+        ({"plan": "pro", "amount": 1, "country": "\ud800"}, "country"),
+    ],
+)
+def test_a_payload_that_does_not_fit_names_event_and_field(
+    store: EventStore, payload: dict[str, Any], field: str
+) -> None:
+    with store.writer() as writer:
+        with pytest.raises(InputError) as refused:
+            writer.append("signup", "u", payload)
+        assert "signup" in str(refused.value)
+        assert field in str(refused.value)
+        with pytest.raises(InputError):
+            writer.append_all("u", [("order", {"amount": 1}), ("signup", payload)])
+    assert ids(store) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nothing", "u", {}),
+        ("", "u", {}),
+        ("order", "", {"amount": 1}),
+        ("order", 5, {"amount": 1}),
+        ("order", "u", {"amount": "3"}),
+        ("order", "u", {"amount": True}),
+        ("order", "u", {"amount": 1.5}),
+        ("order", "u", {"amount": 1.0}),
+        ("order", "u", {"amount": 1 << 63}),
+        ("order", "u", {"amount": 1, "at": "soon"}),
+        ("order", "u", [1]),
+        ("order", "u", {"amount": 1}, "yesterday"),
+        ("order", "u", {"amount": 1}, None, -1),
+        ("order", "u", {"amount": 1}, None, "0"),
+    ],
+)
+def test_what_cannot_be_appended_is_refused(store: EventStore, arguments: tuple[Any, ...]) -> None:
+    with store.writer() as writer, pytest.raises(InputError):
+        writer.append(*arguments)
+    assert ids(store) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("QUERY nothing", 7),
+        ("QUERY order WHERE nothing = 1", 19),
+        ('QUERY order WHERE amount = "3"', 28),
+        ("QUERY order WHERE amount = true", 28),
+        ("QUERY order WHERE amount", 19),
+        ("QUERY order WHERE at > never", 24),
+        ("QUERY signup WHERE plan = 1", 27),
+        ("QUERY order USING amount SINCE 2026-01-01", 19),
+        ("QUERY order SINCE soon", 19),
+        ("QUERY order COUNT BY nothing", 22),
+        ("QUERY order TOTAL at", 19),
+        ("QUERY signup AVG plan", 18),
+        ('QUERY order COUNT PER day IN "Nowhere/At-All"', 30),
+        ("QUERY order COUNT ORDER BY amount", 28),
+        ("QUERY order FOLLOWED BY order LINKED BY context_id", 25),
+        ("QUERY order FOLLOWED BY signup LINKED BY amount", 42),
+        ("QUERY order FOLLOWED BY signup LINKED BY context_id WHERE amount = 1", 59),
+        (
+            "QUERY order FOLLOWED BY signup LINKED BY context_id WHERE order.amount = 1 OR signup.plan = pro",
+            79,
+        ),
+        ("PLOT QUERY order COUNT", 12),
+    ],
+)
+def test_queries_that_cannot_be_are_refused_by_their_place(store: EventStore, text: str, place: int) -> None:
+    with pytest.raises(QueryError, match=f"line 1, column {place}]"):
+        store.execute(text)
+
+
+# --- Versions and order --------------------------------------------------------------------------
+
+
+def test_expected_versions_decide(store: EventStore) -> None:
+    with store.writer() as writer:
+        first = writer.append("order", "u", {"amount": 1}, expected=0)
+        with pytest.raises(ConflictError):
+            writer.append("order", "u", {"amount": 2}, expected=0)
+        second = writer.append("order", "u", {"amount": 3}, expected=first.version)
+        assert second.version > first.version
+        with pytest.raises(ConflictError):
+            writer.append_all("u", [("order", {"amount": 4})], expected=first.version)
+    with store.writer() as writer:
+        with pytest.raises(ConflictError):
+            writer.append("order", "u", {"amount": 5}, expected=first.version)
+        writer.append("order", "u", {"amount": 6}, expected=second.version)
+    amounts = store.replay("u").to_table().column("order.amount").to_pylist()
+    assert amounts == [1, 3, 6]
+    assert store.version("u") > second.version
+    assert store.version("nobody") == 0
+
+
+def test_many_threads_and_one_expected_version(store: EventStore) -> None:
+    with store.writer() as writer, ThreadPoolExecutor(8) as pool:
+
+        def append(number: int) -> bool:
+            try:
+                writer.append("order", "u", {"amount": number}, expected=0)
+            except ConflictError:
+                return False
+            return True
+
+        assert sum(pool.map(append, range(24))) == 1
+        results = list(
+            pool.map(lambda number: writer.append("order", f"c{number % 3}", {"amount": number}), range(60))
+        )
+    assert len({one.version for one in results}) == 60
+    assert ids(store) == sorted(ids(store))
+
+
+def test_two_writers_take_turns(store: EventStore) -> None:
+    with store.writer(hold=False) as one, store.writer(hold=False) as other:
+        versions = [0]
+        for number in range(6):
+            writer = one if number % 2 else other
+            versions.append(writer.append("order", "u", {"amount": number}, expected=versions[-1]).version)
+            with pytest.raises(ConflictError):
+                (other if number % 2 else one).append("order", "u", {"amount": 99}, expected=versions[-2])
+    assert ids(store) == versions[1:]
+
+
+def test_who_holds_a_shard_keeps_it_until_it_is_taken_over(store: EventStore) -> None:
+    with store.writer() as holder:
+        first = holder.append("order", "u", {"amount": 1})
+        with store.writer() as other, pytest.raises(LeaseHeldError):
+            other.append("order", "u", {"amount": 2})
+        with store.writer(takeover=True) as taker:
+            second = taker.append("order", "u", {"amount": 3}, expected=first.version)
+            with pytest.raises(FencedError):
+                holder.append("order", "u", {"amount": 4})
+    assert ids(store) == [first.version, second.version]
+
+
+def test_ids_rise_over_clocks_that_step_back(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weir.events import store as store_module
+    from weir.events.clock import HybridClock
+
+    versions = []
+    for wall in (2_000_000_000_000_000, 1_000_000_000_000_000, 1_500_000_000_000_000):
+        # Another process, whose clock knows nothing of the former's.
+        monkeypatch.setattr(store_module, "process_clock", HybridClock(partial(int, wall)))
+        with weir.events.open(store.path) as again, again.writer() as writer:
+            versions.append(writer.append("order", "u", {"amount": 1}).version)
+    assert versions == sorted(versions)
+    assert ids(store) == versions
+
+
+def test_all_or_none(store: EventStore) -> None:
+    with store.writer() as writer:
+        done = writer.append_all("u", [("order", {"amount": 1}), ("signup", {"plan": "pro", "amount": 2})])
+        with pytest.raises(InputError):
+            writer.append_all("u", [])
+        with pytest.raises(InputError):
+            writer.append_all("u", [("order",)])  # type: ignore[list-item]
+    rows = store.replay("u").to_table().to_pylist()
+    assert [row["event_id"] for row in rows] == done.ids
+    assert [(row["event_type"], row["order.amount"], row["signup.amount"]) for row in rows] == [
+        ("order", 1, None),
+        ("signup", None, Decimal("2.00")),
+    ]
+
+
+def test_ingest_in_the_order_of_the_table_and_once(store: EventStore) -> None:
+    table = pa.table({"context_id": [f"c{number % 5}" for number in range(50)], "amount": list(range(50))})
+    with store.writer() as writer:
+        first = writer.ingest("order", table, source=weir.Source("job", 1))
+        again = writer.ingest("order", table, source=weir.Source("job", 1))
+        assert (first.rows, again.rows) == (50, 0)
+        for bad in (table.drop_columns(["amount"]), table.append_column("x", table["amount"]), "rows"):
+            with pytest.raises(InputError):
+                writer.ingest("order", bad)
+        with pytest.raises(InputError, match="row 1"):
+            writer.ingest("order", pa.table({"context_id": ["a", ""], "amount": [1, 2]}))
+        with pytest.raises(InputError, match="amount"):
+            writer.ingest("order", pa.table({"context_id": ["a"], "amount": [1.5]}))
+    assert store.replay().to_table().column("order.amount").to_pylist() == list(range(50))
+    assert ids(store) == first.ids.to_pylist()
+
+
+def test_sql_sees_types_as_tables(store: EventStore) -> None:
+    with store.writer() as writer:
+        writer.append("signup", "u", {"plan": "pro", "amount": 1})
+        writer.append("order", "u", {"amount": 5})
+    joined = 'SELECT s.plan, o.amount FROM signup s JOIN "order" o ON s.context_id = o.context_id'
+    assert store.sql(joined).to_table().to_pylist() == [{"plan": "pro", "amount": 5}]
+    assert store.query("signup", where="plan = 'pro'", columns=["plan"]).to_table().num_rows == 1
+    for bad in ("plan = ", "nothing = 1", "1 = 1; DROP TABLE signup"):
+        with pytest.raises(QueryError):
+            store.query("signup", where=bad).to_table()
+    with pytest.raises(QueryError):
+        store.sql("DELETE FROM signup").to_table()
+
+
+def test_only_what_is_needed_is_read(store: EventStore, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", logger="weir.events.projection"):
+        explained = store.execute("QUERY signup WHERE plan = pro RETURN [amount]").explain()
+    assert "plan" in explained
+    assert "amount" in explained
+    assert "country" not in explained
+    assert "f_plan" in caplog.text
+    assert "country" not in caplog.text
