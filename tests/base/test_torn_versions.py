@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,8 +15,10 @@ from tests.base.table_kit import SCHEMA, new_table, table_of
 
 import weir
 from weir.base.manifest import manifest_path, read_manifest
+from weir.base.publish import publish_details
+from weir.base.spent_versions import SET_ASIDE
 from weir.base.table import BaseTable
-from weir.base.torn_versions import SET_ASIDE, newest_sound_version, set_aside, what_is_torn
+from weir.base.torn_versions import newest_sound_version, set_aside, what_is_torn
 from weir.errors import CorruptionError, SnapshotExpiredError
 from weir.format.table_manifest import decode_files
 
@@ -93,7 +99,7 @@ def test_a_torn_version_is_passed_over_by_readers_and_set_aside_by_who_commits(
     # Nothing is in the way any more, for Lance neither.
     lance.write_dataset(table_of(SCHEMA, [(9, "z")]).cast(base.schema), base.uri, mode="append")
     assert rows_of(base.latest()) == [*expected, (9, "z")]
-    assert base.latest().version == found.version + 1
+    assert base.latest().version == found.torn[0].version + 2, "no number comes back"
 
 
 def test_a_sound_table_has_nothing_to_set_aside(tmp_path: Path) -> None:
@@ -185,5 +191,81 @@ def test_what_a_torn_version_had_merged_is_merged_again(tmp_path: Path) -> None:
         assert rows(reader) == expected
         assert reader.status().to_dict()["base_rows"] == 14
     for reader in (table, again, weir.open(uri)):
-        with pytest.raises(SnapshotExpiredError, match="another one"):
+        with pytest.raises(SnapshotExpiredError, match=f"version {newest} "):
             reader.scan(at=token).to_table()
+
+
+@pytest.mark.parametrize("place", ["set_aside.after_publish", "set_aside.before_move"])
+def test_who_stands_still_while_it_sets_versions_aside_is_in_nobodys_way(tmp_path: Path, place: str) -> None:
+    base = new_table(tmp_path, rows=[(1, "a"), (2, "b")])
+    by_lance(base, 3)
+    damaged = torn_path(base, "manifest")
+    emptied(damaged)
+    expected = rows_of(base.latest())
+    program = (
+        "import sys\nfrom weir.storage.local import LocalStore\n"
+        "from weir.base.torn_versions import set_aside\nset_aside(LocalStore(sys.argv[1]))"
+    )
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", program, base.uri], env={**os.environ, "WEIR_FAILPOINTS": f"{place}=stop"}
+    )
+    try:
+        _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        changed = base.latest_to_change()
+        assert rows_of(changed) == expected
+        dataset = lance.write_dataset(table_of(SCHEMA, [(9, "z")]).cast(base.schema), base.uri, mode="append")
+        # Somebody who planned before versions were set aside, whose number is free now.
+        planned = base.at_version(changed.version - 2)
+        manifest = read_manifest(base.store, planned.version)
+        set_aside(base.store)
+        if not damaged.exists():
+            assert publish_details(base.store, manifest, planned.details) is None
+            assert not damaged.exists()
+        sleeper.send_signal(signal.SIGCONT)
+        assert sleeper.wait(60) == 0
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert not damaged.exists()
+    assert rows_of(base.latest()) == [*expected, (9, "z")]
+    assert base.latest().version == dataset.version
+    assert publish_details(base.store, manifest, planned.details) is None, (
+        "below the newest, nobody would look"
+    )
+    assert publish_details(base.store, read_manifest(base.store, dataset.version), planned.details)
+
+
+def test_two_that_set_versions_aside_at_once(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=[(1, "a"), (2, "b")])
+    by_lance(base, 3)
+    newest = torn_path(base, "manifest")
+    emptied(newest)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: BaseTable.open(base.store).latest_to_change(), range(4)))
+    assert len(list(Path(base.uri, SET_ASIDE).iterdir())) == 1
+    assert not BaseTable.open(base.store).torn
+    lance.dataset(base.uri).versions()
+
+
+@pytest.mark.parametrize("damage", [emptied, shortened, removed, zeroed])
+def test_a_token_of_a_torn_version_is_refused_by_name(tmp_path: Path, damage: Damage) -> None:
+    uri = str(tmp_path / "table")
+    table = weir.create(uri, SCHEMA, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "a"}])
+    lance.dataset(uri).update_config({"somebody": "else"})
+    token = weir.open(uri).snapshot(retain=timedelta(hours=1))
+    version = lance.dataset(uri).version
+    damage(Path(uri, manifest_path(version, counts_down=True)))
+    for _ in range(2):  # as it is found, and when it was set aside
+        table = weir.open(uri)
+        named = f"version {version}"
+        with pytest.raises(SnapshotExpiredError, match=named):
+            table.scan(at=token).to_table()
+        with pytest.raises(SnapshotExpiredError, match=named):
+            table.scan(at=token).count()
+        with pytest.raises(SnapshotExpiredError, match=named):
+            table.get([{"id": 1}], at=token)
+        table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
+        table.maintenance.merge()

@@ -69,7 +69,7 @@ for life in range(4):
     if life % 2:
         table.maintenance.merge()
     for _ in range(2):
-        table.maintenance.collect_garbage(timedelta(0), version_retention=timedelta(0))
+        table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
 with table.writer() as writer:
     writer.upsert([{"id": -1, "name": "end"}])
 """

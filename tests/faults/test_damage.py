@@ -118,6 +118,10 @@ def test_what_every_read_needs(whole: Whole, pattern: str) -> None:
     whole.check()
 
 
+def collect(table: weir.Table) -> object:
+    return table.maintenance.collect_garbage(horizon=timedelta(0))
+
+
 def claim(table: weir.Table) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": 0, "name": "not to be"}])
@@ -127,9 +131,12 @@ def claim(table: weir.Table) -> None:
     ("pattern", "work"),
     [
         ("_mem_wal/*/lease.json", claim),
-        ("_weir/garbage/marks.json", lambda table: table.maintenance.collect_garbage(timedelta(0))),
-        ("_weir/snapshots/*.json", lambda table: table.maintenance.collect_garbage(timedelta(0))),
-        ("_weir/consumers/somebody.json", lambda table: table.maintenance.collect_garbage(timedelta(0))),
+        ("_weir/garbage/marks.json", collect),
+        ("_weir/snapshots/*.json", collect),
+        (
+            "_weir/consumers/somebody.json",
+            collect,
+        ),
         ("_weir/consumers/somebody.json", lambda table: table.changes(consumer="somebody")),
     ],
     ids=["lease", "marks", "pin", "consumer at collection", "consumer at reading"],

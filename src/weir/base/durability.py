@@ -33,6 +33,7 @@ from lance_namespace.errors import ConcurrentModificationError, TableVersionNotF
 
 from weir.base.library_errors import storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
+from weir.base.spent_versions import is_spent
 from weir.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StorageError, WeirError
 from weir.format.table_manifest import decode_files
 from weir.storage.interface import ObjectStore
@@ -209,6 +210,10 @@ def _publish(store: ObjectStore, manifest: TableManifest) -> None:
     todo = {mark: path for mark, path in newest.items() if path != manifest.path}
     _sync(store, manifest.version, todo)
     store.put_if_absent(manifest.path, manifest.data)
+    if is_spent(store, manifest.version):
+        # Planned before the newest version was published once more above torn ones: nobody looks here.
+        store.delete([manifest.path])
+        raise ObjectExistsError("a version of this number was set aside", where=manifest.where)
     _remember(store, manifest.version, newest)
 
 

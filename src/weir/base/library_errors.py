@@ -10,7 +10,7 @@ from enum import Enum
 
 from lance.commit import CommitConflictError
 
-from weir.errors import StorageError
+from weir.errors import CorruptionError, StorageError
 from weir.indexing.library_message import library_message
 from weir.storage import local_errors, object_store_errors
 
@@ -49,6 +49,9 @@ _SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
     ("error reading file metadata: invalid user input", LibraryFailure.DAMAGED),
     ("error reading file metadata: lanceerror(schema)", LibraryFailure.DAMAGED),
     ("failed to fill whole buffer", LibraryFailure.DAMAGED),
+    # Of deletion files and of those of indexes.
+    ("arrow file does not contain correct footer", LibraryFailure.DAMAGED),
+    ("invalid seek to a negative or overflowing position", LibraryFailure.DAMAGED),
     ("invalid read params", LibraryFailure.DAMAGED),
 )
 
@@ -81,8 +84,8 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageError:
-    """Return the error to raise when the library failed for a reason Weir does not know.
+def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageError | CorruptionError:
+    """Return the error to raise when the library failed: over a damaged file, or Weir does not know why.
 
     Parameters
     ----------
@@ -95,5 +98,11 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     """
     if object_store_errors.is_missing_bucket(error):
         return object_store_errors.missing_bucket(where)
+    if classify(error) is LibraryFailure.DAMAGED:
+        return CorruptionError(
+            f"{doing} failed, because a file is damaged: {library_message(error)}",
+            where=where,
+            hint="weir verify names every file that is damaged; restore them from a backup",
+        )
     hint = local_errors.hint_for(error) or object_store_errors.hint_for(error)
     return StorageError(f"{doing} failed: {library_message(error)}", where=where, hint=hint)

@@ -54,8 +54,8 @@ class TableManifest:
     def identity(self) -> bytes:
         """What tells this version from any other, also from one that has had its number: 8 bytes.
 
-        After a loss of power a version may be set aside, and its number given to another. No two
-        manifests are alike: each names its own transaction.
+        Where a backup has taken the place of a table, numbers come back. No two manifests are alike: each
+        names its own transaction, or is of another number.
         """
         return xxhash.xxh3_64_digest(self.data)
 

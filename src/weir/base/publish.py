@@ -24,6 +24,7 @@ from weir.base.durability import make_durable
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path
 from weir.base.scratch import scratch_directory
+from weir.base.spent_versions import is_spent
 from weir.errors import ObjectExistsError
 from weir.format import index_details
 from weir.format.index_details import IndexDetails
@@ -223,4 +224,8 @@ def publish_version(store: ObjectStore, scratch: Path, version: int, *, counts_d
         if bytes(store.get(path)) != data:
             store.delete(transactions)
             return None
+    if is_spent(store, version):
+        # Planned before the newest version was published once more above torn ones: nobody looks here.
+        store.delete([path, *transactions])
+        return None
     return version

@@ -277,7 +277,7 @@ class BaseTable:
     def version_identity(self) -> bytes:
         """What tells this version from another one that has had or will have its number: 8 bytes.
 
-        A version that a loss of power has torn is set aside, and its number comes back.
+        Numbers come back where a backup has taken the place of a table.
         """
         return self._version_identity
 
@@ -423,7 +423,13 @@ class BaseTable:
         except LIBRARY_ERRORS as error:
             if classify(error) is LibraryFailure.ABSENT:
                 raise _no_version(self._store, version) from error
+            if classify(error) is LibraryFailure.DAMAGED:
+                raise _unreadable(self._store, version, error) from error
             raise storage_failure(error, f"opening version {version} of the table", where=self.uri) from error
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise _unreadable(self._store, version, error) from error
         return BaseTable._pinned(self._store, dataset)
 
 
@@ -481,13 +487,14 @@ def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.Lan
 
 
 def _without_torn(store: ObjectStore, error: WeirError | None) -> SoundVersion:
-    """Return the newest sound version below torn ones; if there are none, the error is another matter."""
+    """Return the newest sound version, where the newest could not be read: below torn ones, most often.
+
+    If nothing is torn, somebody else may have set aside what was. Whoever opens the version finds out.
+    """
     found = newest_sound_version(store) if store.is_local else None
-    if error is not None and (found is None or not found.torn):
-        raise error
-    if found is None:
-        raise _no_dataset(store)
-    return found
+    if found is not None:
+        return found
+    raise _no_dataset(store) if error is None else error
 
 
 def _check_out_latest(store: ObjectStore, dataset: lance.LanceDataset) -> None:
@@ -528,6 +535,26 @@ def _damaged(store: ObjectStore, error: BaseException) -> CorruptionError:
         f"the library cannot read the table's manifest: {library_message(error)}",
         where=f"{store.uri}/{VERSIONS}",
         hint="Restore the newest file there from a backup, or move it away to go back one version",
+    )
+
+
+def _unreadable(store: ObjectStore, version: int, error: BaseException) -> WeirError:
+    """Return the error that says why a version that is not the newest cannot be read."""
+    try:
+        manifest = read_manifest(store, version)
+        reason = what_is_torn(store, manifest)
+    except ObjectNotFoundError:
+        return _no_version(store, version)
+    if reason is None:
+        return CorruptionError(
+            f"the library cannot read version {version} of the table: {library_message(error)}",
+            where=manifest.where,
+            hint="Restore the file from a backup, or read another version",
+        )
+    return SnapshotExpiredError(
+        f"version {version} of the table was lost with the power: {reason}",
+        where=manifest.where,
+        hint="What was acknowledged is in the latest version; take a new snapshot of it",
     )
 
 

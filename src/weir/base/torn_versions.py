@@ -4,9 +4,14 @@ Whatever Weir commits is on the disk before it can be found (:mod:`weir.base.dur
 nothing, and the newest versions of a local table that it has committed may come back from a loss of power
 with a manifest or files that are empty, short or gone. Such a version is *torn*.
 
-A reader reads the newest version that is sound, and changes nothing. Whoever commits next first sets the
-torn ones aside: their manifests move to ``_weir/set_aside``, and nothing is deleted. What they had merged is
-merged again: garbage collection makes a version durable before it relies on it.
+A reader reads the newest version that is sound, and changes nothing. Whoever commits next first publishes
+that version once more, above the torn ones, and then sets these aside: their manifests move to
+``_weir/torn_versions``, and nothing is deleted. What they had merged is merged again: garbage collection
+makes a version durable before it relies on it.
+
+Nobody waits for anybody here. Two who do this at once publish the same bytes under the same number, and move
+the same files. No number comes back (:mod:`weir.base.spent_versions`), so that one who sleeps in the middle
+moves nothing else when it wakes.
 
 What looks torn and is not what a loss of power leaves is an error, and stays where it is: versions whose
 commits lie far apart, and those without which merged generations would be missing that have been collected.
@@ -16,24 +21,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from cachetools import LRUCache
 
-from weir.base.manifest import VERSIONS, TableManifest, manifest_version
+from weir.base.durability import make_durable
+from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version
+from weir.base.spent_versions import SET_ASIDE, set_aside_path
+from weir.engine import failpoint
 from weir.engine.logs import get_logger
-from weir.errors import ConflictError, CorruptionError, InputError, ObjectNotFoundError
+from weir.errors import ConflictError, CorruptionError, InputError, ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, shard_manifest
 from weir.format.deletion_file import is_whole_deletion_file
-from weir.format.table_manifest import VersionFile, decode_files
+from weir.format.table_manifest import VersionFile, decode_files, with_version
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local_errors import reporting
 from weir.storage.local_files import sync_directory
@@ -52,9 +58,6 @@ __all__ = [
 
 _log = get_logger(__name__)
 
-SET_ASIDE = "_weir/set_aside"
-"""Directory of the manifests of versions that were set aside."""
-
 _HINT = f"{VERSIONS}/latest_version_hint.json"
 _UNSYNCED_FOR = timedelta(minutes=15)
 """No system keeps what was written from the disk for longer: versions torn by one loss of power were
@@ -63,7 +66,7 @@ _MAGIC = b"LANC"
 _TAIL = 16
 _BLOCK = 512
 """Bytes of the smallest block of a file system."""
-_LOCK_TIMEOUT_SECONDS = 30.0
+_ATTEMPTS = 32
 _TABLES = 256
 
 _whole: LRUCache[str, frozenset[str]] = LRUCache(_TABLES)
@@ -289,33 +292,48 @@ def _report(store: ObjectStore, found: SoundVersion) -> None:
 
 
 def set_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
-    """Set the torn versions above the newest sound one aside, newest first, so that one can be committed.
-
-    One process at a time, and each looks again before it does so: a version that others have committed in
-    the place of one that was set aside stays.
+    """Publish the newest sound version above the torn ones, and set these aside: now others can commit.
 
     Returns
     -------
     tuple of TornVersion
-        What was set aside.
+        What was set aside, newest first.
 
     Raises
     ------
     ConflictError
-        Another process has been doing this for 30 seconds.
+        Others kept committing meanwhile, and all they committed was torn.
     CorruptionError
         What is there is not what a loss of power leaves. Nothing was set aside.
     """
-
-    def torn() -> tuple[TornVersion, ...]:
+    torn: tuple[TornVersion, ...] = ()
+    for _ in range(_ATTEMPTS):
         found = newest_sound_version(store)
-        return () if found is None else found.torn
+        if found is None or not found.torn:
+            _move(store, torn)
+            return torn
+        torn = found.torn
+        _publish_again(store, found)
+        failpoint.reach("set_aside.after_publish")
+    raise ConflictError(
+        f"the newest version of the table was torn after {_ATTEMPTS} attempts to put a sound one above it",
+        where=f"{store.uri}/{torn[0].path}",
+        hint="Look for a process that writes to the table with another library, and stop it",
+    )
 
-    moved = _move(store, torn)
-    if moved:
-        # It names a version that is gone; the library finds the newest one without it.
-        store.delete([_HINT])
-    return moved
+
+def _publish_again(store: ObjectStore, found: SoundVersion) -> None:
+    """Publish a version once more, under the number above the newest torn one."""
+    sound = found.manifest
+    number = found.torn[0].version + 1
+    make_durable(store, sound.version)
+    # It names a version that is to go; the library finds the newest one without it.
+    store.delete([_HINT])
+    with contextlib.suppress(ObjectExistsError):  # by somebody who did the same, or has committed
+        store.put_if_absent(
+            manifest_path(number, counts_down=sound.counts_down),
+            with_version(sound.data, number, where=sound.where),
+        )
 
 
 def unreadable_history(store: ObjectStore) -> tuple[TornVersion, ...]:
@@ -343,61 +361,29 @@ def is_torn_size(nbytes: int) -> bool:
 
 
 def set_history_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
-    """Set the manifests aside that :func:`unreadable_history` returns.
-
-    Raises
-    ------
-    ConflictError
-        Another process has been doing this for 30 seconds.
-    """
-    return _move(store, lambda: unreadable_history(store))
+    """Set the manifests aside that :func:`unreadable_history` returns, and return them."""
+    chosen = unreadable_history(store)
+    _move(store, chosen)
+    return chosen
 
 
-def _move(store: ObjectStore, choose: Callable[[], tuple[TornVersion, ...]]) -> tuple[TornVersion, ...]:
-    with reporting("Setting torn versions aside", store.uri), _alone(store.uri):
-        chosen = choose()
-        directory = os.path.join(store.uri, SET_ASIDE)
+def _move(store: ObjectStore, chosen: tuple[TornVersion, ...]) -> None:
+    if not chosen:
+        return
+    directory = os.path.join(store.uri, SET_ASIDE)
+    with reporting("Setting torn versions aside", store.uri):
+        os.makedirs(directory, exist_ok=True)
+        for made in (store.uri, os.path.dirname(directory)):
+            sync_directory(made)
         for one in chosen:
-            os.rename(os.path.join(store.uri, one.path), _free_name(directory, one.version))
-        if chosen:
-            sync_directory(directory)
-            sync_directory(os.path.join(store.uri, VERSIONS))
+            failpoint.reach("set_aside.before_move")
+            with contextlib.suppress(FileNotFoundError):  # somebody else has moved it
+                os.rename(
+                    os.path.join(store.uri, one.path), os.path.join(store.uri, set_aside_path(one.version))
+                )
+        sync_directory(directory)
+        sync_directory(os.path.join(store.uri, VERSIONS))
     for one in chosen:
         _log.warning(
             "table.version_set_aside", version=one.version, where=f"{store.uri}/{one.path}", reason=one.reason
         )
-    return chosen
-
-
-def _free_name(directory: str, version: int) -> str:
-    number = 0
-    while os.path.lexists(path := os.path.join(directory, f"{version}-{number}.manifest")):
-        number += 1
-    return path
-
-
-@contextlib.contextmanager
-def _alone(root: str) -> Iterator[None]:
-    """Be the only one that sets versions of a table aside; the system lets go if the process dies."""
-    directory = os.path.join(root, SET_ASIDE)
-    os.makedirs(directory, exist_ok=True)
-    for made in (root, os.path.dirname(directory)):
-        sync_directory(made)
-    descriptor = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise ConflictError(
-                        "another process is setting versions of the table aside",
-                        where=root,
-                        hint="If it was stopped, let it go on or end it, and try again",
-                    ) from error
-                time.sleep(0.01)
-        yield
-    finally:
-        os.close(descriptor)

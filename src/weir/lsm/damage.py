@@ -56,7 +56,7 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
             raise CorruptionError(
                 f"{what} cannot be read: {said}",
                 where=where,
-                hint="Its files are damaged; restore them from a backup",
+                hint="Its files are damaged: weir verify names them; restore them from a backup",
             ) from error
         if isinstance(error, LIBRARY_ERRORS):
             if classify(error) is LibraryFailure.ABSENT:

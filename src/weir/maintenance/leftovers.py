@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from weir.base.spent_versions import SET_ASIDE as TORN_VERSIONS
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import TableExistsError
@@ -38,7 +39,9 @@ def refuse_leftovers(store: ObjectStore) -> None:
         There is something.
     """
     shards = store.list_directories(layout.MEM_WAL)
-    kept = [name for name in store.list_directories(_OWN) if name != "set_aside"]
+    kept = [
+        name for name in store.list_directories(_OWN) if f"{_OWN}/{name}" not in (SET_ASIDE, TORN_VERSIONS)
+    ]
     if shards or kept:
         what = f"{len(shards)} shards" if shards else f"{', '.join(kept)}"
         raise TableExistsError(

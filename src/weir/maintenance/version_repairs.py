@@ -44,7 +44,7 @@ class VersionRepair:
 
 @dataclass(frozen=True, slots=True)
 class SetAsideTornVersion(VersionRepair):
-    """A version that a loss of power has torn is set aside; the one before is the newest.
+    """A version that a loss of power has torn is set aside; the newest sound one is published above it.
 
     What it had merged is merged again, from generations that are still there.
     """
@@ -85,7 +85,7 @@ def repair_versions(store: ObjectStore, *, dry_run: bool = False) -> list[Versio
     CorruptionError
         Something is damaged that this is no repair for. Nothing was changed.
     ConflictError
-        Another process has been repairing the table for 30 seconds.
+        Others kept committing meanwhile, and all they committed was torn.
     """
     if not store.is_local:
         return []

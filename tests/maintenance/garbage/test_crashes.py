@@ -45,7 +45,7 @@ import sys, weir
 from datetime import timedelta
 table = weir.open(sys.argv[1], fsync=False)
 for _ in range(2):
-    table.maintenance.collect_garbage(timedelta(0))
+    table.maintenance.collect_garbage(horizon=timedelta(0))
 """
 
 UNTIL_STOPPED = """
@@ -56,7 +56,7 @@ while table.get([-1]).num_rows == 0:
     if sys.argv[2] == "merge":
         table.maintenance.merge()
     else:
-        table.maintenance.collect_garbage(timedelta(seconds=2))
+        table.maintenance.collect_garbage(horizon=timedelta(seconds=2))
 """
 
 

@@ -1,0 +1,40 @@
+"""Numbers of versions that were set aside after a loss of power: nobody else gets them.
+
+A version that cannot be read is moved out of the way when one above it can be, so its number is free, and is
+below the newest. Whoever was about to commit under it, with a plan from before, would succeed, and nobody
+would ever look at what it has committed. The manifest that was moved says so, and is there before the number
+is free.
+"""
+
+from __future__ import annotations
+
+from weir.base.manifest import VERSIONS, manifest_version
+from weir.storage.interface import ObjectStore
+
+__all__ = ["SET_ASIDE", "is_spent", "set_aside_path"]
+
+SET_ASIDE = "_weir/torn_versions"
+"""Directory of the manifests of versions that were set aside."""
+
+
+def set_aside_path(version: int) -> str:
+    """Return the path of the manifest of a version that was set aside.
+
+    Examples
+    --------
+    >>> set_aside_path(7)
+    '_weir/torn_versions/7.manifest'
+    """
+    return f"{SET_ASIDE}/{version}.manifest"
+
+
+def is_spent(store: ObjectStore, version: int) -> bool:
+    """Whether a version of that number was set aside; to be asked when one has been published under it.
+
+    No round trip: only local tables lose anything with the power. What a former table has left at the place
+    spends nothing: there has to be a newer version.
+    """
+    if not store.is_local or store.head(set_aside_path(version)) is None:
+        return False
+    listed = (manifest_version(entry.path) for entry in store.list(VERSIONS))
+    return any(one is not None and one > version for one in listed)
