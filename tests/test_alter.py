@@ -42,6 +42,30 @@ def test_histories(tmp_path: Path, seed: int) -> None:
     History(str(tmp_path / "t"), seed).run(20)
 
 
+def test_one_alter_may_name_a_column_twice(table: Table) -> None:
+    """Renamed and widened; and names that columns give up are taken by others at once."""
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "a": 1, "b": -1}])
+        writer.flush()
+        table.merge()
+        writer.upsert([{"id": 2, "a": 2, "b": -2}])
+        writer.flush()
+        writer.upsert([{"id": 3, "a": 3, "b": -3}])
+        table.alter(
+            rename={"a": "n"},
+            widen={"a": pa.int64()},
+            drop=["b"],
+            add=[pa.field("a", pa.string()), pa.field("b", pa.int32())],
+        )
+        writer.upsert([{"id": 4, "n": 2**40, "a": "x", "b": 4}])
+        expected = [{"id": number, "n": number, "a": None, "b": None} for number in (1, 2, 3)]
+        expected.append({"id": 4, "n": 2**40, "a": "x", "b": 4})
+        assert _rows(table) == expected
+    table.merge()
+    assert _rows(table) == expected
+    assert lance.dataset(table.uri).to_table().sort_by("id").to_pylist() == expected
+
+
 def test_an_open_writer_goes_on_without_a_new_claim(table: Table) -> None:
     reader = weir.open(table.uri)
     with table.writer(flush_on_close=False) as writer:

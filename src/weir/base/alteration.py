@@ -15,6 +15,10 @@ from weir.errors import SchemaError
 __all__ = ["Alteration", "AlteredSchema"]
 
 
+_TOGETHER = {("renamed", "widened"), ("dropped", "added"), ("renamed", "added"), ("widened", "added")}
+"""What one alter may do with a name twice: a name that a column gives up is free for another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class AlteredSchema:
     """The columns of a table after an alteration.
@@ -75,7 +79,8 @@ class Alteration:
         Raises
         ------
         SchemaError
-            Something is not of the kind it has to be, nothing is asked for, or a column is mentioned twice.
+            Something is not of the kind it has to be, nothing is asked for, or a column is mentioned twice
+            in a way that cannot be.
         """
         made = cls(
             tuple(_as_field(one) for one in _sequence(add, "add", pa.Field, "pa.field(...)")),
@@ -91,7 +96,7 @@ class Alteration:
             raise SchemaError(
                 "there is nothing to alter", where="alter", hint="Pass add, drop, rename or widen"
             )
-        seen: dict[str, str] = {}
+        seen: dict[str, list[str]] = {}
         asked = (
             ("dropped", self.drop),
             ("renamed", self.rename),
@@ -100,19 +105,21 @@ class Alteration:
         )
         for doing, names in asked:
             for name in names:
-                if name in seen:
-                    raise SchemaError(
-                        f"column {name!r} is {seen[name]} and {doing} in one alter",
-                        where=name,
-                        hint="Name a column once; a second alter can change it again",
-                    )
-                seen[name] = doing
-        for name in seen:
+                for before in seen.get(name, ()):
+                    if (before, doing) not in _TOGETHER:
+                        raise SchemaError(
+                            f"column {name!r} is {before} and {doing} in one alter",
+                            where=name,
+                            hint="Name a column once; a second alter can change it again",
+                        )
+                seen.setdefault(name, []).append(doing)
+        for name, doings in seen.items():
             inside = next((other for other in seen if other.startswith(f"{name}.")), None)
-            if inside is not None and seen[name] in ("dropped", "widened", "added"):
+            whole = next((one for one in doings if one != "renamed"), None)
+            if inside is not None and whole is not None:
                 raise SchemaError(
-                    f"column {inside!r} is {seen[inside]}, and {name!r}, which it is a part of, is "
-                    f"{seen[name]}, in one alter",
+                    f"column {inside!r} is {seen[inside][0]}, and {name!r}, which it is a part of, is "
+                    f"{whole}, in one alter",
                     where=inside,
                     hint="Name a column, or its parts",
                 )

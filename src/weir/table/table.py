@@ -162,7 +162,8 @@ class Table:
         Nothing has to be merged or flushed before: columns are told from each other by their field ids,
         wherever their values are. A renamed column keeps its values, and one that is dropped and added
         again under its name does not get its old ones back. Snapshots taken before are read with the
-        columns of their time. Open writers take the new columns over.
+        columns of their time. Open writers take the new columns over. One column may be renamed and widened,
+        and a name that a column gives up may be taken by another one in the same call.
 
         A column in a struct is named by its path, with dots: ``"arrival.gate"``.
 
@@ -182,7 +183,7 @@ class Table:
         Raises
         ------
         SchemaError
-            If a column is unknown, mentioned twice, or needed as it is by the primary key, the shard rule
+            If a column is unknown, dropped and changed, or needed as it is by the primary key, the shard rule
             or an index; a name exists, is reserved or cannot be stored; a type is no wider one; a new
             column is not nullable; or something is of the wrong kind. Nothing was changed.
         ConflictError
