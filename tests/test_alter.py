@@ -47,7 +47,7 @@ def test_one_alter_may_name_a_column_twice(table: Table) -> None:
     with table.writer() as writer:
         writer.upsert([{"id": 1, "a": 1, "b": -1}])
         writer.flush()
-        table.merge()
+        table.maintenance.merge()
         writer.upsert([{"id": 2, "a": 2, "b": -2}])
         writer.flush()
         writer.upsert([{"id": 3, "a": 3, "b": -3}])
@@ -58,10 +58,12 @@ def test_one_alter_may_name_a_column_twice(table: Table) -> None:
             add=[pa.field("a", pa.string()), pa.field("b", pa.int32())],
         )
         writer.upsert([{"id": 4, "n": 2**40, "a": "x", "b": 4}])
-        expected = [{"id": number, "n": number, "a": None, "b": None} for number in (1, 2, 3)]
+        expected: list[dict[str, Any]] = [
+            {"id": number, "n": number, "a": None, "b": None} for number in (1, 2, 3)
+        ]
         expected.append({"id": 4, "n": 2**40, "a": "x", "b": 4})
         assert _rows(table) == expected
-    table.merge()
+    table.maintenance.merge()
     assert _rows(table) == expected
     assert lance.dataset(table.uri).to_table().sort_by("id").to_pylist() == expected
 

@@ -207,8 +207,8 @@ def test_a_generation_that_is_flushed_after_a_rename_has_its_index(tmp_path: Pat
     rows = [{"id": number, "v": [float(number)] * 4} for number in range(300)]
     with table.writer() as writer:
         writer.upsert(rows)
-    table.merge()
-    table.create_index("v", "IVF_FLAT", num_partitions=2)
+    table.maintenance.merge()
+    table.indexes.create("v", "IVF_FLAT", num_partitions=2)
     with table.writer() as writer:
         writer.upsert([{"id": 1000, "v": [1000.0] * 4}])
         renamed(lance.dataset(str(place)), "v", "w")
@@ -226,9 +226,9 @@ def test_indexes_of_renamed_columns_leave_names_for_others(tmp_path: Path) -> No
     place = tmp_path / "t"
     table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
     for name in ("c", "d", "e"):
-        table.create_index("a", "BTREE")
+        table.indexes.create("a", "BTREE")
         renamed(lance.dataset(str(place)), "a", name)
         lance.dataset(str(place)).add_columns(pa.field("a", pa.int32()))
         table = weir.open(place, fsync=False)
-    found = {one.name: one.column for one in table.indexes() if one.column != "id"}
+    found = {one.name: one.column for one in table.indexes.list() if one.column != "id"}
     assert found == {"a_idx": "c", "a_btree_idx": "d", "a_btree_2_idx": "e"}
