@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from weir.engine.context import EngineContext
 from weir.namespaces.catalog import Catalog
 from weir.namespaces.names import check_namespace_name, directory_of
 from weir.namespaces.namespace import Namespace, Tables
@@ -99,6 +100,7 @@ def open(
     *,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
+    engine: EngineContext | None = None,
     **writer_options: Any,
 ) -> Namespaces:
     """Open the namespaces below a directory or bucket path; there need not be any yet.
@@ -109,6 +111,8 @@ def open(
         Where they are.
     storage_options, fsync
         As for :func:`weir.create`.
+    engine : Engine, optional
+        What their tables share. Default: that of the process.
     **writer_options
         As for :meth:`weir.Table.writer`.
 
@@ -124,5 +128,5 @@ def open(
     ['docs']
     >>> namespaces.close()
     """
-    tables = Tables(str(root), storage_options, fsync, writer_options)
+    tables = Tables(str(root), storage_options, fsync, writer_options, engine)
     return Namespaces(open_store(root, storage_options, fsync=fsync), tables)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 import weir
+from weir.engine.context import EngineContext
 from weir.errors import (
     ConflictError,
     InputError,
@@ -21,6 +22,7 @@ from weir.errors import (
     TableNotFoundError,
     WeirError,
 )
+from weir.log.read_lease import read_lease
 from weir.namespaces.attributes import Attribute, Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.decision import Prepared, as_deletes, as_upserts, decide, prepare
@@ -37,13 +39,19 @@ from weir.namespaces.reading import Reading
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.statistics import Statistics
 from weir.namespaces.write import Declaration, Documents, Write, Written
+from weir.write.lease.lease_owner import new_holder
 from weir.write.table_writer import TableWriter
 
-__all__ = ["Namespace", "Opened", "Tables"]
+__all__ = ["Namespace", "Opened", "Tables", "holder_of"]
 
 _ATTEMPTS = 10
 
 _Result = TypeVar("_Result")
+
+
+def holder_of(name: str) -> str:
+    """Return the id under which a process holds leases that holds them under a name."""
+    return new_holder(name).holder_id
 
 
 class Tables:
@@ -59,6 +67,8 @@ class Tables:
         Whether acknowledged writes survive the loss of power.
     writer_options : mapping of str to object
         Of writers.
+    engine : Engine, optional
+        What all of them share. Default: that of the process.
     """
 
     def __init__(
@@ -67,8 +77,10 @@ class Tables:
         storage_options: Mapping[str, str] | None,
         fsync: bool,
         writer_options: Mapping[str, Any],
+        engine: EngineContext | None,
     ) -> None:
         self._root = root.rstrip("/")
+        self._engine = engine
         self._options: dict[str, Any] = {"storage_options": storage_options, "fsync": fsync}
         self.writer_options = writer_options
 
@@ -78,7 +90,11 @@ class Tables:
     def create(self, directory: str, definition: Definition) -> weir.Table:
         """Make the table of a namespace."""
         table = weir.create(
-            self._uri(directory, definition), definition.schema, primary_key=ID, **self._options
+            self._uri(directory, definition),
+            definition.schema,
+            primary_key=ID,
+            engine=self._engine,
+            **self._options,
         )
         for attribute in definition.attributes.values():
             make_text_index(table, attribute)
@@ -86,7 +102,7 @@ class Tables:
 
     def open(self, directory: str, definition: Definition) -> weir.Table:
         """Open the table of a namespace."""
-        return weir.open(self._uri(directory, definition), **self._options)
+        return weir.open(self._uri(directory, definition), engine=self._engine, **self._options)
 
     def drop(self, directory: str, definition: Definition) -> None:
         """Remove the table of a namespace."""
@@ -94,7 +110,7 @@ class Tables:
 
     def clone(self, source: weir.Table, at: Any, directory: str, definition: Definition) -> weir.Table:
         """Copy a state of a table to be that of a namespace."""
-        return weir.clone(
+        weir.clone(
             source.uri,
             self._uri(directory, definition),
             at=at,
@@ -102,6 +118,7 @@ class Tables:
             target_options=self._options["storage_options"],
             fsync=self._options["fsync"],
         )
+        return self.open(directory, definition)
 
 
 class Opened:
@@ -407,6 +424,48 @@ class Namespace:
             raise
         opened.written_at = datetime.now(UTC)
         opened.is_dirty = True
+
+    # ---- who writes ------------------------------------------------------------------------------------
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this process writes the namespace."""
+        opened = self._opened
+        return opened is not None and opened.is_writing
+
+    def lease_holder(self) -> str | None:
+        """Return the id of who holds the lease of the namespace; None if nobody does.
+
+        Of a process that serves under a name (``holder`` of its writers) it is :func:`holder_of` that name.
+        """
+        opened = self.find()
+        if opened is None:
+            return None
+        for shard in opened.table.status().shards:
+            if shard.lease == "held":
+                lease = read_lease(opened.table.store, shard.shard_id)
+                return None if lease is None else lease.holder.holder_id
+        return None
+
+    def look_after_abandoned(self) -> bool:
+        """Recover and merge what a process that is gone has left; return whether there was anything.
+
+        Raises
+        ------
+        WeirError
+            If a part of it failed. The next call goes on.
+        """
+        opened = self.find()
+        if opened is None or opened.is_writing:
+            return False
+        status = opened.table.status()
+        left = [one for one in status.shards if one.unflushed_rows or one.unmerged_generations]
+        if not left or any(one.lease == "held" for one in left):
+            return False
+        opened.table.recover()
+        ensure_indexes(opened.table, opened.definition)
+        opened.table.maintain()
+        return True
 
     # ---- reading ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ from weir.namespaces.names import check_namespace_name
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
 from weir.service.options import ServiceOptions
+from weir.service.ownership.forwarding import Forwarder
+from weir.service.ownership.owners import Owners
 from weir.service.refusals import Refusal
 
 __all__ = ["Call", "Service"]
@@ -65,12 +67,22 @@ class Service:
         The keys below the root.
     options : ServiceOptions
         How the service runs.
+    owners : Owners, optional
+        Says which process writes what. Default: there is one process.
     """
 
-    def __init__(self, namespaces: Namespaces, keys: KeyStore, options: ServiceOptions) -> None:
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        keys: KeyStore,
+        options: ServiceOptions,
+        owners: Owners | None = None,
+    ) -> None:
         self.namespaces = namespaces
         self.keys = keys
         self.options = options
+        self.owners = owners
+        self.forwarder = Forwarder(options.request_timeout)
         self.is_stopping = False
         self.loops: dict[str, Callable[[], bool]] = {}
         self._limiter = anyio.CapacityLimiter(_THREADS)
@@ -179,4 +191,5 @@ class Service:
     def close(self) -> None:
         """Let go of everything: flush, release, and wait for what is under way."""
         self._later.shutdown(wait=True, cancel_futures=True)
+        self.forwarder.close()
         self.namespaces.close()

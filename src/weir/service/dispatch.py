@@ -12,7 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weir.service.answers import json_answer
+from weir.service.body import read_body
 from weir.service.context import Call, Service
+from weir.service.keys.key import ANYBODY
+from weir.service.ownership.forwarding import FORWARDED, UnreachableError
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
 
@@ -49,7 +52,9 @@ class Dispatch:
         self._envelope = envelope
         self._telemetry = telemetry
 
-    def route(self, path: str, method: str, handler: Handler, *, open: bool = False) -> Route:
+    def route(
+        self, path: str, method: str, handler: Handler, *, open: bool = False, owner: bool = False
+    ) -> Route:
         """Return the route of a handler.
 
         Parameters
@@ -60,8 +65,9 @@ class Dispatch:
             Answers them.
         open : bool
             Whether anybody may ask. Default False.
+        owner : bool
+            Whether the process answers that writes the namespace. Default False: whichever is asked.
         """
-        from weir.service.keys.key import ANYBODY
 
         async def answer(request: Request) -> Response:
             call = Call(ANYBODY)
@@ -71,7 +77,8 @@ class Dispatch:
                         raise Refusal(503, "stopping", "the process is about to end", 1)
                     if not open:
                         call.key = await self._service.caller(request)
-                    response = await handler(request, call)
+                    passed_on = await self._passed_on(request, call) if owner else None
+                    response = await handler(request, call) if passed_on is None else passed_on
             except Exception as error:
                 response = self._refused(error, call)
             response.headers["x-request-id"] = call.request_id
@@ -79,6 +86,33 @@ class Dispatch:
             return response
 
         return Route(path, answer, methods=[method])
+
+    async def _passed_on(self, request: Request, call: Call) -> Response | None:
+        """Return the answer of the process that writes the namespace; None if that is this one."""
+        service = self._service
+        owners = service.owners
+        namespace = service.namespace(call, request.path_params["namespace"], writes=True)
+        body = await read_body(request, service.options.max_request_bytes)
+        request.state.body = body
+        if owners is None or FORWARDED in request.headers:
+            return None
+        owner = await service.run(owners.elsewhere, namespace)
+        if owner is None:
+            return None
+        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        try:
+            status, headers, content = await service.run(
+                service.forwarder.forward, owner.url, request.method, target, dict(request.headers), body
+            )
+        except UnreachableError:
+            # It is gone: whoever is asked next takes its namespaces over, this process first.
+            owners.members.suspect(owner)
+            return None
+        except OSError as error:
+            owners.members.suspect(owner)
+            raise Refusal(503, "owner_changing", "the process that writes the namespace ended", 1) from error
+        self._telemetry.forwarded.inc()
+        return Response(content, status, headers)
 
     def _refused(self, error: Exception, call: Call) -> Response:
         if isinstance(error, TimeoutError) and not hasattr(error, "message"):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+import weir
 import weir.namespaces
 from weir.engine.stop_signals import STOP_SIGNALS
 from weir.errors import OptionError
@@ -19,6 +20,8 @@ from weir.service.app import application
 from weir.service.context import Service
 from weir.service.keys.store import KeyStore
 from weir.service.options import ServiceOptions, parse_listen
+from weir.service.ownership.members import Members
+from weir.service.ownership.owners import Owners
 from weir.service.telemetry import Telemetry
 from weir.service.upkeep import Upkeep
 from weir.storage.open import open_store
@@ -58,15 +61,21 @@ def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) 
     listener = _bound(options.listen)
     try:
         url = _url(listener, options)
+        engine = weir.Engine(
+            read_cache_bytes=max(options.memory // 2, 1), unflushed_bytes=max(options.memory // 4, 1)
+        )
+        members = Members(store, options.advertise or url, Members.new_id())
         namespaces = weir.namespaces.open(
             root,
             storage_options=options.storage_options,
             fsync=options.fsync,
+            engine=engine,
             lease_ttl=options.lease_ttl,
-            max_unflushed_bytes=options.memory // 2,
+            holder=members.here.id,
         )
         telemetry = Telemetry()
-        service = Service(namespaces, keys, options)
+        service = Service(namespaces, keys, options, Owners(members))
+        service.loops["membership"] = members.is_alive
         upkeep = Upkeep(service, telemetry, options.compaction_interval)
         config = uvicorn.Config(
             application(service, telemetry),
@@ -82,12 +91,16 @@ def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) 
             ssl_keyfile=options.tls_key or None,
         )
         server = _Server(config, service, lambda: listening(url))
+        members.start()
         upkeep.start()
         try:
             asyncio.run(server.serve(sockets=[listener]))
         finally:
+            # From here on the others take over what this process wrote.
+            members.stop()
             upkeep.stop()
             service.close()
+            engine.close()
     finally:
         listener.close()
 

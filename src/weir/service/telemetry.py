@@ -38,6 +38,9 @@ class Telemetry:
         self.rows_returned = Counter(
             "weir_rows_returned", "Documents that queries returned.", registry=self.registry
         )
+        self.forwarded = Counter(
+            "weir_requests_forwarded", "Requests that another process answered.", registry=self.registry
+        )
         self.upkeep_rounds = Counter(
             "weir_upkeep_rounds", "Rounds of upkeep of a namespace.", ["outcome"], registry=self.registry
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from weir.errors import WeirError
 from weir.namespaces import Namespace
@@ -51,12 +52,27 @@ class Upkeep:
             for namespace in self._service.namespaces.open_here():
                 if self._stopping.is_set():
                     return
-                self._look_after(namespace)
+                self._look_after(namespace, namespace.maintain)
+            self._look_for_abandoned()
 
-    def _look_after(self, namespace: Namespace) -> None:
+    def _look_for_abandoned(self) -> None:
+        """Look after what processes that are gone have left, as far as it falls to this one."""
+        owners = self._service.owners
+        try:
+            names = self._service.namespaces.names()
+        except WeirError:
+            return
+        for name in names:
+            if self._stopping.is_set():
+                return
+            if owners is None or owners.is_preferred(name):
+                namespace = self._service.namespaces.namespace(name)
+                self._look_after(namespace, namespace.look_after_abandoned)
+
+    def _look_after(self, namespace: Namespace, work: Callable[[], bool]) -> None:
         began = time.monotonic()
         try:
-            if not namespace.maintain():
+            if not work():
                 return
             outcome = "done"
         except WeirError as error:

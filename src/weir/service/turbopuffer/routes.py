@@ -40,7 +40,9 @@ class _Calls:
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
 
     async def _body(self, request: HttpRequest) -> dict[str, Any]:
-        body = await read_body(request, self._service.options.max_request_bytes)
+        body: bytes | None = getattr(request.state, "body", None)
+        if body is None:
+            body = await read_body(request, self._service.options.max_request_bytes)
         return decoded(body) if body.strip() else {}
 
     # ---- documents -------------------------------------------------------------------------------------
@@ -266,15 +268,15 @@ def turbopuffer_routes(service: Service, dispatch: Dispatch, telemetry: Telemetr
     one = "/namespaces/{namespace}"
     return [
         dispatch.route("/v1/namespaces", "GET", calls.list),
-        dispatch.route(f"/v2{one}", "POST", calls.write),
-        dispatch.route(f"/v2{one}", "DELETE", calls.delete),
+        dispatch.route(f"/v2{one}", "POST", calls.write, owner=True),
+        dispatch.route(f"/v2{one}", "DELETE", calls.delete, owner=True),
         dispatch.route(f"/v2{one}/query", "POST", calls.query),
         dispatch.route(f"/v2{one}/explain_query", "POST", calls.explain),
         dispatch.route(f"/v1{one}/schema", "GET", calls.schema),
-        dispatch.route(f"/v1{one}/schema", "POST", calls.change_schema),
+        dispatch.route(f"/v1{one}/schema", "POST", calls.change_schema, owner=True),
         dispatch.route(f"/v1{one}/metadata", "GET", calls.metadata),
         dispatch.route(f"/v2{one}/metadata", "GET", calls.metadata),
-        dispatch.route(f"/v1{one}/metadata", "PATCH", calls.change_metadata),
+        dispatch.route(f"/v1{one}/metadata", "PATCH", calls.change_metadata, owner=True),
         dispatch.route(f"/v1{one}/hint_cache_warm", "GET", calls.warm),
         dispatch.route(f"/v1{one}/_debug/recall", "POST", calls.recall),
     ]

@@ -1,0 +1,1 @@
+"""Which process writes which namespace, where several serve one root."""

@@ -1,0 +1,122 @@
+"""Passing a request on to the process that writes its namespace."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+__all__ = ["FORWARDED", "Forwarder", "UnreachableError"]
+
+FORWARDED = "x-weir-forwarded"
+"""The header of a request that was passed on already: whoever gets it answers it."""
+
+_PASSED_ON = (
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "prefer",
+    "accept",
+    "x-request-id",
+)
+_PASSED_BACK = ("content-type", "retry-after", "www-authenticate", "x-request-id", "location")
+
+
+class UnreachableError(Exception):
+    """The other process did not get the request."""
+
+
+class Forwarder:
+    """Passes requests on over connections that stay open. Safe to use from many threads."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._idle: dict[str, list[http.client.HTTPConnection]] = {}
+        self._lock = threading.Lock()
+
+    def forward(
+        self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of the answer.
+
+        Raises
+        ------
+        UnreachableError
+            If nobody took the request: it can be answered elsewhere.
+        OSError
+            If the connection broke afterwards: nobody knows what has become of it.
+        """
+        sent = {name: headers[name] for name in _PASSED_ON if name in headers}
+        sent[FORWARDED] = "1"
+        connection = self._taken(url)
+        try:
+            try:
+                connection.request(method, target, body, sent)
+                answer = connection.getresponse()
+            except http.client.RemoteDisconnected as error:
+                raise OSError("the process ended before it answered") from error
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if isinstance(error, OSError):
+                raise
+            raise OSError(str(error)) from error
+        self._give_back(url, connection)
+        told = {name: value for name in _PASSED_BACK if (value := answer.getheader(name)) is not None}
+        return answer.status, told, content
+
+    def _taken(self, url: str) -> http.client.HTTPConnection:
+        while True:
+            with self._lock:
+                idle = self._idle.get(url)
+                connection = idle.pop() if idle else None
+            if connection is None:
+                break
+            if _still_open(connection):
+                return connection
+            connection.close()
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        made: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            made = http.client.HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
+        else:
+            made = http.client.HTTPConnection(host, parts.port, timeout=self._timeout)
+        try:
+            made.connect()
+        except OSError as error:
+            raise UnreachableError(f"{url}: {error}") from error
+        return made
+
+    def _give_back(self, url: str, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            self._idle.setdefault(url, []).append(connection)
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            for connections in self._idle.values():
+                for connection in connections:
+                    connection.close()
+            self._idle.clear()
+
+
+def _still_open(connection: http.client.HTTPConnection) -> bool:
+    """Whether the other side has not closed a connection while nobody used it."""
+    held = connection.sock
+    if held is None:
+        return False
+    held.setblocking(False)
+    try:
+        return bool(held.recv(1)) and False
+    except BlockingIOError:
+        return True
+    except (OSError, ssl.SSLWantReadError) as error:
+        return isinstance(error, ssl.SSLWantReadError)
+    finally:
+        with suppress(OSError):
+            held.settimeout(connection.timeout)

@@ -1,0 +1,178 @@
+"""The processes that serve a root: each says every two seconds that it lives, and where it is reached.
+
+One object each, ``processes/{id}.json``. The id is also the name under which a process holds its leases.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from uuid import uuid4
+
+from weir.errors import ObjectNotFoundError, WeirError
+from weir.storage.interface import ObjectStore
+
+__all__ = ["Member", "Members"]
+
+_DIRECTORY = "processes"
+_SECONDS_BETWEEN = 2.0
+_SECONDS_ALIVE = 10.0
+_SECONDS_KNOWN = 1.0
+_SECONDS_FORGOTTEN = 3600.0
+
+_log = logging.getLogger("weir.service.members")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that serves the root.
+
+    Parameters
+    ----------
+    id : str
+        What tells it from all others.
+    url : str
+        Where it is reached.
+    host : str
+        Its machine.
+    process_id : int
+        Its process there.
+    """
+
+    id: str
+    url: str
+    host: str
+    process_id: int
+
+
+class Members:
+    """The processes that serve a root, this one among them.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root.
+    url : str
+        Where this process is reached.
+    id : str
+        Its id.
+    """
+
+    def __init__(self, store: ObjectStore, url: str, id: str) -> None:
+        self._store = store
+        self.here = Member(id, url, socket.gethostname(), os.getpid())
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="weir-members", daemon=True)
+        self._known: tuple[float, tuple[Member, ...]] = (0.0, ())
+        self._read: dict[str, tuple[str, Member]] = {}
+        self._suspects: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def new_id() -> str:
+        """Return an id that no other process has."""
+        return uuid4().hex
+
+    def start(self) -> None:
+        """Say that this process lives, from now on.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be said.
+        """
+        self._say()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Say that it is about to end."""
+        self._stopping.set()
+        self._thread.join()
+        try:
+            self._store.delete([_path(self.here.id)])
+        except WeirError:
+            _log.warning("a process could not be taken from the list")
+
+    def is_alive(self) -> bool:
+        """Whether it is still said that this process lives."""
+        return self._thread.is_alive()
+
+    def live(self) -> tuple[Member, ...]:
+        """Return the processes that live, as it was at most a second ago; this one is always among them."""
+        with self._lock:
+            seen, members = self._known
+            if time.monotonic() - seen > _SECONDS_KNOWN:
+                try:
+                    members = self._look()
+                except WeirError:
+                    members = (self.here,)
+                self._known = (time.monotonic(), members)
+            return members
+
+    def suspect(self, member: Member) -> None:
+        """Take a process that could not be reached for one that is gone, for a while."""
+        with self._lock:
+            self._suspects[member.id] = time.monotonic() + _SECONDS_ALIVE
+            self._known = (0.0, ())
+
+    def _look(self) -> tuple[Member, ...]:
+        now = time.time()
+        found = [self.here]
+        for meta in self._store.list(_DIRECTORY):
+            age = now - meta.last_modified.timestamp()
+            id = meta.path.removeprefix(f"{_DIRECTORY}/").removesuffix(".json")
+            if id == self.here.id:
+                continue
+            if age > _SECONDS_FORGOTTEN:
+                self._store.delete([meta.path])
+            if age > _SECONDS_ALIVE or self._suspects.get(id, 0.0) > time.monotonic():
+                continue
+            member = self._member(id, meta.path)
+            if member is not None and not self._is_gone(member):
+                found.append(member)
+        return tuple(sorted(found, key=lambda member: member.id))
+
+    def _member(self, id: str, path: str) -> Member | None:
+        known = self._read.get(id)
+        if known is not None:
+            return known[1]
+        try:
+            stored = json.loads(bytes(memoryview(self._store.get(path))))
+            member = Member(id, str(stored["url"]), str(stored["host"]), int(stored["process_id"]))
+        except (ObjectNotFoundError, KeyError, TypeError, ValueError):
+            return None
+        self._read[id] = (path, member)
+        return member
+
+    def _is_gone(self, member: Member) -> bool:
+        """Whether it was a process of this machine and there is none of its number any more."""
+        if member.host != self.here.host:
+            return False
+        try:
+            os.kill(member.process_id, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _say(self) -> None:
+        here = self.here
+        content = {"url": here.url, "host": here.host, "process_id": here.process_id, "said": uuid4().hex}
+        self._store.put(_path(here.id), json.dumps(content).encode())
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_SECONDS_BETWEEN):
+            try:
+                self._say()
+            except WeirError as error:
+                _log.warning("a process could not say that it lives", exc_info=error)
+
+
+def _path(id: str) -> str:
+    return f"{_DIRECTORY}/{id}.json"

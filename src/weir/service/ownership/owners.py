@@ -1,0 +1,60 @@
+"""Who writes a namespace: whoever holds its lease; else the process that a hash of both says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from weir.namespaces import Namespace
+from weir.namespaces.namespace import holder_of
+from weir.service.ownership.members import Member, Members
+
+__all__ = ["Owners", "preferred"]
+
+
+def preferred(name: str, members: Sequence[Member]) -> Member:
+    """Return the process that is to write a namespace which nobody writes.
+
+    Rendezvous hashing: when a process comes or goes, only what it gets or had moves.
+
+    Examples
+    --------
+    >>> a, b = Member("a", "http://a", "h", 1), Member("b", "http://b", "h", 2)
+    >>> preferred("docs", [a, b]) == preferred("docs", [b, a])
+    True
+    """
+    return max(
+        members, key=lambda member: hashlib.blake2b(f"{member.id}/{name}".encode(), digest_size=8).digest()
+    )
+
+
+class Owners:
+    """Says where a namespace is written.
+
+    Parameters
+    ----------
+    members : Members
+        The processes that serve the root.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+
+    def elsewhere(self, namespace: Namespace) -> Member | None:
+        """Return the process that writes a namespace, if it is not this one."""
+        if namespace.is_writing:
+            return None
+        members = self.members.live()
+        if len(members) == 1:
+            return None
+        holder = namespace.lease_holder()
+        if holder is not None:
+            owner = next((member for member in members if holder_of(member.id) == holder), None)
+            if owner is not None:
+                return None if owner.id == self.members.here.id else owner
+        chosen = preferred(namespace.name, members)
+        return None if chosen.id == self.members.here.id else chosen
+
+    def is_preferred(self, name: str) -> bool:
+        """Whether this process is to look after a namespace that nobody writes."""
+        return preferred(name, self.members.live()).id == self.members.here.id
