@@ -7,11 +7,15 @@ from contextlib import suppress
 from typing import Any
 
 import weir
+from weir import IndexDefinition
 from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundError
 from weir.namespaces.attributes import Attribute, Kind
 from weir.namespaces.definition import Definition
 
-__all__ = ["drop_indexes", "ensure_indexes", "make_text_index"]
+__all__ = ["INDEX", "drop_indexes", "ensure_indexes", "make_text_index"]
+
+INDEX = "index"
+"""The option of an attribute that says which index its vectors have."""
 
 _ROWS_WORTH_VECTORS = 5_000
 _ROWS_WORTH_FILTERS = 20_000
@@ -37,16 +41,29 @@ def ensure_indexes(table: weir.Table, definition: Definition) -> None:
     rows = table.status().base_rows
     if rows < min(_ROWS_WORTH_VECTORS, _ROWS_WORTH_FILTERS):
         return
-    indexed = {index.column for index in table.indexes.list()}
+    indexed = {index.column: index.definition for index in table.indexes.list()}
     for attribute in definition.attributes.values():
-        if attribute.column in indexed:
+        if attribute.type.is_vector and rows >= _ROWS_WORTH_VECTORS:
+            _ensure_vectors(table, definition, attribute, indexed.get(attribute.column))
             continue
-        if attribute.type.is_vector:
-            if rows >= _ROWS_WORTH_VECTORS:
-                metric = (attribute.metric or definition.metric).of_table
-                _make(table, attribute.column, "IVF_FLAT", metric=metric)
-        elif attribute.filterable and rows >= _ROWS_WORTH_FILTERS and attribute.type.kind is not Kind.UUID:
+        if attribute.column in indexed or attribute.type.is_vector:
+            continue
+        if attribute.filterable and rows >= _ROWS_WORTH_FILTERS and attribute.type.kind is not Kind.UUID:
             _make(table, attribute.column, "LABEL_LIST" if attribute.type.is_list else _kind(attribute))
+
+
+def _ensure_vectors(
+    table: weir.Table, definition: Definition, attribute: Attribute, present: IndexDefinition | None
+) -> None:
+    """Make the index that an attribute's vectors are to have, also in place of another one."""
+    asked = dict(attribute.options.get(INDEX, {}))
+    kind = asked.pop("kind", "IVF_FLAT")
+    if present is not None:
+        same = {name: present.parameters.get(name) for name in asked if name in present.parameters}
+        if present.kind == kind and all(asked[name] == value for name, value in same.items()):
+            return
+        drop_indexes(table, {attribute.column})
+    _make(table, attribute.column, kind, metric=(attribute.metric or definition.metric).of_table, **asked)
 
 
 def _kind(attribute: Attribute) -> str:

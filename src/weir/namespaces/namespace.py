@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from weir.namespaces.attributes import Attribute, Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.decision import Prepared, as_deletes, as_upserts, decide, prepare
 from weir.namespaces.definition import Definition
-from weir.namespaces.documents import infer_id_kind, inferred_attributes
+from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.filter.sql import filter_sql
 from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index
@@ -121,6 +121,32 @@ class Tables:
         return self.open(directory, definition)
 
 
+@dataclass(frozen=True, slots=True)
+class LastUpkeep:
+    """How the last round of upkeep in this process went.
+
+    Parameters
+    ----------
+    outcome : str
+        ``"never"``, ``"success"`` or ``"failure"``.
+    finished_at : datetime, optional
+        When.
+    failures : int
+        How many have failed since one did not.
+    error : str
+        What kind of error it was.
+    """
+
+    outcome: str = "never"
+    finished_at: datetime | None = None
+    failures: int = 0
+    error: str = ""
+
+    def failed(self, error: BaseException) -> LastUpkeep:
+        """Return that of a round that failed after this one."""
+        return LastUpkeep("failure", datetime.now(UTC), self.failures + 1, type(error).__name__)
+
+
 class Opened:
     """A namespace's table as this process has it open.
 
@@ -142,6 +168,9 @@ class Opened:
         self._making = threading.Lock()
         self.written_at: datetime | None = None
         self.is_dirty = False
+        self.entries: dict[str, tuple[int, list[Any]]] = {}
+        self.keeping_up = threading.Lock()
+        self.last_upkeep = LastUpkeep()
         self.statistics: tuple[float, Statistics] | None = None
 
     def updated_at(self) -> datetime:
@@ -443,7 +472,7 @@ class Namespace:
             return None
         for shard in opened.table.status().shards:
             if shard.lease == "held":
-                lease = read_lease(opened.table.store, shard.shard_id)
+                lease = read_lease(opened.table.internals.store, shard.shard_id)
                 return None if lease is None else lease.holder.holder_id
         return None
 
@@ -462,9 +491,9 @@ class Namespace:
         left = [one for one in status.shards if one.unflushed_rows or one.unmerged_generations]
         if not left or any(one.lease == "held" for one in left):
             return False
-        opened.table.recover()
+        opened.table.maintenance.recover()
         ensure_indexes(opened.table, opened.definition)
-        opened.table.maintain()
+        opened.table.maintenance.run()
         return True
 
     # ---- reading ---------------------------------------------------------------------------------------
@@ -490,6 +519,54 @@ class Namespace:
             state = State(token=str(opened.table.snapshot(retain=None)))
         reading = Reading(opened.table, opened.definition, state)
         return [reading.answer(query) for query in queries]
+
+    def get(
+        self, ids: Sequence[Any], attributes: Sequence[str] | None = None, state: State | None = None
+    ) -> pa.Table:
+        """Return the documents with some ids, in their order, without those that there are not.
+
+        Parameters
+        ----------
+        ids : sequence
+            The ids.
+        attributes : sequence of str, optional
+            What to return of them beside the id. Default: all.
+        state : State, optional
+            Which state is read. Default: the newest.
+
+        Raises
+        ------
+        InputError
+            If an id is of another kind than those of the namespace.
+        """
+
+        def found(opened: Opened) -> pa.Table:
+            definition = opened.definition
+            names = [
+                name
+                for name in (definition.attributes if attributes is None else attributes)
+                if name in definition.attributes
+            ]
+            keys = pa.table({ID: id_column(definition.id_kind, ids)})
+            columns = [ID, *[definition.attributes[name].column for name in names]]
+            rows = opened.table.get(keys, columns, **(state or State()).read_options)
+            return rows.rename_columns([ID, *names])
+
+        return self._read(found)
+
+    def token(self, retain: timedelta | None = None) -> str:
+        """Return a token of the namespace as it is now, by which it can be read again.
+
+        Parameters
+        ----------
+        retain : timedelta, optional
+            How long what it needs is kept. Default: until it is collected.
+        """
+        return str(self.opened().table.snapshot(retain=retain))
+
+    def release(self, token: str) -> None:
+        """Keep nothing for a token any more."""
+        self.opened().table.release(token)
 
     def explain(self, query: Query) -> str:
         """Return how a query would be answered, for people."""
@@ -568,8 +645,8 @@ class Namespace:
             return
         raise ConflictError("the namespace changes all the time", where=self.name)
 
-    def copy_from(self, source: Namespace) -> int:
-        """Make the namespace a copy of another one, as it is now; return the number of documents.
+    def copy_from(self, source: Namespace, at: str | None = None) -> int:
+        """Make the namespace a copy of another one, as it is now or at a token; return how many documents.
 
         Raises
         ------
@@ -587,21 +664,25 @@ class Namespace:
                 created_at=datetime.now(UTC),
                 read_only=False,
             )
-            token = opened.table.snapshot(retain=timedelta(hours=1))
+            token = at or opened.table.snapshot(retain=timedelta(hours=1))
             try:
                 table = self._tables.clone(opened.table, token, self._directory, definition)
             finally:
-                opened.table.release(token)
+                if at is None:
+                    opened.table.release(token)
             self._published(definition, known, table)
         return int(self.opened().table.scan([ID]).count())
 
     def set_read_only(self, read_only: bool) -> None:
         """Refuse writes from now on, or take them again."""
+        self.redefine(lambda definition: replace(definition, read_only=read_only))
+
+    def redefine(self, changed: Callable[[Definition], Definition]) -> Definition:
+        """Give the namespace another definition, made of the one it has; return it."""
         for _ in range(_ATTEMPTS):
             opened = self.opened()
             with suppress(ConflictError):
-                self.change(opened, replace(opened.definition, read_only=read_only))
-                return
+                return self.change(opened, changed(opened.definition)).definition
         raise ConflictError("the namespace changes all the time", where=self.name)
 
     def declare(self, declarations: Mapping[str, Declaration]) -> Definition:
@@ -624,16 +705,28 @@ class Namespace:
         opened = self._opened
         if opened is None or not opened.is_dirty:
             return False
+        return self._kept_up(opened)
+
+    def compact(self) -> None:
+        """Do at once what :meth:`maintain` does when it is due."""
+        with suppress(WeirError):
+            self._kept_up(self.opened())
+
+    def _kept_up(self, opened: Opened) -> bool:
         opened.is_dirty = False
         try:
-            opened.flush()
-            ensure_indexes(opened.table, opened.definition)
-            opened.table.maintenance.run()
+            with opened.keeping_up:
+                opened.flush()
+                opened.table.maintenance.merge()
+                ensure_indexes(opened.table, opened.definition)
+                opened.table.maintenance.run()
         except TableNotFoundError:
             return False
-        except BaseException:
+        except BaseException as error:
             opened.is_dirty = True
+            opened.last_upkeep = opened.last_upkeep.failed(error)
             raise
+        opened.last_upkeep = LastUpkeep("success", datetime.now(UTC))
         return True
 
     def flush(self) -> None:

@@ -125,6 +125,11 @@ class State:
     token: str | None = None
 
     @property
+    def read_options(self) -> dict[str, Any]:
+        """What a read of the table is told."""
+        return {"consistency": self.consistency} if self.token is None else {"at": self.token}
+
+    @property
     def consistency(self) -> str:
         """What the table is asked for."""
         if self.max_staleness is None:

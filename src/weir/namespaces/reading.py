@@ -50,9 +50,7 @@ class Reading:
     def __init__(self, table: weir.Table, definition: Definition, state: State) -> None:
         self._table = table
         self._definition = definition
-        self._when: dict[str, Any] = (
-            {"at": state.token} if state.token is not None else {"consistency": state.consistency}
-        )
+        self._when = state.read_options
 
     def answer(self, query: Query) -> Answer:
         """Return what a query finds.

@@ -14,6 +14,8 @@ from weir.service.operation import operation_routes
 from weir.service.telemetry import Telemetry
 from weir.service.turbopuffer import turbopuffer_routes
 from weir.service.turbopuffer.envelope import envelope
+from weir.service.zeppelin import zeppelin_routes
+from weir.service.zeppelin.envelope import envelope as zeppelin_envelope
 
 __all__ = ["application"]
 
@@ -24,6 +26,7 @@ def application(service: Service, telemetry: Telemetry) -> Starlette:
     routes = [
         *operation_routes(service, dispatch, telemetry),
         *turbopuffer_routes(service, dispatch, telemetry),
+        *zeppelin_routes(service, Dispatch(service, zeppelin_envelope, telemetry), telemetry),
     ]
 
     async def unknown(request: Request, error: Exception) -> Response:

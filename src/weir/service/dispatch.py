@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
 
 __all__ = ["Dispatch", "Envelope", "Handler"]
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._\-]{1,64}\Z")
 
 _log = logging.getLogger("weir.service.requests")
 
@@ -71,6 +74,9 @@ class Dispatch:
 
         async def answer(request: Request) -> Response:
             call = Call(ANYBODY)
+            given = request.headers.get("x-request-id", "")
+            if _REQUEST_ID.match(given):
+                call.request_id = given
             try:
                 with anyio.fail_after(self._service.options.request_timeout):
                     if self._service.is_stopping:

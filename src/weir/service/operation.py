@@ -25,7 +25,7 @@ def operation_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry)
         reason = await service.run(service.not_ready)
         if reason:
             raise Refusal(503, "not_ready", reason, 1)
-        return json_answer({"status": "ready"})
+        return json_answer({"status": "ready", "s3_connected": True})
 
     async def metrics(request: Request, call: Call) -> Response:
         service.admin(call)

@@ -191,6 +191,6 @@ def shown_schema(definition: Definition) -> Mapping[str, Any]:
                 "k1": one.full_text.k1,
                 "b": one.full_text.b,
             }
-        entry.update(one.options)
+        entry.update({name: one.options[name] for name in _SHOWN if name in one.options})
         shown[name] = entry
     return shown

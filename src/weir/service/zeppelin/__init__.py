@@ -1,0 +1,7 @@
+"""The dialect of Zeppelin: its public API, as calls of :mod:`weir.namespaces`, and the answers."""
+
+from __future__ import annotations
+
+from weir.service.zeppelin.routes import zeppelin_routes
+
+__all__ = ["zeppelin_routes"]

@@ -1,0 +1,46 @@
+"""How the dialect tells of a request that is refused."""
+
+from __future__ import annotations
+
+from weir.service.refusals import Refusal
+
+__all__ = ["envelope"]
+
+_CODES = {
+    "unauthorized": ("unauthenticated", "authentication required"),
+    "not_supported": ("NOT_IMPLEMENTED", None),
+    "invalid_request": ("VALIDATION_ERROR", None),
+    "invalid_json": ("VALIDATION_ERROR", None),
+    "unsupported_encoding": ("VALIDATION_ERROR", None),
+    "namespace_not_found": ("NAMESPACE_NOT_FOUND", None),
+    "key_not_found": ("security_entity_not_found", None),
+    "too_many_requests": ("RATE_LIMITED", None),
+    "too_many_documents": ("PAYLOAD_TOO_LARGE", None),
+    "payload_too_large": ("PAYLOAD_TOO_LARGE", None),
+    "owner_changing": ("CONFLICT_RETRY", None),
+    "conflict": ("CONFLICT_RETRY", None),
+    "concurrency": ("CONCURRENCY_LIMIT", None),
+    "snapshot_expired": ("POINT_IN_TIME_NOT_RETAINED", None),
+    "storage_unavailable": ("STORAGE_ERROR", None),
+    "deadline": ("REQUEST_TIMEOUT", None),
+    "internal": ("INTERNAL_ERROR", None),
+    "stopping": ("CONFLICT_RETRY", None),
+    "read_only": ("forbidden", None),
+}
+
+
+def envelope(refusal: Refusal, request_id: str) -> dict[str, object]:
+    """Return the content of the answer."""
+    code, message = _CODES.get(refusal.code, (refusal.code, None))
+    text = message or refusal.message
+    if code == "VALIDATION_ERROR" and not text.startswith("validation error"):
+        text = f"validation error: {text}"
+    if code == "NOT_IMPLEMENTED" and not text.startswith("not implemented"):
+        text = f"not implemented: {text}"
+    return {
+        "code": code,
+        "error": text,
+        "request_id": request_id,
+        "retryable": refusal.is_retryable,
+        "status": refusal.status,
+    }

@@ -1,0 +1,738 @@
+"""The paths of the dialect: each reads a request, calls the namespaces, and tells what came of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weir.errors import (
+    InputError,
+    NamespaceNotFoundError,
+    ObjectNotFoundError,
+    UnsupportedError,
+    WeirError,
+)
+from weir.namespaces import Documents, Namespace, Write
+from weir.namespaces.names import ID, VECTOR, check_attribute_name, directory_of
+from weir.namespaces.state_report import lease_report, manifest_report
+from weir.namespaces.values import documents_of
+from weir.service.answers import json_answer
+from weir.service.body import decoded, read_body
+from weir.service.context import Call, Service
+from weir.service.dispatch import Dispatch
+from weir.service.refusals import Refusal, refusal_of
+from weir.service.telemetry import Telemetry
+from weir.service.turbopuffer.fields import flag, known_only, mapping, names, sequence, whole
+from weir.service.zeppelin.cursors import Cursors
+from weir.service.zeppelin.envelope import envelope
+from weir.service.zeppelin.filters import parse_filter
+from weir.service.zeppelin.namespaces import (
+    definition_of,
+    is_same,
+    moment,
+    shown_compaction,
+    shown_namespace,
+    with_index_config,
+)
+from weir.service.zeppelin.queries import answer_query, parse_query
+
+__all__ = ["zeppelin_routes"]
+
+_SECONDS_DELETING = 5.0
+_MOST_FETCHED = 10_000
+_SNAPSHOT_YEARS = timedelta(days=3650)
+_KNOBS = {
+    "default_nprobe": 32,
+    "default_top_k": 10,
+    "rerank_coalesce_gap_bytes": 1_048_576,
+    "bm25_max_full_scan_vectors": 100_000,
+    "bm25_max_full_scan_clusters": 500,
+}
+_PROFILES = {"low_latency": 131_072, "balanced": 1_048_576, "low_cost": 4_194_304}
+_IDEMPOTENT = "Client-specified namespace names are idempotent for identical configuration."
+
+
+class _Calls:
+    """The calls of the dialect."""
+
+    def __init__(self, service: Service, telemetry: Telemetry) -> None:
+        self._service = service
+        self._telemetry = telemetry
+        self._store = service.namespaces.store
+        self._cursors = Cursors(self._store)
+        self._known_knobs: tuple[float, dict[str, Any]] = (0.0, dict(_KNOBS))
+
+    def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
+        return self._service.namespace(call, request.path_params["namespace"], writes=writes)
+
+    async def _raw(self, request: HttpRequest) -> bytes:
+        body: bytes | None = getattr(request.state, "body", None)
+        return body if body is not None else await read_body(request, self._service.options.max_request_bytes)
+
+    async def _body(self, request: HttpRequest) -> dict[str, Any]:
+        raw = await self._raw(request)
+        return decoded(raw) if raw.strip() else {}
+
+    async def _run(self, namespace: Namespace, work: Any, *arguments: Any) -> Any:
+        """Run something on a namespace that has to be there."""
+        try:
+            return await self._service.run(work, *arguments)
+        except NamespaceNotFoundError as error:
+            if await self._service.run(self._is_deleting, namespace.name):
+                raise Refusal(
+                    410, "NAMESPACE_DELETING", f"namespace is being deleted: {namespace.name}"
+                ) from error
+            raise Refusal(404, "NAMESPACE_NOT_FOUND", f"namespace not found: {namespace.name}") from error
+
+    def _is_deleting(self, name: str) -> bool:
+        meta = self._store.head(_deleting(name))
+        return meta is not None and time.time() - meta.last_modified.timestamp() < _SECONDS_DELETING
+
+    # ---- namespaces ------------------------------------------------------------------------------------
+
+    async def create(self, request: HttpRequest, call: Call) -> Response:
+        """Make a namespace, or find that there is one that was asked for alike."""
+        body = await self._body(request)
+        name = body.get("name")
+        if name is not None and not isinstance(name, str):
+            raise InputError("name is a text")
+        namespace = self._service.namespace(call, name or uuid4().hex, writes=True)
+        definition = definition_of(body)
+
+        def made() -> tuple[bool, dict[str, Any]]:
+            there = namespace.find()
+            if there is None:
+                there = namespace.create(definition)
+            created = there.definition.table == definition.table
+            if not created and not is_same(there.definition, definition):
+                raise Refusal(409, "NAMESPACE_ALREADY_EXISTS", f"namespace already exists: {namespace.name}")
+            return created, shown_namespace(namespace)
+
+        created, shown = await self._service.run(made)
+        self._service.audit(call, "namespace.create", namespace.name)
+        return json_answer({**shown, "warning": _IDEMPOTENT}, 201 if created else 200)
+
+    async def show(self, request: HttpRequest, call: Call) -> Response:
+        """Show a namespace."""
+        namespace = self._namespace(request, call)
+        return json_answer(await self._run(namespace, shown_namespace, namespace))
+
+    async def delete(self, request: HttpRequest, call: Call) -> Response:
+        """Remove a namespace."""
+        namespace = self._namespace(request, call, writes=True)
+
+        def deleted() -> None:
+            namespace.opened()
+            self._store.put(_deleting(namespace.name), uuid4().hex.encode())
+            namespace.delete()
+
+        await self._run(namespace, deleted)
+        self._service.audit(call, "namespace.delete", namespace.name)
+        return json_answer({"state": "deleting"}, 202)
+
+    async def compaction(self, request: HttpRequest, call: Call) -> Response:
+        """Show how far a namespace is merged."""
+        namespace = self._namespace(request, call)
+        return json_answer(await self._run(namespace, shown_compaction, namespace))
+
+    async def compact(self, request: HttpRequest, call: Call) -> Response:
+        """Merge and index what waits for it, in the background."""
+        namespace = self._namespace(request, call, writes=True)
+        shown = await self._run(namespace, shown_compaction, namespace)
+        if not shown["uncompacted_fragments"]:
+            return json_answer({**shown, "status": "noop"})
+        self._service.later(namespace.compact)
+        return json_answer({**shown, "status": "accepted"}, 202)
+
+    async def hydrate(self, request: HttpRequest, call: Call) -> Response:
+        """Read what the next query will need, in the background."""
+        namespace = self._namespace(request, call)
+        shown = await self._run(namespace, shown_compaction, namespace)
+        if shown["active_segment"] is None:
+            raise InputError("the namespace has no segment yet")
+        self._service.later(namespace.warm)
+        return json_answer({"namespace": namespace.name, "segment_id": shown["active_segment"]}, 202)
+
+    async def index_config(self, request: HttpRequest, call: Call) -> Response:
+        """Change how vectors are indexed from the next compaction on."""
+        namespace = self._namespace(request, call, writes=True)
+        body = await self._body(request)
+
+        def changed() -> Any:
+            _vectors_of(namespace)
+            definition = namespace.redefine(lambda known: with_index_config(known, body))
+            namespace.opened().is_dirty = True
+            return definition
+
+        definition = await self._run(namespace, changed)
+        return json_answer(
+            {
+                "namespace": namespace.name,
+                "index_config": definition.dialect["index_config"],
+                "status": "accepted",
+                "observe": "applies asynchronously on the next compaction; observe "
+                f"GET /v1/namespaces/{namespace.name}",
+            },
+            202,
+        )
+
+    async def manifest(self, request: HttpRequest, call: Call) -> Response:
+        """Show what a namespace is made of."""
+        namespace = self._namespace(request, call)
+
+        def shown() -> dict[str, Any]:
+            opened = namespace.opened()
+            report = manifest_report(opened.table, opened.definition)
+            return {
+                "fragments": [
+                    {**asdict(one), "created_at": moment(one.created_at)} for one in report.fragments
+                ],
+                "segments": [
+                    {**asdict(one), "created_at": moment(opened.definition.created_at)}
+                    for one in report.segments
+                ],
+                "pending_deletes": report.pending_deletes,
+                "fencing_token": report.fencing_token,
+                "updated_at": moment(opened.updated_at()),
+            }
+
+        return json_answer(await self._run(namespace, shown))
+
+    async def lease(self, request: HttpRequest, call: Call) -> Response:
+        """Show who writes a namespace."""
+        namespace = self._namespace(request, call)
+        report = await self._run(namespace, lambda: lease_report(namespace.opened().table))
+        if report is None:
+            raise Refusal(404, "NOT_FOUND", "nobody has written the namespace yet")
+        return json_answer(
+            {
+                "holder": report.holder,
+                "fencing_token": report.fencing_token,
+                "acquired_at": moment(report.acquired_at),
+                "expires_at": moment(report.expires_at),
+            }
+        )
+
+    # ---- vectors ---------------------------------------------------------------------------------------
+
+    async def upsert(self, request: HttpRequest, call: Call) -> Response:
+        """Write vectors."""
+        namespace = self._namespace(request, call, writes=True)
+        packed = request.headers.get("content-type", "").startswith("application/msgpack")
+        raw = await self._raw(request)
+        body = _unpacked(raw) if packed else decoded(raw)
+        documents = _documents(body)
+        write = Write(upserts=documents, create=False)
+        self._service.check_write(write)
+
+        def written() -> int:
+            dimensions = _vectors_of(namespace)
+            for values in documents.values[VECTOR]:
+                if isinstance(values, list | np.ndarray) and len(values) != dimensions:
+                    raise Refusal(
+                        400,
+                        "DIMENSION_MISMATCH",
+                        f"dimension mismatch: expected {dimensions}, got {len(values)}",
+                    )
+            return namespace.write(write).upserted
+
+        rows = await self._run(namespace, written)
+        self._telemetry.rows_written.labels("upsert").inc(rows)
+        return json_answer({"upserted": len(documents)})
+
+    async def remove(self, request: HttpRequest, call: Call) -> Response:
+        """Delete vectors."""
+        namespace = self._namespace(request, call, writes=True)
+        body = await self._body(request)
+        known_only(body, frozenset({"ids", "filter"}), "a deletion")
+        if (body.get("ids") is None) == (body.get("filter") is None):
+            raise InputError("a deletion has ids or a filter")
+        if body.get("ids") is not None:
+            write = Write(deletes=_ids(body), create=False)
+        else:
+            where = parse_filter(body["filter"], self._service.options.max_filter_depth)
+            write = Write(delete_where=where, delete_partial=True, create=False)
+        self._service.check_write(write)
+
+        def deleted() -> int:
+            total = 0
+            while True:
+                written = namespace.write(write)
+                total += written.deleted
+                if not written.remaining:
+                    return total
+
+        rows = await self._run(namespace, deleted)
+        self._telemetry.rows_written.labels("delete").inc(rows)
+        return Response(status_code=204)
+
+    async def fetch(self, request: HttpRequest, call: Call) -> Response:
+        """Return vectors by their ids."""
+        namespace = self._namespace(request, call)
+        body = await self._body(request)
+        known = frozenset({"ids", "include_vector", "include_attributes", "attribute_fields", "consistency"})
+        known_only(body, known, "a fetch")
+        ids = _ids(body)
+        if len({*ids}) < len(ids):
+            raise InputError("ids are all different")
+        with_vector, with_attributes = (
+            flag(body, "include_vector", True),
+            flag(body, "include_attributes", True),
+        )
+        fields = body.get("attribute_fields")
+        wanted = None if fields is None else names(fields, "attribute_fields")
+
+        def fetched() -> dict[str, Any]:
+            attributes = [name for name in namespace.definition.attributes if name != VECTOR]
+            chosen = (
+                [name for name in attributes if wanted is None or name in wanted] if with_attributes else []
+            )
+            columns = [*chosen, *([VECTOR] if with_vector else [])]
+            rows = namespace.get(ids, columns)
+            found = {one[ID]: one for one in documents_of(rows, rows.schema.names)}
+            results = []
+            for one in (found[id] for id in ids if id in found):
+                shown: dict[str, Any] = {"id": one[ID]}
+                if with_vector:
+                    shown["values"] = one[VECTOR]
+                if with_attributes:
+                    shown["attributes"] = {name: one[name] for name in chosen if one[name] is not None}
+                results.append(shown)
+            return {"results": results, "missing": [id for id in ids if id not in found]}
+
+        return json_answer(_short_floats(await self._run(namespace, fetched)))
+
+    # ---- queries ---------------------------------------------------------------------------------------
+
+    async def query(self, request: HttpRequest, call: Call) -> Response:
+        """Answer a query."""
+        namespace = self._namespace(request, call)
+        body = await self._body(request)
+        return json_answer(await self._run(namespace, self._answered, namespace, body, call))
+
+    def _answered(self, namespace: Namespace, body: Mapping[str, Any], call: Call) -> dict[str, Any]:
+        _vectors_of(namespace)
+        knobs = self._knobs()
+        asked = parse_query(
+            body,
+            depth=self._service.options.max_filter_depth,
+            default_top_k=knobs["default_top_k"],
+            default_nprobe=knobs["default_nprobe"],
+        )
+        answer = answer_query(namespace, asked, self._cursors, call.key.id)
+        self._telemetry.rows_returned.inc(len(answer["results"]))
+        return answer
+
+    async def batch(self, request: HttpRequest, call: Call) -> Response:
+        """Answer several queries, each by itself."""
+        namespace = self._namespace(request, call)
+        body = await self._body(request)
+        known_only(body, frozenset({"queries"}), "a batch")
+        queries = sequence(body.get("queries"), "queries")
+        most = self._service.options.max_queries
+        if len(queries) > most:
+            raise Refusal(
+                413, "PAYLOAD_TOO_LARGE", f"query batch size {len(queries)} exceeds maximum of {most}"
+            )
+        if not queries:
+            raise InputError("queries has at least one")
+        await self._run(namespace, namespace.opened)
+        results = [await self._one_of_batch(namespace, one, call) for one in queries]
+        return json_answer({"results": results})
+
+    async def _one_of_batch(self, namespace: Namespace, body: object, call: Call) -> dict[str, Any]:
+        began = time.monotonic()
+        try:
+            asked = mapping(body, "each of queries")
+            answer = await self._run(namespace, self._answered, namespace, asked, call)
+            shown = {"ok": True, "response": answer}
+        except (WeirError, Refusal) as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            told = envelope(refusal, call.request_id)
+            told.pop("request_id")
+            shown = {"ok": False, "error": told}
+        return {**shown, "metadata": {"latency_ms": int((time.monotonic() - began) * 1000)}}
+
+    # ---- snapshots and clones --------------------------------------------------------------------------
+
+    def _snapshot(self, namespace: Namespace, name: str) -> dict[str, Any] | None:
+        try:
+            stored = json.loads(bytes(memoryview(self._store.get(_pin(namespace.name, name)))))
+        except ObjectNotFoundError:
+            return None
+        # One of a namespace that was deleted since is none of this one.
+        return dict(stored) if stored["table"] == namespace.definition.table else None
+
+    async def pin(self, request: HttpRequest, call: Call) -> Response:
+        """Keep the present state under a name."""
+        namespace = self._namespace(request, call, writes=True)
+        name = _snapshot_name(request)
+
+        def pinned() -> dict[str, Any]:
+            generation = shown_compaction(namespace)["manifest_generation"]
+            known = self._snapshot(namespace, name)
+            if known is not None:
+                if known["generation"] != generation:
+                    raise Refusal(409, "SNAPSHOT_ALREADY_EXISTS", f"snapshot already exists: {name}")
+                return known
+            stored = {
+                "name": name,
+                "generation": generation,
+                "created_at": moment(datetime.now(UTC)),
+                "token": namespace.token(_SNAPSHOT_YEARS),
+                "table": namespace.definition.table,
+            }
+            self._store.put(_pin(namespace.name, name), json.dumps(stored).encode())
+            return stored
+
+        return json_answer(_shown_pin(await self._run(namespace, pinned)), 201)
+
+    async def show_pin(self, request: HttpRequest, call: Call) -> Response:
+        """Show a state that is kept."""
+        namespace = self._namespace(request, call)
+        name = _snapshot_name(request)
+        known = await self._run(namespace, self._snapshot, namespace, name)
+        if known is None:
+            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+        return json_answer(_shown_pin(known))
+
+    async def pins(self, request: HttpRequest, call: Call) -> Response:
+        """List the states that are kept."""
+        namespace = self._namespace(request, call)
+
+        def listed() -> list[dict[str, Any]]:
+            namespace.opened()
+            place = _pin(namespace.name, "")
+            found = [
+                meta.path.removeprefix(place).removesuffix(".json")
+                for meta in self._store.list(place.rstrip("/"))
+                if meta.path.endswith(".json")
+            ]
+            return [known for name in sorted(found) if (known := self._snapshot(namespace, name)) is not None]
+
+        return json_answer({"snapshots": [_shown_pin(one) for one in await self._run(namespace, listed)]})
+
+    async def unpin(self, request: HttpRequest, call: Call) -> Response:
+        """Keep a state no longer."""
+        namespace = self._namespace(request, call, writes=True)
+        name = _snapshot_name(request)
+
+        def released() -> bool:
+            known = self._snapshot(namespace, name)
+            if known is None:
+                return False
+            namespace.release(known["token"])
+            self._store.delete([_pin(namespace.name, name)])
+            return True
+
+        if not await self._run(namespace, released):
+            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+        return Response(status_code=204)
+
+    async def clone(self, request: HttpRequest, call: Call) -> Response:
+        """Copy a state of a namespace to be another one."""
+        namespace = self._namespace(request, call)
+        body = await self._body(request)
+        known_only(body, frozenset({"target", "as_of"}), "a clone")
+        target, as_of = body.get("target"), body.get("as_of")
+        if not isinstance(target, str) or not isinstance(as_of, str):
+            raise InputError("a clone has a target and as_of")
+        copy = self._service.namespace(call, target, writes=True)
+
+        def cloned() -> dict[str, Any]:
+            if copy.find() is not None:
+                raise Refusal(409, "NAMESPACE_ALREADY_EXISTS", f"namespace already exists: {target}")
+            name = as_of.removeprefix("snapshot:")
+            known = self._snapshot(namespace, name)
+            present = shown_compaction(namespace)["manifest_generation"]
+            if known is None and as_of not in ("latest", str(present)):
+                raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+            copy.copy_from(namespace, None if known is None else known["token"])
+            return {
+                "source": namespace.name,
+                "target": target,
+                "generation": present if known is None else known["generation"],
+                "target_generation": shown_compaction(copy)["manifest_generation"],
+                "mode": "copy",
+                "namespace": shown_namespace(copy),
+            }
+
+        shown = await self._run(namespace, cloned)
+        self._service.audit(call, "namespace.clone", target)
+        return json_answer(shown, 201)
+
+    # ---- what concerns all -----------------------------------------------------------------------------
+
+    def _knobs(self) -> dict[str, Any]:
+        seen, knobs = self._known_knobs
+        if time.monotonic() - seen > 2.0:
+            try:
+                knobs = {**_KNOBS, **json.loads(bytes(memoryview(self._store.get("config/query.json"))))}
+            except ObjectNotFoundError:
+                knobs = dict(_KNOBS)
+            self._known_knobs = (time.monotonic(), knobs)
+        return knobs
+
+    async def config(self, request: HttpRequest, call: Call) -> Response:
+        """Show what queries go by that do not say it themselves."""
+        self._service.admin(call)
+        return json_answer(await self._service.run(self._knobs))
+
+    async def change_config(self, request: HttpRequest, call: Call) -> Response:
+        """Change what queries go by that do not say it themselves."""
+        self._service.admin(call)
+        body = await self._body(request)
+        known_only(body, frozenset({*_KNOBS, "cost_latency_profile"}), "the configuration of queries")
+        knobs = dict(await self._service.run(self._knobs))
+        profile = body.get("cost_latency_profile")
+        if profile is not None:
+            if profile not in _PROFILES:
+                raise InputError(f"cost_latency_profile is one of {', '.join(_PROFILES)}")
+            knobs["rerank_coalesce_gap_bytes"] = _PROFILES[profile]
+        for name in _KNOBS:
+            most = {"default_top_k": 10_000, "default_nprobe": 256}.get(name, 2**40)
+            knobs[name] = whole(body, name, 1, most, knobs[name])
+        await self._service.run(self._store.put, "config/query.json", json.dumps(knobs).encode())
+        self._known_knobs = (0.0, knobs)
+        self._service.audit(call, "config.query", "queries")
+        return json_answer(knobs)
+
+    async def keys(self, request: HttpRequest, call: Call) -> Response:
+        """List the keys."""
+        self._service.admin(call)
+        keys = await self._service.run(self._service.keys.list)
+        now = datetime.now(UTC)
+        return json_answer(
+            {
+                "keys": [
+                    {
+                        "key_id": key.id,
+                        "name": key.name,
+                        "principal_id": key.name,
+                        "role": key.role,
+                        "namespaces": list(key.namespaces),
+                        "created_at": moment(key.created_at),
+                        "expires_at": None if key.expires_at is None else moment(key.expires_at),
+                        "state": "expired" if key.is_expired(now) else "active",
+                    }
+                    for key in keys
+                ],
+                "policy_version": 1,
+            }
+        )
+
+    async def create_key(self, request: HttpRequest, call: Call) -> Response:
+        """Make a key."""
+        self._service.admin(call)
+        body = await self._body(request)
+        if "principal_id" in body:
+            raise _disabled("rbac")
+        known_only(body, frozenset({"name", "role", "namespaces", "expires_in_secs"}), "a key")
+        seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
+        key, text = await self._service.run(
+            self._service.keys.create,
+            body.get("name"),
+            body.get("role"),
+            names(body.get("namespaces") or [], "namespaces"),
+            timedelta(seconds=seconds) if seconds else None,
+        )
+        self._service.audit(call, "key.create", key.id)
+        return json_answer(
+            {"id": key.id, "key": text, "key_id": key.id, "api_key": text, "policy_version": 1}, 201
+        )
+
+    async def rotate_key(self, request: HttpRequest, call: Call) -> Response:
+        """Give a key another text."""
+        self._service.admin(call)
+        body = await self._body(request)
+        known_only(body, frozenset({"overlap_secs", "expires_in_secs"}), "a rotation")
+        if body.get("overlap_secs"):
+            raise UnsupportedError("an overlap of a key's texts")
+        seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
+        id = request.path_params["key_id"]
+        expires = timedelta(seconds=seconds) if seconds else None
+        key, text = await self._service.run(self._service.keys.rotate, id, expires)
+        self._service.audit(call, "key.rotate", key.id)
+        return json_answer(
+            {
+                "id": key.id,
+                "key": text,
+                "key_id": key.id,
+                "api_key": text,
+                "policy_version": 1,
+                "rotated_from": id,
+            },
+            201,
+        )
+
+    async def revoke_key(self, request: HttpRequest, call: Call) -> Response:
+        """Let a key be good no more."""
+        self._service.admin(call)
+        id = request.path_params["key_id"]
+        await self._service.run(self._service.keys.revoke, id)
+        self._service.audit(call, "key.revoke", id)
+        return json_answer({"key_id": id, "policy_version": 1})
+
+    async def disabled(self, request: HttpRequest, call: Call) -> Response:
+        """Say that a part of the dialect is switched off."""
+        feature = request.url.path.rsplit("/", 1)[-1]
+        raise _disabled({"principals": "rbac", "grants": "rbac", "policy": "rbac"}.get(feature, feature))
+
+
+def _disabled(feature: str) -> Refusal:
+    return Refusal(403, "feature_disabled", f"feature is disabled by server configuration: {feature}")
+
+
+def _deleting(name: str) -> str:
+    return f"deleting/{directory_of(name)}"
+
+
+def _pin(namespace: str, name: str) -> str:
+    return f"snapshots/{directory_of(namespace)}/" + (f"{name}.json" if name else "")
+
+
+def _snapshot_name(request: HttpRequest) -> str:
+    name: str = request.path_params["name"]
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or len(name) > 128:
+        raise Refusal(400, "invalid_snapshot", "a snapshot is named by letters, digits, '-' and '_'")
+    return name
+
+
+def _shown_pin(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: stored[name] for name in ("name", "generation", "created_at")}
+
+
+def _vectors_of(namespace: Namespace) -> int:
+    """Return the dimensions of a namespace."""
+    vector = namespace.definition.attributes.get(VECTOR)
+    if vector is None or vector.type.dimensions is None:
+        raise InputError("the namespace has no vectors")
+    return vector.type.dimensions
+
+
+def _ids(body: Mapping[str, Any]) -> list[str]:
+    ids = sequence(body.get("ids"), "ids")
+    if not 1 <= len(ids) <= _MOST_FETCHED or not all(isinstance(one, str) for one in ids):
+        raise InputError(f"ids is a list of 1 to {_MOST_FETCHED:,} texts")
+    return ids
+
+
+def _unpacked(raw: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.msgpack.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refusal(400, "invalid_request", "the body is not MessagePack") from error
+    return mapping(value, "the body")
+
+
+def _documents(body: Mapping[str, Any]) -> Documents:
+    columnar = body.get("columnar")
+    if columnar is not None:
+        known_only(body, frozenset({"columnar"}), "an upsert")
+        return _columnar(mapping(columnar, "columnar"))
+    known_only(body, frozenset({"vectors"}), "an upsert")
+    rows = []
+    vectors = sequence(body.get("vectors"), "vectors")
+    if not vectors:
+        raise InputError("vectors has at least one")
+    for at, value in enumerate(vectors):
+        one = mapping(value, f"vector {at}")
+        known_only(one, frozenset({"id", "values", "attributes"}), f"vector {at}")
+        if not isinstance(one.get("id"), str):
+            raise InputError(f"vector {at} has no id")
+        attributes = _attributes(one.get("attributes"), at)
+        values = sequence(one.get("values"), f"values of vector {at}")
+        rows.append({ID: one["id"], VECTOR: values, **attributes})
+    return Documents.of_rows(rows)
+
+
+def _attributes(value: object, at: int) -> dict[str, Any]:
+    attributes = mapping(value or {}, f"attributes of vector {at}")
+    for name in attributes:
+        check_attribute_name(name)
+        if name in (ID, VECTOR):
+            raise InputError(f"vector {at}: an attribute is not called {name!r}")
+    return attributes
+
+
+def _columnar(asked: Mapping[str, Any]) -> Documents:
+    known_only(asked, frozenset({"ids", "dimensions", "values_f32_le", "attributes"}), "columnar")
+    ids = sequence(asked.get("ids"), "ids")
+    dimensions = whole(asked, "dimensions", 1, 65_536, 1)
+    raw = asked.get("values_f32_le")
+    if not ids or not all(isinstance(one, str) for one in ids):
+        raise InputError("ids is a list of texts")
+    if not isinstance(raw, bytes) or len(raw) != 4 * dimensions * len(ids):
+        raise InputError("values_f32_le has 4 bytes for every dimension of every id")
+    matrix = np.frombuffer(raw, dtype="<f4").reshape(len(ids), dimensions)
+    given = asked.get("attributes") or [None] * len(ids)
+    if len(sequence(given, "attributes")) != len(ids):
+        raise InputError("attributes has an element for every id")
+    rows = [{ID: id, **_attributes(one, at)} for at, (id, one) in enumerate(zip(ids, given, strict=True))]
+    documents = Documents.of_rows(rows)
+    return Documents(ids, {VECTOR: list(matrix), **documents.values})
+
+
+def _short_floats(shown: dict[str, Any]) -> dict[str, Any]:
+    """Return vectors in as few digits as float32 needs."""
+    for one in shown["results"]:
+        if "values" in one:
+            one["values"] = [float(text) for text in np.asarray(one["values"], np.float32).astype(str)]
+    return shown
+
+
+def zeppelin_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) -> list[Route]:
+    """Return the routes of the dialect."""
+    calls = _Calls(service, telemetry)
+    one = "/v1/namespaces/{namespace}"
+    switched_off = [
+        *(("/v1/security/principals", method) for method in ("GET", "POST")),
+        *(("/v1/security/grants", method) for method in ("GET", "POST", "DELETE")),
+        *(("/v1/security/preservation", method) for method in ("GET", "POST")),
+        ("/v1/security/policy", "GET"),
+        ("/v1/security/tokens", "POST"),
+        *((f"{one}/branches", method) for method in ("GET", "POST")),
+        (f"{one}/embedding_profile", "PUT"),
+    ]
+    return [
+        dispatch.route("/v1/namespaces", "POST", calls.create),
+        dispatch.route(f"{one}/query", "POST", calls.query),
+        dispatch.route(f"{one}/query/batch", "POST", calls.batch),
+        dispatch.route(f"{one}/vectors", "POST", calls.upsert, owner=True),
+        dispatch.route(f"{one}/vectors", "DELETE", calls.remove, owner=True),
+        dispatch.route(f"{one}/vectors/get", "POST", calls.fetch),
+        dispatch.route(f"{one}/compact", "POST", calls.compact, owner=True),
+        dispatch.route(f"{one}/compact/status", "GET", calls.compaction),
+        dispatch.route(f"{one}/hydrate", "POST", calls.hydrate),
+        dispatch.route(f"{one}/index_config", "PATCH", calls.index_config, owner=True),
+        dispatch.route(f"{one}/manifest", "GET", calls.manifest),
+        dispatch.route(f"{one}/lease", "GET", calls.lease),
+        dispatch.route(f"{one}/snapshots", "GET", calls.pins),
+        dispatch.route(f"{one}/snapshots/{{name}}", "PUT", calls.pin),
+        dispatch.route(f"{one}/snapshots/{{name}}", "GET", calls.show_pin),
+        dispatch.route(f"{one}/snapshots/{{name}}", "DELETE", calls.unpin),
+        dispatch.route(f"{one}/clone", "POST", calls.clone),
+        dispatch.route(one, "GET", calls.show),
+        dispatch.route(one, "DELETE", calls.delete, owner=True),
+        dispatch.route("/v1/config/query", "GET", calls.config),
+        dispatch.route("/v1/config/query", "PATCH", calls.change_config),
+        dispatch.route("/v1/config/query", "PUT", calls.change_config),
+        dispatch.route("/v1/security/keys", "GET", calls.keys),
+        dispatch.route("/v1/security/keys", "POST", calls.create_key),
+        dispatch.route("/v1/security/keys/{key_id}", "DELETE", calls.revoke_key),
+        dispatch.route("/v1/security/keys/{key_id}/rotate", "POST", calls.rotate_key),
+        *(dispatch.route(path, method, calls.disabled) for path, method in switched_off),
+    ]

@@ -1,0 +1,327 @@
+"""The dialect of Zeppelin, over plain HTTP."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from msgspec import msgpack
+
+from tests.service.conftest import Served
+from tests.service.process import make_key
+
+_numbers = itertools.count()
+
+VECTORS = [
+    {"id": "a", "values": [0.0, 0.0], "attributes": {"kind": "x", "tags": ["red"], "title": "sea lion"}},
+    {"id": "b", "values": [0.1, 0.0], "attributes": {"kind": "y", "tags": ["red", "blue"], "title": "sea"}},
+    {"id": "c", "values": [0.2, 0.0], "attributes": {"kind": "y", "title": "walrus sea"}},
+    {"id": "d", "values": [1.0, 0.0], "attributes": {"kind": "z", "n": 5, "title": "old ship"}},
+    {"id": "e", "values": [0.0, 1.0], "attributes": {"kind": "z", "n": 7, "title": "sea ship"}},
+]
+HERE = {"type": "ann", "vector": [0.0, 0.0]}
+SEA = {"type": "bm25", "rank_by": ["title", "BM25", "sea"]}
+
+
+@pytest.fixture
+def http(served: Served) -> Iterator[httpx2.Client]:
+    with served.http() as client:
+        yield client
+
+
+@pytest.fixture
+def place(http: httpx2.Client) -> str:
+    """The path of a namespace with a few vectors."""
+    name = f"zep-{next(_numbers)}"
+    config = {
+        "name": name,
+        "dimensions": 2,
+        "distance_metric": "euclidean",
+        "full_text_search": {"title": {}},
+    }
+    made = http.post("/v1/namespaces", json=config)
+    assert made.status_code == 201, made.text
+    assert made.json()["full_text_search"]["title"]["stemming"] is True
+    assert http.post("/v1/namespaces", json=config).status_code == 200
+    written = http.post(f"/v1/namespaces/{name}/vectors", json={"vectors": VECTORS})
+    assert (written.status_code, written.json()) == (200, {"upserted": 5})
+    return f"/v1/namespaces/{name}"
+
+
+def found(http: httpx2.Client, place: str, **body: Any) -> dict[str, Any]:
+    answer = http.post(f"{place}/query", json=body)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def ids(told: dict[str, Any]) -> list[str]:
+    return [one["id"] for one in told["results"]]
+
+
+def refused(answer: httpx2.Response) -> tuple[int, str]:
+    told = answer.json()
+    assert {*told} == {"code", "error", "request_id", "retryable", "status"}
+    assert told["status"] == answer.status_code
+    assert told["request_id"] == answer.headers["x-request-id"]
+    return answer.status_code, told["code"]
+
+
+def test_a_namespace_is_shown(http: httpx2.Client, place: str) -> None:
+    shown = http.get(place).json()
+    assert (shown["dimensions"], shown["distance_metric"], shown["vector_count"]) == (2, "euclidean", 5)
+    assert (shown["uncompacted_fragments"], shown["segment_count"], shown["state"]) == (1, 0, "active")
+    assert shown["last_compaction_status"] == "never"
+    name = place.rpartition("/")[2]
+    other = http.post("/v1/namespaces", json={"name": name, "dimensions": 3})
+    assert refused(other) == (409, "NAMESPACE_ALREADY_EXISTS")
+    assert refused(http.get(f"{place}-missing")) == (404, "NAMESPACE_NOT_FOUND")
+
+
+def test_one_source_ranks_by_distance(http: httpx2.Client, place: str) -> None:
+    told = found(http, place, sources=[HERE], top_k=3, projection={"include_attributes": False})
+    assert told["results"] == [
+        {"id": "a", "score": 0.0, "attributes": None},
+        {"id": "b", "score": 0.010000001, "attributes": None},
+        {"id": "c", "score": 0.040000003, "attributes": None},
+    ]
+    assert (told["scanned_fragments"], told["scanned_segments"]) == (1, 0)
+    assert ids(found(http, place, vector=[0.0, 0.0], top_k=2)) == ["a", "b"]
+    assert ids(found(http, place, sources=[{"type": "ann", "id": "a"}], top_k=3)) == ["b", "c", "d"]
+    [best] = found(http, place, rank_by=["title", "BM25", "walrus"])["results"]
+    assert best["attributes"] == {"kind": "y", "title": "walrus sea"}
+
+
+def test_filters_take_vectors(http: httpx2.Client, place: str) -> None:
+    cases = [
+        ({"op": "eq", "field": "kind", "value": "y"}, ["b", "c"]),
+        ({"op": "not_eq", "field": "kind", "value": "y"}, ["a", "d", "e"]),
+        ({"op": "range", "field": "n", "gte": 5, "lt": 7}, ["d"]),
+        ({"op": "not_in", "field": "n", "values": [5]}, ["a", "b", "c", "e"]),
+        ({"op": "contains", "field": "tags", "value": "blue"}, ["b"]),
+        ({"op": "contains_all_tokens", "field": "title", "tokens": ["Ship", "sea"]}, ["e"]),
+        ({"op": "contains_token_sequence", "field": "title", "tokens": ["sea", "lion"]}, ["a"]),
+        (
+            {
+                "op": "and",
+                "filters": [
+                    {"op": "not", "filter": {"op": "eq", "field": "kind", "value": "x"}},
+                    {
+                        "op": "or",
+                        "filters": [
+                            {"op": "eq", "field": "n", "value": 7},
+                            {"op": "in", "field": "kind", "values": ["y"]},
+                        ],
+                    },
+                ],
+            },
+            ["b", "c", "e"],
+        ),
+    ]
+    for taken, expected in cases:
+        assert sorted(ids(found(http, place, sources=[HERE], filter=taken))) == expected, taken
+
+
+def test_sources_are_fused(http: httpx2.Client, place: str) -> None:
+    told = found(
+        http,
+        place,
+        sources=[HERE, SEA],
+        fusion={"type": "rrf", "k": 20},
+        top_k=3,
+        candidate_k=5,
+        explain="plan",
+    )
+    by_distance = ["a", "b", "c"]
+    by_words = sorted(
+        found(http, place, sources=[SEA], candidate_k=5)["results"],
+        key=lambda one: (-one["score"], one["id"]),
+    )
+    expected: dict[str, float] = {}
+    nearest = ids(found(http, place, sources=[HERE], top_k=5))
+    assert nearest[:3] == by_distance
+    for ranking in (nearest, [one["id"] for one in by_words]):
+        for rank, one in enumerate(ranking, start=1):
+            expected[one] = expected.get(one, 0) + 1 / (20 + rank)
+    best = sorted(expected, key=lambda one: (-expected[one], one))[:3]
+    assert ids(told) == best
+    assert np.allclose([one["score"] for one in told["results"]], [expected[one] for one in best])
+    assert told["scanned_fragments"] == 2
+    assert told["explain"]["plan"]["path"] == "algebra_hybrid"
+    weighted = found(
+        http,
+        place,
+        sources=[HERE, SEA],
+        fusion={"type": "weighted", "weights": [1.0, 0.0]},
+        candidate_k=5,
+        explain="full",
+    )
+    assert [(one["id"], one["score"]) for one in weighted["results"]][:3] == [
+        ("a", 1.0),
+        ("b", 0.99),
+        ("c", 0.96),
+    ]
+    first = weighted["explain"]["results"][0]
+    assert (first["id"], first["fused_score"], first["sources"][0]["normalized_score"]) == ("a", 1.0, 1.0)
+
+
+def test_candidates_are_ranked_again_grouped_and_counted(http: httpx2.Client, place: str) -> None:
+    told = found(
+        http,
+        place,
+        sources=[{"type": "ann", "vector": [0.6, 0.0]}],
+        rerank={"type": "vector", "vector": [0.0, 0.0]},
+    )
+    assert ids(told)[:3] == ["a", "b", "c"]
+    told = found(
+        http,
+        place,
+        sources=[HERE],
+        top_k=2,
+        candidate_k=5,
+        grouping={"type": "field", "field": "kind", "max_per_group": 1},
+        facets=["kind", "tags"],
+    )
+    assert [(group["key"], [one["id"] for one in group["results"]]) for group in told["groups"]] == [
+        ("x", ["a"]),
+        ("y", ["b"]),
+    ]
+    assert told["facets"] == {"kind": {"x": 1, "y": 2, "z": 2}, "tags": {"blue": 1, "red": 2}}
+
+
+def test_a_cursor_goes_on_over_a_deletion_and_belongs_to_query_and_key(
+    http: httpx2.Client, place: str, served: Served
+) -> None:
+    body: dict[str, Any] = {"sources": [HERE], "top_k": 2, "candidate_k": 3, "cursor": {"type": "none"}}
+    first = found(http, place, **body)
+    assert ids(first) == ["a", "b"]
+    removed = http.request("DELETE", f"{place}/vectors", json={"ids": ["c"]})
+    assert removed.status_code == 204
+    after = {"type": "after", "token": first["next_cursor"]}
+    second = found(http, place, **{**body, "cursor": after})
+    assert ids(second) == ["c"]
+    assert "next_cursor" not in second
+    forged = after["token"][:-6] + "AAAAA="
+    for changed in (
+        {**body, "top_k": 1, "cursor": after},
+        {**body, "cursor": {"type": "after", "token": forged}},
+    ):
+        answer = http.post(f"{place}/query", json=changed)
+        assert refused(answer) == (400, "cursor_policy_stale")
+    with served.http(make_key(served.root, "reader")) as other:
+        assert refused(other.post(f"{place}/query", json={**body, "cursor": after}))[0] == 400
+
+
+def test_vectors_are_fetched_packed_and_deleted_by_filter(http: httpx2.Client, place: str) -> None:
+    columnar = {
+        "ids": ["p", "q"],
+        "dimensions": 2,
+        "values_f32_le": np.array([[2, 2], [3, 3]], "<f4").tobytes(),
+        "attributes": [None, {"kind": "q"}],
+    }
+    written = http.post(
+        f"{place}/vectors",
+        content=msgpack.encode({"columnar": columnar}),
+        headers={"content-type": "application/msgpack"},
+    )
+    assert written.json() == {"upserted": 2}
+    told = http.post(
+        f"{place}/vectors/get", json={"ids": ["q", "none", "b"], "attribute_fields": ["kind"]}
+    ).json()
+    assert told == {
+        "results": [
+            {"id": "q", "values": [3.0, 3.0], "attributes": {"kind": "q"}},
+            {"id": "b", "values": [0.1, 0.0], "attributes": {"kind": "y"}},
+        ],
+        "missing": ["none"],
+    }
+    gone = http.request(
+        "DELETE", f"{place}/vectors", json={"filter": {"op": "in", "field": "kind", "values": ["q", "z"]}}
+    )
+    assert gone.status_code == 204
+    assert sorted(ids(found(http, place, sources=[HERE], top_k=10))) == ["a", "b", "c", "p"]
+
+
+def test_compaction_and_the_nouns_of_it(http: httpx2.Client, place: str) -> None:
+    http.request("DELETE", f"{place}/vectors", json={"ids": ["d"]})
+    manifest = http.get(f"{place}/manifest").json()
+    assert [(one["vector_count"], one["delete_count"]) for one in manifest["fragments"]] == [(5, 0), (0, 1)]
+    assert (manifest["segments"], manifest["pending_deletes"]) == ([], ["d"])
+    lease = http.get(f"{place}/lease").json()
+    assert lease["fencing_token"] == manifest["fencing_token"] >= 1
+    accepted = http.post(f"{place}/compact")
+    assert (accepted.status_code, accepted.json()["status"]) == (202, "accepted")
+    for _ in range(200):
+        status = http.get(f"{place}/compact/status").json()
+        if status["ready"]:
+            break
+    assert (status["uncompacted_fragments"], status["active_segment_vector_count"]) == (0, 4)
+    assert http.post(f"{place}/compact").json()["status"] == "noop"
+    assert http.get(f"{place}/manifest").json()["segments"][0]["vector_count"] == 4
+    assert sorted(ids(found(http, place, sources=[HERE]))) == ["a", "b", "c", "e"]
+    assert http.post(f"{place}/hydrate").status_code == 202
+    changed = http.request("PATCH", f"{place}/index_config", json={"quantization": "scalar"})
+    assert (changed.status_code, changed.json()["index_config"]["quantization"]) == (202, "scalar")
+
+
+def test_snapshots_and_clones(http: httpx2.Client, place: str) -> None:
+    assert http.put(f"{place}/snapshots/before").status_code == 201
+    assert http.put(f"{place}/snapshots/before").status_code == 201
+    http.request("DELETE", f"{place}/vectors", json={"ids": ["a"]})
+    assert refused(http.put(f"{place}/snapshots/before")) == (409, "SNAPSHOT_ALREADY_EXISTS")
+    assert [one["name"] for one in http.get(f"{place}/snapshots").json()["snapshots"]] == ["before"]
+    name = place.rpartition("/")[2]
+    cloned = http.post(f"{place}/clone", json={"target": f"{name}-clone", "as_of": "before"})
+    assert (cloned.status_code, cloned.json()["namespace"]["vector_count"]) == (201, 5)
+    assert http.delete(f"{place}/snapshots/before").status_code == 204
+    assert refused(http.get(f"{place}/snapshots/before")) == (404, "SNAPSHOT_NOT_FOUND")
+
+
+def test_several_queries_fail_each_by_itself(http: httpx2.Client, place: str) -> None:
+    queries = [{"sources": [HERE], "top_k": 1}, {"sources": [{"type": "ann", "vector": [0.0]}]}]
+    good, bad = http.post(f"{place}/query/batch", json={"queries": queries}).json()["results"]
+    assert (good["ok"], ids(good["response"])) == (True, ["a"])
+    assert (bad["ok"], bad["error"]["code"]) == (False, "DIMENSION_MISMATCH")
+    assert bad["error"]["error"] == "dimension mismatch: expected 2, got 1"
+    many = http.post(f"{place}/query/batch", json={"queries": [queries[0]] * 17})
+    assert refused(many) == (413, "PAYLOAD_TOO_LARGE")
+
+
+def test_what_is_refused_and_what_is_switched_off(http: httpx2.Client, place: str) -> None:
+    assert refused(http.post(f"{place}/query", json={"sources": [HERE], "top_k": 0})) == (
+        400,
+        "VALIDATION_ERROR",
+    )
+    vectors = {"sources": [HERE], "projection": {"include_vectors": True}}
+    assert refused(http.post(f"{place}/query", json=vectors)) == (501, "NOT_IMPLEMENTED")
+    for path in ("/v1/security/principals", "/v1/security/grants", f"{place}/branches"):
+        assert refused(http.get(path)) == (403, "feature_disabled")
+    assert refused(http.post(f"{place}/vectors", content=b"[" * 5000)) == (400, "VALIDATION_ERROR")
+    http.headers["authorization"] = "Bearer none"
+    assert refused(http.get(place)) == (401, "unauthenticated")
+
+
+def test_a_deleted_namespace_is_gone_for_seconds_then_unknown(http: httpx2.Client, place: str) -> None:
+    assert http.delete(place).json() == {"state": "deleting"}
+    answer = http.post(f"{place}/vectors", json={"vectors": VECTORS})
+    assert refused(answer) == (410, "NAMESPACE_DELETING")
+
+
+def test_keys_are_made_rotated_and_revoked(http: httpx2.Client, served: Served, place: str) -> None:
+    made = http.post(
+        "/v1/security/keys", json={"name": "r", "role": "reader", "namespaces": ["zep-*"]}
+    ).json()
+    with served.http(made["key"]) as reader:
+        assert reader.get(place).status_code == 200
+        assert refused(reader.delete(place)) == (403, "forbidden")
+        assert refused(reader.get("/v1/security/keys")) == (403, "forbidden")
+        rotated = http.post(f"/v1/security/keys/{made['id']}/rotate", json={}).json()
+        assert reader.get(place).status_code == 401
+    assert made["id"] in {one["key_id"] for one in http.get("/v1/security/keys").json()["keys"]}
+    assert http.delete(f"/v1/security/keys/{made['id']}").status_code == 200
+    with served.http(rotated["key"]) as reader:
+        assert reader.get(place).status_code == 401
