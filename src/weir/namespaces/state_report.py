@@ -188,9 +188,8 @@ def _generations(table: weir.Table, shard: ShardReport) -> Iterator[tuple[Fragme
         if (found := _GENERATION.match(name)) and int(found[1]) in waiting
     ]
     for number, name in sorted(numbered):
-        dataset = lance.dataset(
-            f"{table.internals.store.uri}/{place}/{name}", storage_options=dict(table.internals.store.storage_options)
-        )
+        store = table.internals.store
+        dataset = lance.dataset(f"{store.uri}/{place}/{name}", storage_options=dict(store.storage_options))
         rows = dataset.to_table(columns=[ID, _TOMBSTONE])
         dead = rows.column(_TOMBSTONE)
         deletes = rows.filter(dead).column(ID)
