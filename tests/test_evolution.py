@@ -198,37 +198,3 @@ def test_a_writer_left_open_misplaces_nothing(tmp_path: Path) -> None:
         assert by_id(library.scan(tmp_path)) == expected
         fresh.maintenance.merge()
         assert by_id(lance.dataset(table.uri).to_table()) == expected
-
-
-def test_a_generation_that_is_flushed_after_a_rename_has_its_index(tmp_path: Path) -> None:
-    place = tmp_path / "t"
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 4))])
-    table = weir.create(place, schema, primary_key="id", fsync=False)
-    rows = [{"id": number, "v": [float(number)] * 4} for number in range(300)]
-    with table.writer() as writer:
-        writer.upsert(rows)
-    table.maintenance.merge()
-    table.indexes.create("v", "IVF_FLAT", num_partitions=2)
-    with table.writer() as writer:
-        writer.upsert([{"id": 1000, "v": [1000.0] * 4}])
-        renamed(lance.dataset(str(place)), "v", "w")
-        writer.flush()
-    (shard,) = library.shards_of(place)
-    ((_, path),) = library.unmerged_of(place, shard)
-    flushed = lance.dataset(str(place / f"_mem_wal/{shard}/{path}"))
-    assert [one.name for one in flushed.describe_indices()] == ["v_idx"]
-    query = [1000.0] * 4
-    assert table.search(query, k=1, column="w").to_table().column("id").to_pylist() == [1000]
-    assert library.search(place, "w", query, 1).column("id").to_pylist() == [1000]
-
-
-def test_indexes_of_renamed_columns_leave_names_for_others(tmp_path: Path) -> None:
-    place = tmp_path / "t"
-    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
-    for name in ("c", "d", "e"):
-        table.indexes.create("a", "BTREE")
-        renamed(lance.dataset(str(place)), "a", name)
-        lance.dataset(str(place)).add_columns(pa.field("a", pa.int32()))
-        table = weir.open(place, fsync=False)
-    found = {one.name: one.column for one in table.indexes.list() if one.column != "id"}
-    assert found == {"a_idx": "c", "a_btree_idx": "d", "a_btree_2_idx": "e"}

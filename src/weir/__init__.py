@@ -33,6 +33,7 @@ __all__ = [
     "Insert",
     "MaintenanceReport",
     "MatchQuery",
+    "MergeEngine",
     "MergePolicy",
     "MergeReport",
     "MultiMatchQuery",
@@ -84,6 +85,7 @@ __all__ = [
 if TYPE_CHECKING:
     from weir import events, transforms
     from weir.changes.feed import ChangeBatch, ChangeFeed
+    from weir.format.merge_engine import MergeEngine
     from weir.format.snapshot_token import SnapshotToken
     from weir.format.source import Source
     from weir.indexing.definition import IndexDefinition
@@ -131,6 +133,7 @@ if TYPE_CHECKING:
 else:
     _NAMES = {
         "weir.changes.feed": ["ChangeBatch", "ChangeFeed"],
+        "weir.format.merge_engine": ["MergeEngine"],
         "weir.format.snapshot_token": ["SnapshotToken"],
         "weir.format.source": ["Source"],
         "weir.indexing.definition": ["IndexDefinition"],

@@ -192,7 +192,6 @@ class History:
         """Choose what to alter, and do it to the model."""
         left = list(self.columns)
         self.random.shuffle(left)
-        names = {one: one.name for one in left}
         asked: dict[str, Any] = {"add": [], "drop": [], "rename": {}, "widen": {}}
         free = [name for name in "abcdef" if name not in {one.name for one in self.columns}]
         self.random.shuffle(free)
@@ -200,32 +199,28 @@ class History:
             one = left.pop()
             asked["drop"].append(one.name)
             self.columns.remove(one)
-            free.append(one.name)
-            del names[one]
         if len(left) > 1 and self.random.random() < 0.35:
             one, other = left.pop(), left.pop()
             asked["rename"] = {one.name: other.name, other.name: one.name}
             one.name, other.name = other.name, one.name
         elif left and free and self.random.random() < 0.4:
             one = left.pop()
-            asked["rename"] = {one.name: free[0]}
-            was, one.name = one.name, free.pop(0)
-            free.append(was)
-        if self.random.random() < 0.4:
-            one = self.random.choice(list(names))
-            self._widen(one, names[one], asked["widen"])
+            asked["rename"] = {one.name: free[-1]}
+            one.name = free.pop()
+        if left and self.random.random() < 0.4:
+            self._widen(left.pop(), asked["widen"])
         if free and self.random.random() < 0.5:
             one = self._column(free.pop())
             asked["add"].append(pa.field(one.name, one.kind))
             self.columns.append(one)
         return asked
 
-    def _widen(self, one: Column, name: str, asked: dict[str, Any]) -> None:
+    def _widen(self, one: Column, asked: dict[str, Any]) -> None:
         if one.kind in WIDER:
-            one.kind = asked[name] = WIDER[one.kind]
+            one.kind = asked[one.name] = WIDER[one.kind]
         elif pa.types.is_struct(one.kind) and one.kind.field("x").type in WIDER:
             wider = WIDER[one.kind.field("x").type]
-            asked[f"{name}.x"] = wider
+            asked[f"{one.name}.x"] = wider
             one.kind = pa.struct([("x", wider), ("y", pa.string())])
 
     def _note_ids(self) -> int:

@@ -139,6 +139,7 @@ def open_writer(world: World, process: Process, shard: UUID, options: WriterOpti
             lambda: ROWS_SCHEMA,
             KEY,
             namespace=world.identity,
+            merge_engine=None,
             options=options,
             flusher=SimulatedExecutor(2, "flush"),
             spec_id=1,

@@ -84,7 +84,11 @@ class Stager:
         staged, begin = [], 0
         for count in write.parts:
             rows = pa.Table.from_batches([as_batch(write.rows[begin : begin + count])])
-            staged.append(stage_generation(self._world.store, self._job.shard, rows, KEY, shard_spec_id=1))
+            staged.append(
+                stage_generation(
+                    self._world.store, self._job.shard, rows, KEY, merge_engine=None, shard_spec_id=1
+                )
+            )
             begin += count
         self._world.checker.count("generations staged", len(staged))
         return tuple(staged)

@@ -77,6 +77,7 @@ def open_writer() -> Iterator[OpenWriter]:
                 lambda: WAL_SCHEMA,
                 ("id",),
                 namespace=store.uri + namespace,
+                merge_engine=None,
                 options=WriterOptions.from_keywords(**options),
                 flusher=flusher,
                 lease_terms=lease_terms,

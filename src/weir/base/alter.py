@@ -135,6 +135,8 @@ def _needed(base: BaseTable, manifest: TableManifest, fields: Sequence[TableFiel
             for source in item.source_ids:
                 if source in by_id:
                     needed[by_id[source]] = "the rule by which rows are split into shards is computed from it"
+    for name in () if base.merge_engine is None else base.merge_engine.columns:
+        needed[name] = "the merge engine of the table goes by it"
     for name in base.primary_key:
         needed[name] = "it is part of the primary key"
     return needed

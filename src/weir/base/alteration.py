@@ -15,10 +15,6 @@ from weir.errors import SchemaError
 __all__ = ["Alteration", "AlteredSchema"]
 
 
-_TOGETHER = {("renamed", "widened"), ("dropped", "added"), ("renamed", "added"), ("widened", "added")}
-"""What one alter may do with a name twice: a name that a column gives up is free for another one."""
-
-
 @dataclass(frozen=True, slots=True)
 class AlteredSchema:
     """The columns of a table after an alteration.
@@ -79,8 +75,7 @@ class Alteration:
         Raises
         ------
         SchemaError
-            Something is not of the kind it has to be, nothing is asked for, or a column is mentioned twice
-            in a way that cannot be.
+            Something is not of the kind it has to be, nothing is asked for, or a column is mentioned twice.
         """
         made = cls(
             tuple(_as_field(one) for one in _sequence(add, "add", pa.Field, "pa.field(...)")),
@@ -96,7 +91,7 @@ class Alteration:
             raise SchemaError(
                 "there is nothing to alter", where="alter", hint="Pass add, drop, rename or widen"
             )
-        seen: dict[str, list[str]] = {}
+        seen: dict[str, str] = {}
         asked = (
             ("dropped", self.drop),
             ("renamed", self.rename),
@@ -105,21 +100,19 @@ class Alteration:
         )
         for doing, names in asked:
             for name in names:
-                for before in seen.get(name, ()):
-                    if (before, doing) not in _TOGETHER:
-                        raise SchemaError(
-                            f"column {name!r} is {before} and {doing} in one alter",
-                            where=name,
-                            hint="Name a column once; a second alter can change it again",
-                        )
-                seen.setdefault(name, []).append(doing)
-        for name, doings in seen.items():
+                if name in seen:
+                    raise SchemaError(
+                        f"column {name!r} is {seen[name]} and {doing} in one alter",
+                        where=name,
+                        hint="Name a column once; a second alter can change it again",
+                    )
+                seen[name] = doing
+        for name in seen:
             inside = next((other for other in seen if other.startswith(f"{name}.")), None)
-            whole = next((one for one in doings if one != "renamed"), None)
-            if inside is not None and whole is not None:
+            if inside is not None and seen[name] in ("dropped", "widened", "added"):
                 raise SchemaError(
-                    f"column {inside!r} is {seen[inside][0]}, and {name!r}, which it is a part of, is "
-                    f"{whole}, in one alter",
+                    f"column {inside!r} is {seen[inside]}, and {name!r}, which it is a part of, is "
+                    f"{seen[name]}, in one alter",
                     where=inside,
                     hint="Name a column, or its parts",
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from weir.base.key_index import extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
-from weir.base.schema import RESERVED_NAMES, all_field_ids, key_metadata, table_schema
+from weir.base.schema import RESERVED_NAMES, all_field_ids, field_ids, key_metadata, table_schema
 from weir.base.scratch import scratch_directory
 from weir.base.stored_types import check_stored_types
 from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
@@ -35,6 +36,7 @@ from weir.format.field_births import FIRST, births_of, with_births
 from weir.format.field_ids import new_field_ids, with_field_ids, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.keys import PrimaryKey
+from weir.format.merge_engine import FEATURE, MERGE_ENGINE, MergeEngine, encode
 from weir.format.newest import key_codes, newest_rows
 from weir.format.unsliced import unsliced
 from weir.storage.interface import ObjectStore
@@ -54,6 +56,7 @@ def create_base_table(
     initial_data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | None = None,
     maintained_indexes: Sequence[str] | None = None,
     writer_defaults: Mapping[str, str] | None = None,
+    merge_engine: MergeEngine | None = None,
 ) -> BaseTable:
     """Create a table: the Lance dataset, its primary key and its MemWAL index, in one atomic step.
 
@@ -81,6 +84,8 @@ def create_base_table(
         be.
     writer_defaults : mapping of str to str, optional
         Writer options to record with the table.
+    merge_engine : MergeEngine, optional
+        What the versions of a key come to. Default: the last row.
 
     Returns
     -------
@@ -102,6 +107,10 @@ def create_base_table(
     schema = table_schema(schema, primary_key)
     schema = _marked(schema)
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
+    if merge_engine is not None:
+        recorded = {MERGE_ENGINE: encode(merge_engine, field_ids(schema))}
+        defaults = {**details.writer_config_defaults, **recorded}
+        details = replace(details, features=(FEATURE,), writer_config_defaults=defaults)
     _check_shard_specs(shard_specs, all_field_ids(schema))
     rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)
     _refuse_existing(store)

@@ -37,8 +37,9 @@ def _generation_index(base: BaseTable, index: ExistingIndex) -> GenerationIndex 
     if index.definition is None:
         return None
     try:
-        column = base.row_schema.field(index.definition.column)
-        return GenerationIndex(index.definition, model_of(base, index), column)
+        return GenerationIndex(
+            index.definition, model_of(base, index), base.field_ids.get(index.definition.column)
+        )
     except CorruptionError as error:
         # A generation without an index is slower to search. Without a generation nobody could write.
         _log.warning("index.damaged", index=index.name, where=error.where, error=error.message)

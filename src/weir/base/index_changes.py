@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace as changed
-from itertools import chain, count
 
 import lance
 
@@ -57,11 +56,9 @@ def free_index_name(base: BaseTable, column: str, kind: IndexKind) -> str:
                 where=base.uri,
                 hint=f"Name it to have it built anew: name={index.name!r}, replace=True",
             )
-    # Indexes of columns that have been renamed keep their names.
     taken = {index.name for index in existing}
-    with_kind = f"{column}_{kind.lower()}"
-    candidates = chain((column, with_kind), (f"{with_kind}_{number}" for number in count(2)))
-    return next(name for name in (f"{one}_idx" for one in candidates) if name not in taken)
+    name = f"{column}_idx"
+    return name if name not in taken else f"{column}_{kind.lower()}_idx"
 
 
 def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool = False) -> BaseTable:

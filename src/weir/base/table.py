@@ -32,9 +32,11 @@ from weir.errors import (
     UnknownFeatureError,
     WeirError,
 )
+from weir.format import merge_engine
 from weir.format.features import KNOWN_FEATURES
 from weir.format.field_births import Births, without_births
 from weir.format.index_details import IndexDetails
+from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
 
@@ -78,6 +80,7 @@ class BaseTable:
         "_index_id",
         "_lineage",
         "_marks",
+        "_merge_engine",
         "_namespace",
         "_primary_key",
         "_row_schema",
@@ -108,6 +111,7 @@ class BaseTable:
         self._primary_key = primary_key
         # Pinned, so neither changes; the library makes them anew at every call.
         self._schema = without_births(dataset.schema)
+        self._merge_engine = self._recorded_engine()
         self._version = dataset.version
         self._lineage = lineage_of(self._history)
         self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
@@ -328,6 +332,15 @@ class BaseTable:
     def marks(self) -> Births:
         """The births that columns and their parts are marked with; None where there is no mark."""
         return self._marks
+
+    @property
+    def merge_engine(self) -> MergeEngine | None:
+        """What the versions of a key come to; None where the last row wins, as in tables of the library."""
+        return self._merge_engine
+
+    def _recorded_engine(self) -> MergeEngine | None:
+        text = self._details.writer_config_defaults.get(MERGE_ENGINE)
+        return None if text is None else merge_engine.decode(text, self.field_ids, where=self.uri)
 
     @property
     def details(self) -> IndexDetails:

@@ -97,9 +97,7 @@ class ShardState:
         names = list(self._base.primary_key)
         previous = previous_rows([changes.column(name) for name in names])
         first = np.flatnonzero(previous < 0)
-        wanted = KeySet([changes.column(name) for name in names]).take(first)
-        found = self._lookup(wanted)
-        which, rows = KeyIndex.build(KeySet([found.column(name) for name in names])).lookup(wanted)
+        which, rows, found = self.find(KeySet([changes.column(name) for name in names]).take(first))
 
         # The rows found, and after them the changes themselves: before a change there is one or the other.
         source = np.full(changes.num_rows, -1, dtype=np.int64)
@@ -113,6 +111,22 @@ class ShardState:
         columns = [column.combine_chunks() for column in taken.columns]
         fields = list(before_type(self._schema))
         return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(absent))
+
+    def find(self, wanted: KeySet) -> tuple[Rows, Rows, pa.Table]:
+        """Look keys up at the position.
+
+        Returns
+        -------
+        which : ndarray of int64
+            Which of the keys have a row.
+        rows : ndarray of int64
+            The row of each, as an offset.
+        found : Table
+            The rows.
+        """
+        found = self._lookup(wanted)
+        keys = KeySet([found.column(name) for name in self._base.primary_key])
+        return (*KeyIndex.build(keys).lookup(wanted), found)
 
     def move_on(self, run: TailRun, newest: ShardManifest | None) -> None:
         """Move on past the entries of ``run``, which follow the position.

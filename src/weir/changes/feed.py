@@ -127,6 +127,11 @@ class ChangeFeed:
         return change_schema(self._source.table.schema, before=self._options.before)
 
     @property
+    def _needs_state(self) -> bool:
+        """Whether the rows are needed that were there before the changes."""
+        return needs_state(self._source.table, self._options)
+
+    @property
     def token(self) -> SnapshotToken:
         """The place after the last batch yielded; after an iteration has ended, where it ended."""
         return self._token
@@ -265,7 +270,7 @@ class ChangeFeed:
             self._is_acknowledged = True
             return
         place = as_token(token, self._source.table.table, where="token").unpinned()
-        if self._options.before:
+        if self._needs_state:
             check_state(place, self._source.table.store)
         for done in self._consumer.consumer.token.shards:
             cut = place.cut_of(done.shard_id)
@@ -289,14 +294,20 @@ class ChangeFeed:
     def _wholes(self, end: SnapshotToken, cut: Cut | None) -> dict[UUID, ChangeRange]:
         """Return one range for every shard that has something to read."""
         options = self._options
-        base = self._source.states.base_at(self._token) if options.before else None
+        base = self._source.states.base_at(self._token) if self._needs_state else None
         found = {}
         for limit in end.shards:
             begin = self._token.cut_of(limit.shard_id) or beginning(limit.shard_id)
             if begin.position < limit.position:
                 newest = None if cut is None else cut.manifests.get(limit.shard_id)
                 found[limit.shard_id] = ChangeRange(
-                    self._source.table, begin, limit.position, options.batch_rows, base, newest
+                    self._source.table,
+                    begin,
+                    limit.position,
+                    options.batch_rows,
+                    base,
+                    newest,
+                    options.before,
                 )
         return found
 
@@ -305,7 +316,7 @@ class ChangeFeed:
         place = self._token.unpinned()
         for one in ranges:
             place = with_cut(place, replace(one.begin, position=one.position))
-        if self._options.before and cut is not None:
+        if self._needs_state and cut is not None:
             positions = {shard_id: _position(place, shard_id) for shard_id in cut.manifests}
             try:
                 # The next plan should not look rows up in a log that begins where this one has begun.
@@ -333,6 +344,11 @@ class ChangeFeed:
                 return True
             self._stopped.wait(pause)
         return False
+
+
+def needs_state(table: ChangeSource, options: FeedOptions) -> bool:
+    """Whether a feed needs the rows that were there before the changes."""
+    return options.before or table.merge_engine is not None
 
 
 def open_feed(
@@ -367,7 +383,13 @@ def open_feed(
     end = None if until is None else as_token(until, source.table.table, where="until")
     cut = source.cuts.take(across_shards=False)
     start = find_start(
-        source.table.store, cut, since, end, before=options.before, consumer=consumer, terms=terms
+        source.table.store,
+        cut,
+        since,
+        end,
+        before=needs_state(source.table, options),
+        consumer=consumer,
+        terms=terms,
     )
     return ChangeFeed(source, start.token, end, options, start.consumer)
 

@@ -11,7 +11,9 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.changes.before_image import ShardState
 from weir.changes.rows import change_rows, change_schema
+from weir.changes.settled import settled_changes
 from weir.format.field_ids import without_field_ids
+from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE
@@ -41,12 +43,15 @@ class ChangeSource:
         The table's columns, with their field ids, and ``_tombstone``.
     primary_key : tuple of str
         The columns that identify a row.
+    merge_engine : MergeEngine or None, default None
+        What the versions of a key come to. With one, a change is what has become of a row.
     """
 
     store: ObjectStore
     table: str
     row_schema: pa.Schema
     primary_key: tuple[str, ...]
+    merge_engine: MergeEngine | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -100,9 +105,11 @@ class ChangeRange:
     batch_rows : int
         Rows after which a batch ends.
     base : BaseTable, optional
-        The base table at ``begin``, if the rows before the changes are wanted.
+        The base table at ``begin``, if the rows before the changes are needed.
     newest : ShardManifest, optional
         A manifest up to which generations may take the place of log entries when they are looked up.
+    before : bool, default False
+        Whether the rows before the changes are wanted.
     """
 
     source: ChangeSource = field(repr=False)
@@ -111,6 +118,7 @@ class ChangeRange:
     batch_rows: int
     base: BaseTable | None
     newest: ShardManifest | None = field(repr=False)
+    before: bool = False
 
     @property
     def shard_id(self) -> UUID:
@@ -120,7 +128,7 @@ class ChangeRange:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the rows, as that of the feed."""
-        return change_schema(self.source.schema, before=self.base is not None)
+        return change_schema(self.source.schema, before=self.before)
 
     def batches(self) -> Iterator[ShardChanges]:
         """Yield the changes in commit order; those of one log entry are never in two batches.
@@ -134,13 +142,18 @@ class ChangeRange:
         """
         schema = self.schema
         state = self._state()
-        columns = self.source.row_schema
+        columns, engine = self.source.row_schema, self.source.merge_engine
         for entries in _groups(self._entries(), self.batch_rows):
             run = TailRun(self.shard_id, entries, columns, self.source.primary_key)
-            rows = change_rows(run, schema, state)
             reached = replace(self.begin, position=run.last_position)
-            if state is not None:
+            if state is None:
+                rows = change_rows(run, schema, None)
+            elif engine is None:
+                rows = change_rows(run, schema, state)
                 state.move_on(run, self.newest)
+                reached = state.cut
+            else:
+                rows = settled_changes(run, schema, state, self.newest, engine)
                 reached = state.cut
             last = next(item for item in reversed(entries) if item.entry.num_rows)
             yield ShardChanges(rows, last.position, last.entry.header.writer_epoch, reached)

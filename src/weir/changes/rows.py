@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +18,7 @@ from weir.errors import SchemaError
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.log_tail import TailRun
 
-__all__ = ["change_rows", "change_schema", "check_names"]
+__all__ = ["BEFORE", "added_columns", "change_rows", "change_schema", "check_names"]
 
 _ADDED = (
     pa.field("_op", pa.string(), nullable=False),
@@ -25,7 +26,8 @@ _ADDED = (
     pa.field("_position", pa.uint64(), nullable=False),
     pa.field("_epoch", pa.uint64(), nullable=False),
 )
-_BEFORE = "_before"
+BEFORE = "_before"
+"""Name of the column with the rows before the changes."""
 _LEAST_REPEATS = 1024
 
 
@@ -44,7 +46,7 @@ def change_schema(schema: pa.Schema, *, before: bool) -> pa.Schema:
     >>> change_schema(pa.schema([("id", pa.int64())]), before=True).names
     ['id', '_op', '_shard', '_position', '_epoch', '_before']
     """
-    last = [pa.field(_BEFORE, before_type(schema))] if before else []
+    last = [pa.field(BEFORE, before_type(schema))] if before else []
     return pa.schema([*schema, *_ADDED, *last])
 
 
@@ -88,6 +90,29 @@ def change_rows(run: TailRun, schema: pa.Schema, state: ShardState | None) -> pa
     if state is not None:
         columns.append(state.rows_before(rows, run.tombstones))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def added_columns(
+    run: TailRun, rows: npt.NDArray[np.int64], deleted: npt.NDArray[np.bool_]
+) -> list[pa.Array | pa.ChunkedArray]:
+    """Return what the feed adds to changes that stand where some rows of a run do.
+
+    Parameters
+    ----------
+    run : TailRun
+        The log entries.
+    rows : ndarray of int64
+        Offsets of the rows.
+    deleted : ndarray of bool
+        Which of the changes are deletes.
+    """
+    places = pa.array(rows)
+    operations = _operations(pa.chunked_array([pa.array(deleted)]))
+    return [
+        operations,
+        _repeated(str(run.shard_id), len(rows)),
+        *(one.take(places) for one in _places(run)),
+    ]
 
 
 def _operations(tombstones: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

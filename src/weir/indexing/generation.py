@@ -8,20 +8,19 @@ in both can be compared.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import lance
 import pyarrow as pa
 
 from weir.engine.logs import get_logger
-from weir.format.field_ids import has_field_ids
-from weir.format.resolution import resolve
+from weir.format.field_ids import field_id
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 from weir.indexing.vector_model import VectorModel
 
-__all__ = ["GenerationIndex", "build_generation_indexes", "fitted", "is_worth_building"]
+__all__ = ["GenerationIndex", "build_generation_indexes", "is_on", "is_worth_building"]
 
 _log = get_logger(__name__)
 
@@ -53,14 +52,14 @@ class GenerationIndex:
         The base table's index.
     model : VectorModel or None
         For a vector index, what the base table's has learnt.
-    column : Field, optional
-        Its column in the base table, with field id and birth. Rows of before the column had its name have it
-        under another one. Default: any column of that name.
+    field_id : int, optional
+        The field id of its column in the base table. A generation whose rows are of before the column had
+        its name is not indexed by another one. Default: any column of that name.
     """
 
     definition: IndexDefinition
     model: VectorModel | None = None
-    column: pa.Field | None = None
+    field_id: int | None = None
 
 
 def is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
@@ -73,22 +72,12 @@ def is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
     return num_rows >= _MIN_ROWS[index.definition.kind]
 
 
-def fitted(index: GenerationIndex, schema: pa.Schema) -> GenerationIndex | None:
-    """Return an index on the column of the base table's as rows of a schema have it; None if they have not.
-
-    Parameters
-    ----------
-    index : GenerationIndex
-        The index of the base table.
-    schema : Schema
-        Columns of the rows, with their field ids where the table has them.
-    """
-    if index.column is None or not has_field_ids(schema):
-        return index if index.definition.column in schema.names else None
-    source = resolve(schema, pa.schema([index.column])).columns[0].source
-    if source is None:
-        return None
-    return replace(index, definition=replace(index.definition, column=source.name))
+def is_on(index: GenerationIndex, schema: pa.Schema) -> bool:
+    """Whether rows of a schema have the column of an index."""
+    at = schema.get_field_index(index.definition.column)
+    if at < 0:
+        return False
+    return index.field_id is None or field_id(schema.field(at)) in (None, index.field_id)
 
 
 def build_generation_indexes(

@@ -23,6 +23,7 @@ from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
+from weir.lsm.folded_rows import folded_rows
 from weir.lsm.generation import Generation
 from weir.lsm.key_groups import KeyGroup, key_groups
 from weir.lsm.log_tail import TailRun
@@ -46,7 +47,7 @@ class Level:
     ----------
     shard_id : UUID
         The shard.
-    source : Generation or TailRun
+    source : Generation, TailRun or FoldedRows
         The source.
     live : ndarray of bool
         Per row: whether it is its key's newest version and no tombstone.
@@ -170,7 +171,7 @@ class ShardLevels:
         self._tail = tuple(tail)
 
     @cached_property
-    def sources(self) -> tuple[FreshSource, ...]:
+    def sources(self) -> tuple[Generation | TailRun, ...]:
         """The generations and the runs of the tail that hold rows, oldest first."""
         base = self._base
         generations = (
@@ -182,10 +183,21 @@ class ShardLevels:
         return (*generations, *(run for run in self._tail if run.rows.num_rows))
 
     @cached_property
+    def settled(self) -> tuple[FreshSource, ...]:
+        """What tells the rows of the shard: the sources, of which the newest row of a key counts.
+
+        Under a merge engine one source takes their place that holds what they come to.
+        """
+        engine, sources = self._base.merge_engine, self.sources
+        if engine is None or not sources:
+            return sources
+        return (folded_rows(self._base, engine, self.shard_id, sources),)
+
+    @cached_property
     def levels(self) -> tuple[Level, ...]:
         """The same with their live masks, oldest first."""
         namespace = self._base.namespace
-        merged = overlay(self._base.engine.cache, namespace, self.sources)
+        merged = overlay(self._base.engine.cache, namespace, self.settled)
         identities = tuple(source.identity for source in merged.sources)
         return tuple(
             Level(self.shard_id, source, live, namespace, identities[at:], self._base.engine)
@@ -195,12 +207,12 @@ class ShardLevels:
     @cached_property
     def key_groups(self) -> Sequence[KeyGroup]:
         """The sources in groups that are looked into together, newest first."""
-        return key_groups(self._base.engine.cache, self._base.namespace, self.sources)
+        return key_groups(self._base.engine.cache, self._base.namespace, self.settled)
 
 
 def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:
     """Return the base table's rows that some level of some shards has replaced or deleted."""
-    sources = [source for shard in shards for source in shard.sources]
+    sources = [source for shard in shards for source in shard.settled]
     return base.engine.cache.get_or_load(
         ("deletion mask", base.namespace, base.version_key, tuple(source.identity for source in sources)),
         lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),

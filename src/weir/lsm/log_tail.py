@@ -64,6 +64,11 @@ class TailRun:
         )
 
     @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Primary-key columns."""
+        return self._key_columns
+
+    @property
     def label(self) -> str:
         """Name for people."""
         return f"wal positions {self.first_position} to {self.last_position}"

@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from weir.engine.cache import ByteBudgetCache
 from weir.format.newest import newest_rows
+from weir.lsm.folded_rows import FoldedRows
 from weir.lsm.generation import Generation
 from weir.lsm.keys import KeySet
 from weir.lsm.log_tail import TailRun
 
 __all__ = ["FreshSource", "Overlay", "overlay"]
 
-FreshSource = Generation | TailRun
+FreshSource = Generation | TailRun | FoldedRows
 
 
 @dataclass(frozen=True, slots=True)

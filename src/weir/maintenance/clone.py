@@ -21,7 +21,6 @@ from weir.engine.logs import get_logger
 from weir.errors import TableExistsError, TableNotFoundError
 from weir.format import layout
 from weir.format.index_details import IndexDetails
-from weir.format.newest import newest_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import TOMBSTONE
@@ -146,12 +145,12 @@ def _write_shards(
     for held, tables in parts.items():
         rows = pa.concat_tables(tables)
         shard_id = ids.of_values(held)
-        newest = newest_rows([rows.column(name) for name in base.primary_key])
+        kept = GenerationRows.of(rows, base.primary_key, base.merge_engine)
         flushed = write_generation(
             target,
             shard_id,
             1,
-            GenerationRows(rows, newest),
+            kept,
             base.primary_key,
             in_memory_bytes=rows.nbytes,
         )
@@ -165,7 +164,7 @@ def _write_shards(
             sources=SourceMarks(),
         )
         commit_manifest(target, first, after=None)
-        count += len(newest)
+        count += kept.num_rows
     return count
 
 

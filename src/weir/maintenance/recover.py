@@ -143,6 +143,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
                 lambda: base.row_schema,
                 base.primary_key,
                 namespace=base.namespace,
+                merge_engine=base.merge_engine,
                 flusher=flusher,
                 options=options,
                 newest_schema=lambda: base.latest().row_schema,

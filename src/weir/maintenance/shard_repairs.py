@@ -249,6 +249,13 @@ def _kept(shards: TableShards, snapshot: ReadSnapshot, group: Sequence[UUID]) ->
 
 def _join(shards: TableShards, group: Sequence[UUID], *, prefer: UUID | None, twins: bool) -> None:
     base = shards.base.latest()
+    if base.merge_engine is not None:
+        raise ShardConflictError(
+            f"shards {', '.join(map(str, group))} hold the same keys, and nothing tells the order of their "
+            f"versions, which the merge engine {base.merge_engine} goes by",
+            where=base.uri,
+            hint="Copy the rows of each to another table, and write them in the order that is right",
+        )
     store = base.store
     kept = _kept(shards, shards.newest(), group)
     others = [one for one in group if one != kept]
@@ -291,6 +298,7 @@ def _writer(base: BaseTable, shard_id: UUID) -> Iterator[ShardWriter]:
                 lambda: base.row_schema,
                 base.primary_key,
                 namespace=base.namespace,
+                merge_engine=base.merge_engine,
                 flusher=flusher,
                 heartbeat=heartbeat,
                 indexes=lambda: generation_indexes(base),

@@ -45,7 +45,7 @@ from weir.engine import failpoint
 from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.format.wal_entry import TOMBSTONE
 from weir.merge.plan import MergeTask
-from weir.merge.rows import Run, RunRows, read_runs
+from weir.merge.rows import Run, RunRows, SettledRuns, read_runs, settle_runs
 
 __all__ = ["MergeResult", "merge_run", "merge_runs"]
 
@@ -118,7 +118,7 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
         A generation is missing or unreadable. The table is unchanged.
     """
     base = (BaseTable.open(tasks[0].store) if base is None else base).latest_to_change()
-    run: RunRows | None = None
+    run: RunRows | SettledRuns | None = None
     read_after: dict[UUID, int] = {}
     deleted = 0
     for attempt in range(_MAX_ATTEMPTS):
@@ -131,7 +131,9 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
             return MergeResult(0, deleted, (), base.version, True)
         merge: _Merge | None = None
         try:
-            if run is None or read_after != merged:
+            if base.merge_engine is not None:
+                run = settle_runs(todo, base, base.merge_engine)
+            elif run is None or read_after != merged:
                 keys = pa.schema([base.row_schema.field(name) for name in base.primary_key])
                 run, read_after = read_runs(todo, keys), merged
             with committing(base.store, base.dataset) as dataset:
@@ -192,7 +194,7 @@ class _Merge:
         dataset: lance.LanceDataset,
         tasks: Sequence[MergeTask],
         merged: Mapping[UUID, int],
-        run: RunRows,
+        run: RunRows | SettledRuns,
     ) -> None:
         self._base = base
         self._tasks = tasks

@@ -24,18 +24,20 @@ from weir.base.library_errors import (
     is_panic,
     storage_failure,
 )
-from weir.base.table import library_options
+from weir.base.table import BaseTable, library_options
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout
 from weir.format.field_ids import without_field_ids
 from weir.format.generation_catalog import GenerationCatalog
+from weir.format.merge_engine import MergeEngine
 from weir.format.newest import newest_rows
 from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
+from weir.lsm.folded_rows import settled_rows
 from weir.merge.plan import MergeTask
 
-__all__ = ["Run", "RunRows", "read_runs"]
+__all__ = ["Run", "RunRows", "SettledRuns", "read_runs", "settle_runs"]
 
 Run = tuple[MergeTask, Sequence[FlushedGeneration]]
 """A task of a shard, and those of its generations that are to be merged, ascending."""
@@ -162,6 +164,58 @@ def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
         for (task, flushed), dataset, mask in zip(generations, datasets, upserts, strict=True)
     ]
     return RunRows(sources, together.filter(pa.array(newest & deleted)))
+
+
+class SettledRuns:
+    """What runs of generations and the base table come to under a merge engine, as :class:`RunRows`.
+
+    Parameters
+    ----------
+    rows : Table
+        Of every key that changes its row.
+    deletes : Table
+        The key columns of the keys that have none any more.
+    """
+
+    def __init__(self, rows: pa.Table, deletes: pa.Table) -> None:
+        self._rows = rows
+        self.deletes = deletes
+
+    @property
+    def num_upserts(self) -> int:
+        """Keys that have a row."""
+        return int(self._rows.num_rows)
+
+    def upserts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows: see :meth:`RunRows.upserts`."""
+        yield from self._rows.cast(without_field_ids(schema)).to_batches()
+
+
+def settle_runs(runs: Sequence[Run], base: BaseTable, engine: MergeEngine) -> SettledRuns:
+    """Read runs, and settle with the rows of the base table what they come to.
+
+    Parameters
+    ----------
+    runs : sequence of tuple of MergeTask and sequence of FlushedGeneration
+        As for :func:`read_runs`.
+    base : BaseTable
+        The base table at the version that the rows are merged into.
+    engine : MergeEngine
+        Its engine.
+    """
+    schema = without_field_ids(base.row_schema)
+    parts = []
+    for task, run in runs:
+        for flushed in run:
+            dataset = _open(task, flushed)
+            columns = _columns(task, flushed, dataset, base.row_schema)
+            batches = _scan(dataset, columns.source_names)
+            parts += [columns.apply(batch, where=dataset.uri) for batch in batches]
+    found = settled_rows(base, engine, pa.Table.from_batches(parts, schema))
+    gone = found.rows.column(TOMBSTONE).to_numpy()
+    changed = found.rows.filter(pa.array(~gone & ~found.unchanged)).drop_columns([TOMBSTONE])
+    deleted = found.rows.filter(pa.array(gone & found.known)).select(list(base.primary_key))
+    return SettledRuns(changed, deleted)
 
 
 def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.errors import ShardConflictError
+from weir.lsm.base_rows import base_rows_with_keys
 from weir.lsm.keys import KeySet
 from weir.lsm.newest import FreshSource
-from weir.lsm.superseded import base_rows_with_keys
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 

@@ -16,6 +16,7 @@ from weir.lsm.catalog_pruning import can_match
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
+from weir.lsm.folded_rows import FoldedRows
 from weir.lsm.generation import Generation
 from weir.lsm.levels import Level, LiveRows, ShardLevels
 from weir.lsm.log_tail import TailRun
@@ -114,19 +115,19 @@ class ScanPlanner:
         where = f"shard {shard.shard_id}"
         tasks: list[ScanTask] = []
         pruned: list[Pruned] = []
-        runs: list[tuple[TailRun, LiveRows]] = []
+        in_memory: list[tuple[TailRun | FoldedRows, LiveRows]] = []
         for level in shard.levels:
             source = level.source
-            if isinstance(source, TailRun):
-                runs.append((source, level.live))
+            if not isinstance(source, Generation):
+                in_memory.append((source, level.live))
             elif not level.live.any():
                 pruned.append(_left_out(level.label, source, "every row is superseded or deleted"))
             elif not asked.can_match(source):
                 pruned.append(_left_out(level.label, source, "its catalog shows no row that matches"))
             else:
                 tasks.append(self._generation_task(base, source, level, asked))
-        if runs:
-            tasks.append(_tail_task(where, runs, asked.columns, asked.filter, asked.limit))
+        if in_memory:
+            tasks.append(_memory_task(where, in_memory, asked.columns, asked.filter, asked.limit))
         return tasks, pruned
 
     def _generation_task(
@@ -225,23 +226,25 @@ def _left_out(label: str, generation: Generation, reason: str) -> Pruned:
     return Pruned(label, reason, flushed.physical_rows, flushed.in_memory_bytes)
 
 
-def _tail_task(
+def _memory_task(
     where: str,
-    runs: Sequence[tuple[TailRun, LiveRows]],
+    sources: Sequence[tuple[TailRun | FoldedRows, LiveRows]],
     columns: tuple[str, ...],
     filter: str | None,
     limit: int | None,
 ) -> RowsTask:
-    considered = sum(run.rows.num_rows for run, _ in runs)
+    considered = sum(source.rows.num_rows for source, _ in sources)
     parts = []
-    for run, live in runs:
-        rows = run.rows.drop_columns([TOMBSTONE])
+    for source, live in sources:
+        rows = source.rows.drop_columns([TOMBSTONE])
         parts.append(rows if live.all() else rows.filter(pa.array(live)))
     rows = pa.concat_tables(parts)
     if filter is not None and rows.num_rows:
         rows = rows.take(pa.array(matching_rows(rows, filter)))
-    first, last = runs[0][0].first_position, runs[-1][0].last_position
-    label = f"{where}, wal positions {first} to {last}"
+    first, last = sources[0][0], sources[-1][0]
+    label = first.label
+    if isinstance(first, TailRun) and isinstance(last, TailRun):
+        label = f"wal positions {first.first_position} to {last.last_position}"
     # A table without columns would forget how many rows it has: a count keeps one.
     shown = rows.select(list(columns or rows.schema.names[:1]))
-    return RowsTask(label, shown.slice(0, limit), considered)
+    return RowsTask(f"{where}, {label}", shown.slice(0, limit), considered)

@@ -20,6 +20,7 @@ def as_key_table(
     primary_key: tuple[str, ...],
     *,
     also: Collection[str] = (),
+    optional: Collection[str] = (),
 ) -> pa.Table:
     """Return keys as a table of the primary-key columns.
 
@@ -30,6 +31,8 @@ def as_key_table(
         data frames, dicts or tuples that hold the key columns; other columns are ignored.
     also : collection of str
         Columns outside the key that are needed as well, because they decide the shard.
+    optional : collection of str
+        Columns outside the key that are kept where they are passed.
 
     Raises
     ------
@@ -54,7 +57,7 @@ def as_key_table(
             # Of integers nothing else can be wrong.
             sound = all(pa.types.is_integer(column.type) and not column.null_count for column in keys.columns)
             return keys if sound else conformed(keys, key_schema, primary_key)
-    needed = [name for name in schema.names if name in primary_key or name in also]
+    needed = [name for name in schema.names if name in primary_key or name in also or name in optional]
     if isinstance(keys, Sequence) and keys and all(isinstance(row, Mapping) for row in keys):
         keys = [{name: row[name] for name in needed if name in row} for row in keys]
     elif isinstance(keys, Mapping):
@@ -71,6 +74,7 @@ def as_key_table(
                 where=name,
                 hint="Pass rows that hold it, not keys alone",
             )
+    outside += [name for name in optional if name not in outside and name in table.schema.names]
     wanted = pa.schema([*key_schema, *(schema.field(name) for name in outside)])
     return conformed(table.select(wanted.names), wanted, primary_key)
 

@@ -120,6 +120,8 @@ class TaskRows:
         Splits rows by shard.
     fsync : bool, default True
         As for :func:`weir.open`.
+    sequence_by : str or None, default None
+        The column by which deletes count too.
     """
 
     location: TableLocation
@@ -127,12 +129,19 @@ class TaskRows:
     primary_key: tuple[str, ...]
     router: Router
     fsync: bool = True
+    sequence_by: str | None = None
 
     @staticmethod
     def of(location: TableLocation, table: Table, *, fsync: bool) -> TaskRows:
         """Return how the rows of a table are read."""
+        engine = table.merge_engine
         return TaskRows(
-            location, table.internals.row_schema, table.primary_key, table.internals.router, fsync
+            location,
+            table.internals.row_schema,
+            table.primary_key,
+            table.internals.router,
+            fsync,
+            None if engine is None else engine.sequence_by,
         )
 
     @property
@@ -185,7 +194,7 @@ class TaskRows:
             self.schema,
             self.row_schema,
             self.primary_key,
-            also=self.router.source_columns,
+            also={*self.router.source_columns, *([self.sequence_by] if self.sequence_by else [])},
             first_row=first_row,
         )
 

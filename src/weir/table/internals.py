@@ -84,6 +84,7 @@ class TableInternals:
             self._table.sharding.catalog.resolve([shard])[shard],
             rows,
             self._table.base.primary_key,
+            merge_engine=self._table.base.merge_engine,
             indexes=generation_indexes(self._table.base),
             shard_spec_id=self._table.sharding.spec.spec_id,
             shard_fields=shard.to_manifest(),

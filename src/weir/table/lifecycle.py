@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.engine.context import EngineContext
+from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
 from weir.maintenance.clone import clone_table
 from weir.maintenance.drop import DropReport, drop_table
@@ -31,6 +32,8 @@ def create(
     *,
     primary_key: str | Sequence[str],
     shard_by: ShardBy | Sequence[ShardBy] | None = None,
+    merge_engine: MergeEngine | str | None = None,
+    sequence_by: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
     engine: EngineContext | None = None,
@@ -49,6 +52,14 @@ def create(
         How rows are split into shards, for example ``weir.bucket("id", 8)``. Each shard has one
         writer at a time. Default: one shard. A rule by which the released Lance library cannot route
         rows is warned of in the log, and in :attr:`TableStatus.library_note` from then on.
+    merge_engine : MergeEngine or str, optional
+        What the versions of a key come to: ``"first_row"``, ``"partial_update"`` or what
+        :class:`weir.MergeEngine` makes. Default: the last row. The released Lance library can read the
+        base table of a table with an engine, and cannot write it or read what is not merged.
+    sequence_by : str, optional
+        A column by which the last row is told, in place of the order of writes: the row with the higher
+        value wins whatever comes first, of equal ones the later. A delete that passes the column counts
+        by its value too, until it is merged; one that does not removes what was written before it.
     storage_options : mapping of str to str, optional
         Credentials and the like, spelled as Lance spells them.
     fsync : bool
@@ -61,8 +72,8 @@ def create(
     ------
     TableExistsError
         If there is a table already.
-    SchemaError, ShardingError
-        If the schema, the key or the shard spec cannot work. Nothing is written.
+    SchemaError, ShardingError, OptionError
+        If the schema, the key, the shard spec or the merge engine cannot work. Nothing is written.
 
     Examples
     --------
@@ -76,7 +87,7 @@ def create(
     [{'id': 1, 'name': 'Ada'}]
     """
     store = table_store(uri, storage_options, fsync, engine)
-    return Table(store, create_table(store, schema, primary_key, shard_by))
+    return Table(store, create_table(store, schema, primary_key, shard_by, merge_engine, sequence_by))
 
 
 def open(

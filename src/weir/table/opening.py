@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from weir.base.create import adopt_base_table, create_base_table, refuse_table
+from weir.base.merge_engine import chosen_engine
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.stored_types import unreadable_by_library
 from weir.base.table import BaseTable, open_dataset, primary_key_of
@@ -16,6 +17,7 @@ from weir.engine.context import EngineContext, default_context
 from weir.engine.logs import get_logger
 from weir.errors import UriError
 from weir.format.index_details import ShardSpec
+from weir.format.merge_engine import MergeEngine
 from weir.maintenance.leftovers import refuse_leftovers, set_leftovers_aside
 from weir.sharding.router import Router
 from weir.sharding.shard_by import ShardBy, unsharded
@@ -84,11 +86,18 @@ def create_table(
     schema: pa.Schema,
     primary_key: str | Sequence[str],
     shard_by: ShardBy | Sequence[ShardBy] | None,
+    merge_engine: MergeEngine | str | None = None,
+    sequence_by: str | None = None,
 ) -> BaseTable:
     """Create a table and return its base table. See :func:`weir.create`."""
     key = _as_names(primary_key or ())
+    engine = chosen_engine(merge_engine, sequence_by, schema, key)
     spec = build_spec(_fields(shard_by), schema, key, field_ids(table_schema(schema, key)))
-    return _told(create_base_table(store, schema, key, shard_specs=(spec,), writer_defaults={RULE: VALUES}))
+    return _told(
+        create_base_table(
+            store, schema, key, shard_specs=(spec,), writer_defaults={RULE: VALUES}, merge_engine=engine
+        )
+    )
 
 
 def adopt_table(

@@ -114,7 +114,7 @@ class TableReader:
     def feed_source(self) -> FeedSource:
         """What a change feed of the table reads from."""
         base = self.base
-        table = ChangeSource(self._store, base.identity, base.row_schema, base.primary_key)
+        table = ChangeSource(self._store, base.identity, base.row_schema, base.primary_key, base.merge_engine)
         return FeedSource(table, self._cuts, self._states)
 
     def scan(

@@ -15,6 +15,7 @@ from weir.base.table import BaseTable
 from weir.changes.feed import ChangeFeed, ConsumerTerms, open_feed
 from weir.changes.options import FeedOptions
 from weir.engine.context import EngineContext
+from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
 from weir.maintenance.status import TableStatus, table_status
 from weir.read.scan import Scan
@@ -81,6 +82,11 @@ class Table:
     def primary_key(self) -> tuple[str, ...]:
         """The columns that identify a row."""
         return self._table.base.primary_key
+
+    @property
+    def merge_engine(self) -> MergeEngine | None:
+        """What the versions of a key come to; None where the last row wins."""
+        return self._table.base.merge_engine
 
     @property
     def sharded_by(self) -> str:
@@ -162,8 +168,7 @@ class Table:
         Nothing has to be merged or flushed before: columns are told from each other by their field ids,
         wherever their values are. A renamed column keeps its values, and one that is dropped and added
         again under its name does not get its old ones back. Snapshots taken before are read with the
-        columns of their time. Open writers take the new columns over. One column may be renamed and widened,
-        and a name that a column gives up may be taken by another one in the same call.
+        columns of their time. Open writers take the new columns over.
 
         A column in a struct is named by its path, with dots: ``"arrival.gate"``.
 
@@ -183,7 +188,7 @@ class Table:
         Raises
         ------
         SchemaError
-            If a column is unknown, dropped and changed, or needed as it is by the primary key, the shard rule
+            If a column is unknown, mentioned twice, or needed as it is by the primary key, the shard rule
             or an index; a name exists, is reserved or cannot be stored; a type is no wider one; a new
             column is not nullable; or something is of the wrong kind. Nothing was changed.
         ConflictError

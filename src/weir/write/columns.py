@@ -20,7 +20,7 @@ from weir.base.column_marks import mark_columns
 from weir.base.newest import newest_seen
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
-from weir.errors import InputError, SchemaError, TableError, UnknownFeatureError, WeirError
+from weir.errors import InputError, OptionError, SchemaError, TableError, UnknownFeatureError, WeirError
 from weir.format.field_births import births_of, same_birth
 from weir.format.field_ids import field_id, has_field_ids
 from weir.format.resolution import resolve
@@ -68,6 +68,28 @@ class TableColumns:
     def row_schema(self) -> pa.Schema:
         """The columns and ``_tombstone`` with their field ids: the schema of log entries."""
         return self.base.row_schema
+
+    @property
+    def sequence_by(self) -> tuple[str, ...]:
+        """The column by which deletes count too, if there is one."""
+        engine = self.base.merge_engine
+        return (engine.sequence_by,) if engine is not None and engine.sequence_by else ()
+
+    def refuse_merge_engine(self, what: str) -> None:
+        """Refuse a write that depends on the row that is there.
+
+        Raises
+        ------
+        OptionError
+            If the table has a merge engine: there the row is settled when it is read.
+        """
+        if self.base.merge_engine is not None:
+            raise OptionError(
+                f"{what} depends on the row that is there, and this table settles rows when they are read: "
+                f"its merge engine is {self.base.merge_engine}",
+                where="merge_engine",
+                hint="Write rows and delete keys without conditions",
+            )
 
     @property
     def primary_key(self) -> tuple[str, ...]:

@@ -90,6 +90,7 @@ def open_writer(
             backlog=backlog,
             indexes=lambda: generation_indexes(base),
             spec_id=spec_id,
+            merge_engine=base.merge_engine,
             versions=BaseVersions(lambda: columns.current().base, lambda: columns.newest().base),
         )
 

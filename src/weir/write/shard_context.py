@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.config import WriterOptions
+from weir.format.merge_engine import MergeEngine
 from weir.indexing.generation import GenerationIndex
 from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
@@ -70,6 +71,8 @@ class ShardContext:
         The shard spec that new shards are made with.
     versions : BaseVersions or None
         Where the base table is found, by writes that depend on the rows there are. None: there are none.
+    merge_engine : MergeEngine or None
+        What the versions of a key come to. None: the last row.
     """
 
     store: ObjectStore
@@ -86,6 +89,7 @@ class ShardContext:
     indexes: Callable[[], Sequence[GenerationIndex]]
     spec_id: int
     versions: BaseVersions | None
+    merge_engine: MergeEngine | None
 
     @classmethod
     def of(
@@ -95,6 +99,7 @@ class ShardContext:
         key_columns: tuple[str, ...],
         *,
         namespace: str,
+        merge_engine: MergeEngine | None,
         flusher: Executor,
         options: WriterOptions | None = None,
         newest_schema: Callable[[], pa.Schema] | None = None,
@@ -129,4 +134,5 @@ class ShardContext:
             indexes,
             spec_id,
             versions,
+            merge_engine,
         )

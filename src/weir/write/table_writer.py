@@ -320,7 +320,8 @@ class TableWriter:
         ----------
         keys : list, Array or table-like
             Keys alone (a list of values, or of tuples for a composite key) or rows that hold them. Keys that
-            do not exist are no error.
+            do not exist are no error. Of a table with ``sequence_by`` rows may hold that column too: then
+            the delete counts by it.
         wait, source
             As for :meth:`upsert`. By filter it is always waited for, and a source is not taken.
         condition : str, optional
@@ -365,7 +366,9 @@ class TableWriter:
         def made(columns: TableColumns) -> list[pa.RecordBatch]:
             check_deletable(columns.schema, columns.primary_key)
             also = columns.router.source_columns
-            table = as_key_table(given, columns.schema, columns.primary_key, also=also)
+            table = as_key_table(
+                given, columns.schema, columns.primary_key, also=also, optional=columns.sequence_by
+            )
             return tombstone_batches(table, columns.wal_schema)
 
         columns, batches = self._columns.fitting(made)
@@ -447,7 +450,7 @@ class TableWriter:
         given = repeatable(changes)
 
         def made(columns: TableColumns) -> pa.Table:
-            also = columns.router.source_columns
+            also = {*columns.router.source_columns, *columns.sequence_by}
             return change_table(given, columns.schema, columns.wal_schema, columns.primary_key, also=also)
 
         columns, table = self._columns.fitting(made)

@@ -340,11 +340,11 @@ class World:
         self.table.maintenance.catch_up_indexes()
 
     def weir_indexes(self, chance: random.Random) -> None:
-        indexed = {one.column for one in self.table.indexes.list()}
+        names = {one.name for one in self.table.indexes.list()}
         scalar = [one for one in self.model.shape.columns if pa.types.is_primitive(one.type)]
         if scalar:
             column = chance.choice(scalar)
-            if column.name not in indexed:
+            if f"{column.name}_idx" not in names:
                 self.table.indexes.create(column.name, "BTREE")
 
     def weir_alters(self, chance: random.Random) -> None:

@@ -87,6 +87,7 @@ def open_shard(table: weir.Table) -> Iterator[OpenShard]:
                 lambda: ROWS,
                 ("id",),
                 namespace=table.internals.base.namespace,
+                merge_engine=None,
                 options=WriterOptions(),
                 flusher=flusher,
                 # A lease that outlasts everything: here nothing but the log keeps writers apart.

@@ -260,7 +260,12 @@ def test_staging_that_sleeps_until_collection_has_come_is_refused(
     monkeypatch.setattr(publish, "write_generation", sleep_in_the_middle)
     with pytest.raises(StorageError, match="in staging, and might be collected"):
         publish.stage_generation(
-            table.internals.store, staged(table, (1, "a")).shard_id, changes((2, "b")), ("id",), clock=clock
+            table.internals.store,
+            staged(table, (1, "a")).shard_id,
+            changes((2, "b")),
+            ("id",),
+            merge_engine=None,
+            clock=clock,
         )
     assert rows(table) == {}
 

@@ -13,6 +13,7 @@ from weir.base.table import BaseTable
 from weir.errors import CorruptionError, ShardingError, WeirError
 from weir.format.garbage_marks import ShardMarks
 from weir.format.index_details import ShardSpec
+from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE
@@ -39,6 +40,8 @@ class TableFacts:
         Shard specs by id.
     routers : mapping of int to Router
         What computes the shard values of each spec.
+    merge_engine : MergeEngine or None, default None
+        What the versions of a key come to.
     """
 
     store: ObjectStore
@@ -46,13 +49,14 @@ class TableFacts:
     primary_key: tuple[str, ...]
     specs: Mapping[int, ShardSpec]
     routers: Mapping[int, Router]
+    merge_engine: MergeEngine | None = None
 
     @classmethod
     def of(cls, base: BaseTable) -> TableFacts:
         """Return the facts of a table."""
         specs = {spec.spec_id: spec for spec in base.details.shard_specs}
         routers = {number: Router(spec, base.schema, base.field_ids) for number, spec in specs.items()}
-        return cls(base.store, base.row_schema, base.primary_key, specs, routers)
+        return cls(base.store, base.row_schema, base.primary_key, specs, routers, base.merge_engine)
 
     def strangers(self, rows: pa.RecordBatch | pa.Table, manifest: ShardManifest) -> str | None:
         """Return what is wrong with the shard of some rows, or None if they belong to it.

@@ -65,7 +65,7 @@ def vector_index(base: BaseTable, column: str) -> VectorIndex | None:
 
 
 def generation_vector_index(namespace: str, generation: Generation, column: str) -> VectorIndex | None:
-    """Return the vector index on a column of the table that a generation has, or None if it has none.
+    """Return the vector index on a column of a generation, or None if it has none.
 
     Parameters
     ----------
@@ -73,14 +73,8 @@ def generation_vector_index(namespace: str, generation: Generation, column: str)
         Identity of the table, for the cache.
     """
     key = ("vector index", namespace, generation.identity, column)
-
-    def found_in(own: str | None) -> VectorIndex | None:
-        return None if own is None else _find(generation.dataset, own)
-
     return generation.store.engine.cache.get_or_load(
-        key,
-        lambda: (found_in(generation.columns.source_name(column)),),
-        lambda found: found[0].nbytes if found[0] else 0,
+        key, lambda: (_find(generation.dataset, column),), lambda found: found[0].nbytes if found[0] else 0
     )[0]
 
 

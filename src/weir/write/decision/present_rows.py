@@ -19,12 +19,12 @@ from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError, StorageError
 from weir.format.field_ids import without_field_ids
 from weir.format.shard_manifest import ShardManifest
+from weir.lsm.base_rows import base_rows_with_keys
 from weir.lsm.generation import Generation
 from weir.lsm.key_groups import KeyGroup, key_groups
 from weir.lsm.keys import KeySet
 from weir.lsm.log_tail import TailRun, with_run
 from weir.lsm.newest import FreshSource
-from weir.lsm.superseded import base_rows_with_keys
 from weir.storage.interface import ObjectStore
 from weir.write.decision.operation import LogPlaceBefore
 from weir.write.memtable.memtable import MemTable

@@ -9,6 +9,7 @@ from dataclasses import replace
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import FencedError
+from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.indexing.generation import GenerationIndex
 from weir.log.manifest_store import read_latest_manifest, update_manifest
@@ -28,6 +29,7 @@ def flush_memtable(
     memtable: MemTable,
     key_columns: tuple[str, ...],
     *,
+    merge_engine: MergeEngine | None,
     known: ShardManifest | None = None,
     indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
     urgency: Callable[[], float] = lambda: 1.0,
@@ -39,6 +41,8 @@ def flush_memtable(
 
     Parameters
     ----------
+    merge_engine : MergeEngine or None
+        What the versions of a key come to. None: the last row.
     known : ShardManifest, optional
         The newest manifest of the shard that the caller knows, of this claim: only later ones are looked
         for. Default: the one that the claim published.
@@ -58,7 +62,7 @@ def flush_memtable(
     began = time.monotonic()
     try:
         latest = _refuse_needless_work(store, claim, memtable, known or claim.manifest)
-        published = _flush(store, claim, memtable, key_columns, latest, indexes, urgency)
+        published = _flush(store, claim, memtable, key_columns, merge_engine, latest, indexes, urgency)
     except _AlreadyFlushedError as done:
         _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
         return done.manifest
@@ -84,6 +88,7 @@ def _flush(
     claim: Claim,
     memtable: MemTable,
     key_columns: tuple[str, ...],
+    merge_engine: MergeEngine | None,
     latest: ShardManifest | None,
     indexes: Callable[[], Sequence[GenerationIndex]],
     urgency: Callable[[], float],
@@ -95,7 +100,7 @@ def _flush(
             store,
             shard_id,
             memtable.generation,
-            memtable.rows(key_columns),
+            memtable.rows(key_columns, merge_engine),
             key_columns,
             in_memory_bytes=memtable.nbytes,
             indexes=indexes(),

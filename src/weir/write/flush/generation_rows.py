@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.format.merge_engine import MergeEngine
+from weir.format.newest import newest_rows
 from weir.format.unsliced import unsliced
+from weir.lsm.fold import fold
 
 __all__ = ["GenerationRows"]
 
@@ -27,10 +30,34 @@ class GenerationRows:
         All rows, in the order they were written.
     newest : ndarray of int64
         Offsets of the rows that count, ascending.
+    is_settled : bool, default True
+        Whether each is all that its key comes to, as readers of the library take it. With a merge engine
+        there may be two of a key, and older ones matter too.
     """
 
     written: pa.Table
     newest: npt.NDArray[np.int64]
+    is_settled: bool = True
+
+    @classmethod
+    def of(
+        cls, written: pa.Table, key_columns: tuple[str, ...], engine: MergeEngine | None = None
+    ) -> GenerationRows:
+        """Return what a generation holds of the rows of a MemTable.
+
+        Parameters
+        ----------
+        written : Table
+            All rows, in the order they were written.
+        key_columns : tuple of str
+            Primary-key columns.
+        engine : MergeEngine, optional
+            What the versions of a key come to. Default: the last row.
+        """
+        if engine is None:
+            return cls(written, newest_rows([written.column(name) for name in key_columns]))
+        folded = fold(engine, written, key_columns)
+        return cls(folded, np.arange(folded.num_rows, dtype=np.int64), is_settled=False)
 
     @property
     def num_rows(self) -> int:

@@ -28,7 +28,7 @@ from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.unsliced import unsliced
-from weir.indexing.generation import GenerationIndex, build_generation_indexes, fitted, is_worth_building
+from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_on, is_worth_building
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
 from weir.storage.local_errors import hint_for
@@ -99,15 +99,13 @@ def write_generation(
     failpoint.reach("flush.after_data")
     built = build_generation_indexes(
         dataset,
-        [
-            index
-            for one in indexes
-            if is_worth_building(one, rows.num_rows) and (index := fitted(one, rows.written.schema))
-        ],
+        [one for one in indexes if is_worth_building(one, rows.num_rows) and is_on(one, rows.written.schema)],
     )
     failpoint.reach("flush.after_indexes")
-    with _library_failures(place):
-        _write_key_index(place, keys)
+    if rows.is_settled:
+        # Without it the LSM readers of the library stop, which know of no merge engine.
+        with _library_failures(place):
+            _write_key_index(place, keys)
     bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes()
     bloom_filter_checksum = xxhash.xxh64_intdigest(bloom_filter)
     store.put(f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter)

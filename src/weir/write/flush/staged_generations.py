@@ -31,7 +31,7 @@ from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import FencedError, StorageError
 from weir.format import layout
-from weir.format.newest import newest_rows
+from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.source import SourceMarks
 from weir.indexing.generation import GenerationIndex
@@ -84,6 +84,7 @@ def stage_generation(
     rows: pa.Table,
     key_columns: tuple[str, ...],
     *,
+    merge_engine: MergeEngine | None,
     indexes: Sequence[GenerationIndex] = (),
     shard_spec_id: int = 0,
     shard_fields: tuple[ShardFieldValue, ...] = (),
@@ -99,6 +100,8 @@ def stage_generation(
         Rows in the schema of WAL entries, in the order they count; of several with one key the last.
     key_columns : tuple of str
         Primary-key columns.
+    merge_engine : MergeEngine or None
+        What the versions of a key come to. None: the last row.
     indexes : sequence of GenerationIndex, optional
         The indexes that generations are to have.
     shard_spec_id, shard_fields
@@ -125,7 +128,7 @@ def stage_generation(
         store,
         shard_id,
         1,
-        GenerationRows(rows, newest_rows([rows.column(name) for name in key_columns])),
+        GenerationRows.of(rows, key_columns, merge_engine),
         key_columns,
         in_memory_bytes=rows.nbytes,
         indexes=indexes,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from weir.format.batch_memory import batch_overhead
-from weir.format.newest import newest_rows
+from weir.format.merge_engine import MergeEngine
 from weir.format.resolution import resolve
 from weir.format.source import SourceMarks
 from weir.log.wal import PositionedEntry
@@ -97,10 +97,9 @@ class MemTable:
         self.first_position = self.first_position or item.position
         return held
 
-    def rows(self, key_columns: tuple[str, ...]) -> GenerationRows:
-        """Return the last row of every key, tombstones included."""
-        written = pa.Table.from_batches(self._batches, self.schema)
-        return GenerationRows(written, newest_rows([written.column(name) for name in key_columns]))
+    def rows(self, key_columns: tuple[str, ...], engine: MergeEngine | None = None) -> GenerationRows:
+        """Return what a generation holds of the rows: the last of every key, tombstones included."""
+        return GenerationRows.of(pa.Table.from_batches(self._batches, self.schema), key_columns, engine)
 
     def newest(self, key_columns: tuple[str, ...]) -> pa.Table:
         """Return the last row of every key, in write order, tombstones included, as one table."""

@@ -78,6 +78,7 @@ class MemTables:
         self._lease = lease
         self._active = replayed[-1]
         self._key_columns = context.key_columns
+        self._merge_engine = context.merge_engine
         self._options = context.options
         self._flusher = context.flusher
         self._unflushed = context.unflushed
@@ -399,6 +400,7 @@ class MemTables:
                     self._claim,
                     memtable,
                     self._key_columns,
+                    merge_engine=self._merge_engine,
                     known=self._newest_manifest,
                     indexes=self._indexes,
                     urgency=self._urgency,

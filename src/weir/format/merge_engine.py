@@ -1,0 +1,194 @@
+"""What the versions of a key come to: the merge engine of a table, and how it is recorded.
+
+It stands among the writer defaults of the MemWAL index, columns by field id. A table that has one carries the
+feature :data:`FEATURE`, on which everything stops that does not know of merge engines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from weir.errors import CorruptionError
+
+__all__ = ["FEATURE", "MERGE_ENGINE", "EngineKind", "Function", "MergeEngine", "decode", "encode"]
+
+FEATURE = "merge_engine"
+"""Name of the feature that a table with an engine uses."""
+
+MERGE_ENGINE = "weir.merge_engine"
+"""Key among the writer defaults under which the engine of a table is kept."""
+
+
+class EngineKind(StrEnum):
+    """How the versions of a key become one row."""
+
+    LAST_ROW = "last_row"
+    FIRST_ROW = "first_row"
+    PARTIAL_UPDATE = "partial_update"
+    AGGREGATION = "aggregation"
+
+
+class Function(StrEnum):
+    """What the values of a column become, of all versions of a key."""
+
+    LAST = "last"
+    LAST_NON_NULL = "last_non_null"
+    SUM = "sum"
+    COUNT = "count"
+    MIN = "min"
+    MAX = "max"
+    LIST_APPEND = "list_append"
+    DISTINCT_UNION = "distinct_union"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeEngine:
+    """What the versions of a key come to, from the oldest to the newest.
+
+    A delete removes the row under every engine; what is written after it begins anew. Made by the class
+    methods, and passed to :func:`weir.create`.
+
+    Parameters
+    ----------
+    kind : EngineKind
+        How the versions become one row.
+    sequence_by : str or None, default None
+        Of ``last_row``: the column whose highest value wins, whatever comes first.
+    functions : tuple of (str, Function), default ()
+        Of ``aggregation``: the columns with a function of their own. All others keep the last value that is
+        not null.
+    groups : tuple of (str, tuple of str), default ()
+        Of ``partial_update``: sequence columns, each with the columns that follow it.
+
+    Examples
+    --------
+    >>> str(MergeEngine.aggregation(total="sum", seen="max"))
+    'aggregation (total: sum, seen: max)'
+    """
+
+    kind: EngineKind
+    sequence_by: str | None = None
+    functions: tuple[tuple[str, Function], ...] = ()
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def first_row(cls) -> MergeEngine:
+        """Keep the first row of a key; what is written to the key later changes nothing."""
+        return cls(EngineKind.FIRST_ROW)
+
+    @classmethod
+    def partial_update(cls, sequence_groups: Mapping[str, str | list[str]] | None = None) -> MergeEngine:
+        """Keep the last value of every column that is not null: a null keeps what is there.
+
+        Parameters
+        ----------
+        sequence_groups : mapping of str to list of str, optional
+            By sequence column the columns that follow it: they change together, nulls among them, and only if
+            the sequence of the row is at least as high as the one that is there. A row without a
+            sequence (null) leaves its group alone.
+
+        Examples
+        --------
+        >>> MergeEngine.partial_update({"price_version": ["price", "currency"]}).groups
+        (('price_version', ('price', 'currency')),)
+        """
+        groups = tuple(
+            (sequence, (columns,) if isinstance(columns, str) else tuple(columns))
+            for sequence, columns in (sequence_groups or {}).items()
+        )
+        return cls(EngineKind.PARTIAL_UPDATE, groups=groups)
+
+    @classmethod
+    def aggregation(cls, **functions: str) -> MergeEngine:
+        """Aggregate the values of columns.
+
+        Parameters
+        ----------
+        **functions
+            By column what its values become. ``"sum"``, ``"min"``, ``"max"``, ``"last"`` and
+            ``"last_non_null"`` (as all columns that are not named) say what they do; nulls count only for
+            ``"last"``. ``"count"`` counts writes: a row counts one where the column is null or left out, and
+            as many as it says otherwise. ``"list_append"`` puts lists one after the other, and
+            ``"distinct_union"`` keeps the first of equal elements.
+
+        Raises
+        ------
+        ValueError
+            If there is no such function.
+
+        Examples
+        --------
+        >>> MergeEngine.aggregation(total="sum").functions
+        (('total', <Function.SUM: 'sum'>),)
+        """
+        return cls(
+            EngineKind.AGGREGATION, functions=tuple((name, Function(one)) for name, one in functions.items())
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it names."""
+        named = [name for name, _ in self.functions]
+        for sequence, followers in self.groups:
+            named += [sequence, *followers]
+        return (*named, *([self.sequence_by] if self.sequence_by else []))
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        parts = [f"{name}: {function}" for name, function in self.functions]
+        parts += [f"{', '.join(followers)} by {sequence}" for sequence, followers in self.groups]
+        parts += [f"by {self.sequence_by}"] if self.sequence_by else []
+        return f"{self.kind} ({', '.join(parts)})" if parts else str(self.kind)
+
+
+def encode(engine: MergeEngine, ids: Mapping[str, int]) -> str:
+    """Return the text that is kept with a table.
+
+    Parameters
+    ----------
+    ids : mapping of str to int
+        The field ids of the columns.
+    """
+    value: dict[str, object] = {"kind": str(engine.kind)}
+    if engine.sequence_by is not None:
+        value["sequence_by"] = ids[engine.sequence_by]
+    if engine.functions:
+        value["functions"] = [[ids[name], str(function)] for name, function in engine.functions]
+    if engine.groups:
+        value["groups"] = [[ids[name], [ids[one] for one in followers]] for name, followers in engine.groups]
+    return json.dumps(value)
+
+
+def decode(text: str, ids: Mapping[str, int], *, where: str) -> MergeEngine:
+    """Read what :func:`encode` returned. Columns that have been dropped since are left out.
+
+    Raises
+    ------
+    CorruptionError
+        If it is not what was written.
+    """
+    names = {number: name for name, number in ids.items()}
+    try:
+        value = json.loads(text)
+        functions = tuple(
+            (names[number], Function(function))
+            for number, function in value.get("functions", [])
+            if number in names
+        )
+        groups = tuple(
+            (names[number], tuple(names[one] for one in followers if one in names))
+            for number, followers in value.get("groups", [])
+        )
+        sequence = value.get("sequence_by")
+        return MergeEngine(
+            EngineKind(value["kind"]), None if sequence is None else names[sequence], functions, groups
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptionError(
+            f"the merge engine of the table cannot be read: {text!r:.200}",
+            where=where,
+            hint="It is among the writer defaults of the MemWAL index; restore the table from a backup",
+        ) from error

@@ -1,0 +1,271 @@
+"""What the versions of a key come to under a merge engine: one function, from the oldest to the newest.
+
+Everything that looks at more than one version of a key calls it: the flush of a MemTable, reads, merges and
+the change feed. It is associative: versions may be folded in parts, and the results folded again. So a part
+keeps what decides about older versions that it has not seen: a delete stays before the row that came
+after it.
+
+Everything is done for all keys at once. Most columns come down to the choice of one version for each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.format.merge_engine import EngineKind, Function, MergeEngine
+from weir.format.newest import key_codes
+from weir.format.wal_entry import TOMBSTONE
+
+__all__ = ["Settled", "fold", "settle"]
+
+Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def fold(engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str]) -> pa.Table:
+    """Return fewer versions that come to the same, whatever older or newer ones there are besides.
+
+    Parameters
+    ----------
+    engine : MergeEngine
+        The engine.
+    versions : Table
+        Versions of any keys, those of a key from the oldest to the newest, with ``_tombstone``.
+    primary_key : sequence of str
+        The columns of the key.
+
+    Returns
+    -------
+    Table
+        Of every key at most two versions: a delete, and the row that came after it.
+    """
+    groups = _Groups.of(engine, versions, primary_key)
+    if groups.chosen is not None:
+        kept = np.concatenate([groups.resets, groups.chosen])
+        return versions if len(kept) == versions.num_rows else versions.take(pa.array(np.sort(kept)))
+    return pa.concat_tables([versions.take(pa.array(groups.resets)), _combined(engine, versions, groups)])
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What all the versions of keys come to.
+
+    Parameters
+    ----------
+    rows : Table
+        Of every key one row, or a tombstone.
+    known : ndarray of bool
+        Per row: whether its key is among the older versions.
+    unchanged : ndarray of bool
+        Per row: whether it is one of the older versions itself.
+    """
+
+    rows: pa.Table
+    known: Flags
+    unchanged: Flags
+
+
+def settle(engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str], *, older: int = 0) -> Settled:
+    """Return what all the versions of keys come to.
+
+    Parameters
+    ----------
+    engine, versions, primary_key
+        As for :func:`fold`; the versions are all there are.
+    older : int, default 0
+        How many of them, at the beginning, are rows of the base table.
+    """
+    groups = _Groups.of(engine, versions, primary_key)
+    in_base = np.zeros(groups.count, dtype=bool)
+    in_base[groups.codes[:older]] = True
+    chosen = groups.newest if groups.chosen is None else groups.chosen
+    gone = groups.resets[~np.isin(groups.codes[groups.resets], groups.codes[chosen])]
+    known = in_base[groups.codes[np.concatenate([chosen, gone])]]
+    if groups.chosen is None:
+        rows = pa.concat_tables([_combined(engine, versions, groups), versions.take(pa.array(gone))])
+        return Settled(rows, known, np.zeros(rows.num_rows, dtype=bool))
+    kept = np.concatenate([chosen, gone])
+    return Settled(versions.take(pa.array(kept)), known, kept < older)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The versions by key.
+
+    Parameters
+    ----------
+    codes : ndarray of int64
+        Per version: the number of its key.
+    count : int
+        Every number is below this.
+    live : ndarray of int64
+        The versions that count, by key, those of a key from the oldest to the newest.
+    starts : ndarray of int64
+        Where the versions of each key begin in ``live``.
+    resets : ndarray of int64
+        Of every key the last delete, if there is one, before which nothing counts.
+    chosen : ndarray of int64 or None
+        Of every key with live versions the one that its row is; None where columns are combined.
+    """
+
+    codes: Rows
+    count: int
+    live: Rows
+    starts: Rows
+    resets: Rows
+    chosen: Rows | None
+
+    @classmethod
+    def of(cls, engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str]) -> _Groups:
+        codes, count = key_codes([versions.column(name) for name in primary_key])
+        deletes = _flags(versions.column(TOMBSTONE))
+        sequence = _ranks(versions.column(engine.sequence_by)) if engine.sequence_by else None
+        # A delete with a sequence is a version like any other; one without removes what came before it.
+        resets = deletes if sequence is None else deletes & (sequence == 0)
+        last = np.full(count, -1, dtype=np.int64)
+        at = np.flatnonzero(resets)
+        # NumPy assigns in order, so that the last stays.
+        last[codes[at]] = at
+        live = np.flatnonzero(np.arange(len(codes)) > last[codes])
+        order = (codes[live],) if sequence is None else (sequence[live], codes[live])
+        live = live[np.lexsort(order)]
+        begins = np.ones(len(live), dtype=bool)
+        begins[1:] = codes[live][1:] != codes[live][:-1]
+        starts = np.flatnonzero(begins)
+        chosen = None
+        if engine.kind is EngineKind.FIRST_ROW:
+            chosen = live[starts]
+        elif engine.kind is EngineKind.LAST_ROW:
+            chosen = live[_ends(starts, len(live))]
+        return cls(codes, count, live, starts, last[last >= 0], chosen)
+
+    @property
+    def newest(self) -> Rows:
+        """Of every key with live versions the last."""
+        return self.last_of()
+
+    def last_of(self, counts: Flags | None = None) -> Rows:
+        """Return of every key its last live version, or the last that counts; -1 if none does."""
+        places = np.arange(len(self.live))
+        if counts is not None:
+            places = np.where(counts[self.live], places, -1)
+        if not len(self.starts):
+            return places
+        found = np.maximum.reduceat(places, self.starts)
+        return np.where(found >= 0, self.live[found], -1)
+
+    def highest_of(self, ranks: Rows) -> Rows:
+        """Return of every key the last of its live versions with the highest rank; -1 if all have rank 0."""
+        if not len(self.starts):
+            return self.starts
+        mine = ranks[self.live]
+        highest = np.maximum.reduceat(mine, self.starts)
+        sizes = np.diff([*self.starts, len(self.live)])
+        counts = np.zeros(len(self.codes), dtype=bool)
+        counts[self.live] = (mine == np.repeat(highest, sizes)) & (mine > 0)
+        return self.last_of(counts)
+
+
+def _combined(engine: MergeEngine, versions: pa.Table, groups: _Groups) -> pa.Table:
+    """Return of every key with live versions its row, column by column."""
+    newest = groups.newest
+    functions = dict(engine.functions)
+    in_group: dict[str, Rows] = {}
+    for sequence, followers in engine.groups:
+        place = groups.highest_of(_ranks(versions.column(sequence)))
+        in_group |= dict.fromkeys((sequence, *followers), place)
+    columns: list[pa.Array | pa.ChunkedArray] = []
+    for field in versions.schema:
+        values = versions.column(field.name)
+        if field.name in in_group:
+            columns.append(_taken(values, in_group[field.name]))
+        elif field.name == TOMBSTONE:
+            columns.append(_taken(values, newest))
+        else:
+            function = functions.get(field.name, Function.LAST_NON_NULL)
+            columns.append(_column(function, values, groups))
+    return pa.Table.from_arrays(columns, schema=versions.schema)
+
+
+def _column(function: Function, values: pa.ChunkedArray, groups: _Groups) -> pa.Array | pa.ChunkedArray:
+    if function is Function.LAST:
+        return _taken(values, groups.newest)
+    if function is Function.LAST_NON_NULL:
+        return _taken(values, groups.last_of(_flags(values.is_valid())))
+    if function in (Function.MIN, Function.MAX):
+        return _taken(values, groups.highest_of(_ranks(values, descending=function is Function.MIN)))
+    if function is Function.COUNT:
+        return _sums(pc.fill_null(values, 1), groups)
+    if function is Function.SUM:
+        return _sums(values, groups)
+    return _joined(values, groups, distinct=function is Function.DISTINCT_UNION)
+
+
+def _taken(values: pa.ChunkedArray, places: Rows) -> pa.ChunkedArray:
+    """Return the values at some places; null where a place is -1."""
+    absent = places < 0
+    return values.take(pa.array(places, mask=absent) if absent.any() else pa.array(places))
+
+
+def _sums(values: pa.ChunkedArray, groups: _Groups) -> pa.Array:
+    there = _flags(values.is_valid())[groups.live]
+    zero = pa.scalar(0, pa.int64()).cast(values.type)
+    numbers = pc.fill_null(values, zero).to_numpy()[groups.live]
+    if not len(groups.starts):
+        return pa.nulls(0, values.type)
+    sums = np.add.reduceat(numbers, groups.starts)
+    counts = np.add.reduceat(there.astype(np.int64), groups.starts)
+    return pa.array(sums, values.type, mask=counts == 0)
+
+
+def _joined(values: pa.ChunkedArray, groups: _Groups, *, distinct: bool) -> pa.Array:
+    """Return of every key the elements of its lists, one list after the other."""
+    kind = values.type
+    lists = values.take(pa.array(groups.live)).combine_chunks()
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    sizes = np.diff([*groups.starts, len(groups.live)]).astype(np.int64)
+    group_of_list = np.repeat(np.arange(len(groups.starts)), sizes)
+    group = np.repeat(group_of_list, lengths)
+    elements = pc.list_flatten(lists)
+    if distinct and len(elements):
+        encoded = pc.dictionary_encode(elements, null_encoding="encode")
+        numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        _, first = np.unique(group * len(encoded.dictionary) + numbers, return_index=True)
+        kept = np.sort(first)
+        elements, group = elements.take(pa.array(kept)), group[kept]
+    ends = np.cumsum(np.bincount(group, minlength=len(groups.starts)))
+    offsets = np.concatenate([[0], ends]).astype(np.int64)
+    there = np.zeros(len(groups.starts), dtype=bool)
+    there[group_of_list[_flags(lists.is_valid())]] = True
+    offset_type = pa.int64() if pa.types.is_large_list(kind) else pa.int32()
+    made = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+    return made.from_arrays(pa.array(offsets).cast(offset_type), elements, type=kind, mask=pa.array(~there))
+
+
+def _ends(starts: Rows, length: int) -> Rows:
+    """Return the last place of every group."""
+    return np.append(starts[1:], length)[: len(starts)] - 1
+
+
+def _ranks(values: pa.ChunkedArray, *, descending: bool = False) -> Rows:
+    """Return a number per value that ascends as the values do, equal for equal ones; 0 for null."""
+    flat = values.combine_chunks()
+    if isinstance(flat, pa.ChunkedArray):
+        flat = pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.nulls(0, values.type)
+    ranks = pc.rank(flat, sort_keys="descending" if descending else "ascending", tiebreaker="dense")
+    numbers: Rows = ranks.to_numpy().astype(np.int64)
+    return np.where(_flags(values.is_valid()), numbers, 0)
+
+
+def _flags(values: pa.ChunkedArray | pa.Array) -> Flags:
+    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(flat, pa.ChunkedArray):
+        flat = pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.array([], pa.bool_())
+    flags: Flags = pc.fill_null(flat, False).to_numpy(zero_copy_only=False)
+    return flags

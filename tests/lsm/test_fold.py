@@ -1,0 +1,163 @@
+"""What versions of a key come to, against a loop over them; and in parts the same as at once (I5)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weir.format.merge_engine import EngineKind, MergeEngine
+from weir.lsm.fold import fold, settle
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("a", pa.string()),
+        ("n", pa.int64()),
+        ("s", pa.int64()),
+        ("list", pa.list_(pa.int64())),
+        pa.field("_tombstone", pa.bool_(), nullable=False),
+    ]
+)
+
+ENGINES = [
+    MergeEngine.first_row(),
+    MergeEngine(EngineKind.LAST_ROW, sequence_by="s"),
+    MergeEngine.partial_update(),
+    MergeEngine.partial_update({"s": ["a", "n"]}),
+    MergeEngine.aggregation(n="sum", s="count", list="list_append"),
+    MergeEngine.aggregation(a="max", n="min", s="max", list="distinct_union"),
+    MergeEngine.aggregation(a="last", n="last", s="sum"),
+]
+
+Version = dict[str, Any]
+
+COMBINED: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "list_append": operator.add,
+    "min": min,
+    "max": max,
+    "last_non_null": lambda _, new: new,
+}
+
+versions = st.lists(
+    st.builds(
+        lambda id, a, n, s, list, gone: (
+            {"id": id, "a": None, "n": None, "s": s, "list": None, "_tombstone": True}
+            if gone
+            else {"id": id, "a": a, "n": n, "s": s, "list": list, "_tombstone": False}
+        ),
+        st.integers(0, 3),
+        st.none() | st.sampled_from("xyz"),
+        st.none() | st.integers(-2, 5),
+        st.none() | st.integers(0, 4),
+        st.none() | st.lists(st.none() | st.integers(0, 2), max_size=3),
+        st.integers(0, 4).map(lambda drawn: drawn == 0),
+    ),
+    max_size=14,
+)
+
+
+def one_by_one(engine: MergeEngine, rows: Iterable[Version]) -> dict[int, Version]:
+    """Return the row of every key: the model, version by version."""
+    held: dict[int, Version | None] = {}
+    tombstone: dict[int, int] = {}
+    for row in rows:
+        key, before = row["id"], held.get(row["id"])
+        if engine.sequence_by:
+            if row["_tombstone"] and row["s"] is None:
+                held[key] = None
+                tombstone.pop(key, None)
+                continue
+            known = tombstone.get(key, -1) if before is None else (-1 if before["s"] is None else before["s"])
+            if (-1 if row["s"] is None else row["s"]) < known:
+                continue
+            if row["_tombstone"]:
+                held[key] = None
+                tombstone[key] = row["s"]
+            else:
+                held[key] = row
+                tombstone.pop(key, None)
+        elif row["_tombstone"]:
+            held[key] = None
+        else:
+            held[key] = _after(engine, before, row)
+    return {key: row for key, row in held.items() if row is not None}
+
+
+def _after(engine: MergeEngine, before: Version | None, row: Version) -> Version:
+    if engine.kind is EngineKind.FIRST_ROW:
+        return before or row
+    functions = {name: str(function) for name, function in engine.functions}
+    grouped = {name: sequence for sequence, names in engine.groups for name in (sequence, *names)}
+    after = dict(row)
+    for name in ("a", "n", "s", "list"):
+        old, new = (None if before is None else before[name]), row[name]
+        function = functions.get(name, "last_non_null")
+        if name in grouped:
+            sequence = grouped[name]
+            there = None if before is None else before[sequence]
+            wins = row[sequence] is not None and (there is None or row[sequence] >= there)
+            after[name] = new if wins else old
+        elif function == "count":
+            after[name] = (old or 0) + (1 if new is None else new)
+        elif function == "last":
+            after[name] = new
+        elif function == "distinct_union":
+            joined = None if old is None and new is None else list(dict.fromkeys((old or []) + (new or [])))
+            after[name] = joined
+        elif old is None or new is None:
+            after[name] = old if new is None else new
+        else:
+            after[name] = COMBINED[function](old, new)
+    return after
+
+
+def _table(rows: list[Version]) -> pa.Table:
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def _live(rows: pa.Table) -> dict[int, Version]:
+    assert rows.schema.equals(SCHEMA)
+    listed = rows.to_pylist()
+    assert len({row["id"] for row in listed}) == len(listed)
+    return {row["id"]: row for row in listed if not row["_tombstone"]}
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
+@settings(max_examples=40)
+@given(rows=versions, cut=st.integers(0, 14), again=st.integers(0, 14))
+def test_a_loop_over_the_versions_comes_to_the_same(
+    engine: MergeEngine, rows: list[Version], cut: int, again: int
+) -> None:
+    expected = one_by_one(engine, rows)
+    assert _live(settle(engine, _table(rows), ["id"]).rows) == expected
+    first, second = sorted((cut, again))
+    parts = [rows[:first], rows[first:second], rows[second:]]
+    folded = [fold(engine, _table(part), ["id"]) for part in parts]
+    older = fold(engine, pa.concat_tables(folded[:2]), ["id"])
+    assert _live(settle(engine, pa.concat_tables([older, folded[2]]), ["id"]).rows) == expected
+    newer = fold(engine, pa.concat_tables(folded[1:]), ["id"])
+    assert _live(settle(engine, pa.concat_tables([folded[0], newer]), ["id"]).rows) == expected
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
+@settings(max_examples=30)
+@given(rows=versions)
+def test_a_part_keeps_two_versions_of_a_key_at_most(engine: MergeEngine, rows: list[Version]) -> None:
+    ids = fold(engine, _table(rows), ["id"]).column("id").to_pylist()
+    assert all(ids.count(key) <= 2 for key in ids)
+
+
+def test_what_has_not_changed_is_told() -> None:
+    written = [(1, "x"), (2, "y"), (1, "z"), (3, "x")]
+    versions = [{"id": key, "a": text, "_tombstone": False} for key, text in written]
+    found = settle(MergeEngine.first_row(), _table(versions), ["id"], older=2)
+    assert found.rows.column("a").to_pylist() == ["x", "y", "x"]
+    assert found.known.tolist() == [True, True, False]
+    assert found.unchanged.tolist() == [True, True, False]
