@@ -20,7 +20,7 @@ VALUES ?= 2000000
 # Whether `make test-spark` runs the tests that take a minute or more each.
 LONG ?= yes
 NOT_LONG := $(if $(filter no,$(LONG)), and not long)
-# Rounds of killing that `make faults` plays.
+# Rounds of killing, and of a failing disk, that `make faults` plays.
 ROUNDS ?= 200
 # How often `make power-cuts` cuts the power.
 CUTS ?= 100
@@ -77,7 +77,7 @@ conformance: setup ## Play SEEDS random histories beside the library, SEED=n one
 	@CONFORMANCE_VALUES=$(VALUES) $(PY) -m pytest -n $(WORKERS) tests/conformance/test_sharding.py $(ARGS)
 
 .PHONY: faults
-faults: setup ## Kill writers, mergers, collectors and readers for ROUNDS rounds, and check every row
+faults: setup ## Kill processes for ROUNDS rounds, have their disk fail for as many, and check every row
 	@$(PY) -m tests.faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: power-cuts

@@ -1,4 +1,4 @@
-"""Kill processes for long: ``make faults ROUNDS=200``; cut the power: ``make power-cuts CUTS=100``."""
+"""Kill processes and have their disk fail, for long: ``make faults``; cut the power: ``make power-cuts``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.faults.failing_io import FailingDisk
 from tests.faults.killing import CAST, Killing, killing_on_s3
 from tests.faults.power import Cuts, can_cut, disk
 
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200, help="how many rounds to play")
     parser.add_argument("--seed", type=int, default=1, help="chooses what the processes do")
     parser.add_argument("--s3", action="store_true", help="on an S3 endpoint that stumbles, not on files")
+    parser.add_argument("--disk", action="store_true", help="only have the disk fail, and kill nobody")
     parser.add_argument("--cuts", type=int, help="cut the power so often, and kill nobody before")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="weir-faults-"))
@@ -28,10 +30,13 @@ def main() -> int:
     if options.s3:
         with killing_on_s3(directory, options.seed) as killing:
             return _play(killing, options)
-    return _play(Killing(directory, options.seed), options)
+    failing = FailingDisk(Path(tempfile.mkdtemp(prefix="weir-faults-")), options.seed)
+    if options.disk:
+        return _play(failing, options)
+    return _play(Killing(directory, options.seed), options) or _play(failing, options)
 
 
-def _play(killing: Killing, options: argparse.Namespace) -> int:
+def _play(killing: Killing | FailingDisk, options: argparse.Namespace) -> int:
     began = time.monotonic()
     try:
         for done in range(1, options.rounds + 1):
@@ -42,7 +47,8 @@ def _play(killing: Killing, options: argparse.Namespace) -> int:
         print(f"round {killing.counts['rounds'] + 1}: {broken}\nThe table is left in {killing.directory}")
         return 1
     finally:
-        print(f"seed {options.seed}, {len(CAST)} processes at once")
+        at_once = len(CAST) if isinstance(killing, Killing) else 1
+        print(f"seed {options.seed}, {at_once} processes at once")
         for name, number in sorted(killing.counts.items()):
             print(f"  {name:<40} {number:>9,}")
     shutil.rmtree(killing.directory)
