@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,6 +42,31 @@ def test_create_takes_the_columns_of_a_file(tmp_path: Path, weir_program: Run) -
     assert "id: int64!, vec: vector(2)" in answer.out
     assert weir_program("ingest", tmp_path / "t", path).code == 0
     assert json.loads(weir_program("scan", tmp_path / "t", "--json").out) == {"id": 1, "vec": [1, 2]}
+
+
+def test_adopt_makes_a_table_of_a_dataset(tmp_path: Path, weir_program: Run) -> None:
+    place = tmp_path / "d"
+    lance.write_dataset(pa.table({"code": ["UA", "AA"], "n": [1, 2]}), str(place))
+    refused = weir_program("adopt", place)
+    assert refused.code == 2
+    assert "no primary key" in refused.err
+    answer = weir_program("adopt", place, "--primary-key", "code", "--shard-by", "bucket(code, 2)")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith(f"adopted {place}")
+    assert weir.open(place).sharded_by == "bucket(code, 2)"
+    again = weir_program("adopt", place, "--json")
+    assert again.code == 2
+    assert "a Weir table already" in again.err
+    # What a former table has left there is set aside when that is asked for.
+    assert (
+        weir_program("ingest", place, "-", "--format", "jsonl", stdin=b'{"code": "DL", "n": 3}\n').code == 0
+    )
+    lance.write_dataset(pa.table({"code": ["UA"], "n": [9]}), str(place), mode="overwrite")
+    assert "set_aside" in weir_program("adopt", place, "--primary-key", "code").err
+    said = weir_program("adopt", place, "--primary-key", "code", "--set-aside", "--json")
+    assert said.code == 0
+    assert json.loads(said.out)["primary_key"] == ["code"]
+    assert json.loads(weir_program("scan", place, "--json").out) == {"code": "UA", "n": 9}
 
 
 def test_alter_changes_columns_at_once(people: Path, weir_program: Run) -> None:

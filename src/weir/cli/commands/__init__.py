@@ -77,6 +77,7 @@ _keys.command("rotate")(service.rotate_key)
 _keys.command("revoke")(service.revoke_key)
 
 app.command("create")(tables.create)
+app.command("adopt")(tables.adopt)
 app.command("alter")(tables.alter)
 app.command("ingest")(rows.ingest_files)
 app.command("scan")(rows.scan)

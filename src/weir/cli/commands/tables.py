@@ -14,7 +14,7 @@ from weir.cli.progress import progress_bar
 from weir.cli.text_values import parse_names, parse_pairs, parse_storage_options
 from weir.errors import OptionError
 
-__all__ = ["alter", "clone", "create", "drop", "status"]
+__all__ = ["adopt", "alter", "clone", "create", "drop", "status"]
 
 
 def create(
@@ -69,6 +69,50 @@ def create(
         fsync=not no_fsync,
     )
     _output(json).created(table, table.status())
+
+
+def adopt(
+    uri: Uri,
+    primary_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN[,COLUMN]",
+            help="Columns that identify a row, for a dataset that has no primary key yet. "
+            "They are marked as the key for good.",
+            show_default=False,
+        ),
+    ] = None,
+    shard_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help='How rows are split into shards: "bucket(id, 8)". Default: one shard.',
+            show_default=False,
+        ),
+    ] = None,
+    set_aside: Annotated[
+        bool,
+        typer.Option(
+            "--set-aside",
+            help="Move what a former table has left here away, and fence its writers.",
+        ),
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Turn a Lance dataset into a table, in place: its rows and versions stay."""
+    from weir.sharding.shard_text import parse_shard_by
+
+    table = weir.adopt(
+        uri,
+        primary_key=None if primary_key is None else parse_names(primary_key, "primary-key"),
+        shard_by=parse_shard_by(shard_by) if shard_by is not None else None,
+        set_aside=set_aside,
+        storage_options=parse_storage_options(storage_option or ()),
+        fsync=not no_fsync,
+    )
+    _output(json).created(table, table.status(), how="adopted")
 
 
 def alter(

@@ -44,8 +44,8 @@ class Output(ABC):
     """Whether every row of a scan is shown; otherwise as many as a person reads."""
 
     @abstractmethod
-    def created(self, table: Table, status: TableStatus) -> None:
-        """Show a table that was created."""
+    def created(self, table: Table, status: TableStatus, *, how: str = "created") -> None:
+        """Show a table that was created, or made in another way."""
 
     @abstractmethod
     def altered(self, table: Table) -> None:

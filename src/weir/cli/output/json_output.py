@@ -44,7 +44,7 @@ class JsonOutput(Output):
 
     shows_all_rows = True
 
-    def created(self, table: Table, status: TableStatus) -> None:
+    def created(self, table: Table, status: TableStatus, *, how: str = "created") -> None:
         """Print the table's location, schema, key and shard spec."""
         self._print(
             {

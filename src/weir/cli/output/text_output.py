@@ -65,9 +65,9 @@ class TextOutput(Output):
         if not self._console.is_terminal:
             self._console.width = _UNBOUNDED_WIDTH
 
-    def created(self, table: Table, status: TableStatus) -> None:
+    def created(self, table: Table, status: TableStatus, *, how: str = "created") -> None:
         """Print the table's location, schema, key and shard spec."""
-        self._console.print(f"created {table.uri}")
+        self._console.print(f"{how} {table.uri}")
         print_pairs(
             self._console,
             {
