@@ -59,6 +59,7 @@ PUBLIC_NAMES = [
     "Source",
     "SqlQuery",
     "Table",
+    "UpkeepPolicy",
     "TableIndexes",
     "TableInspection",
     "TableMaintenance",

@@ -54,6 +54,7 @@ __all__ = [
     "TableMaintenance",
     "TableStatus",
     "TableWriter",
+    "UpkeepPolicy",
     "Upsert",
     "VerifyReport",
     "WriteResult",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from weir.maintenance.recover import RecoverReport
     from weir.maintenance.repair import RepairReport
     from weir.maintenance.status import ShardReport, TableStatus
+    from weir.maintenance.upkeep_policy import UpkeepPolicy
     from weir.maintenance.verify import VerifyReport
     from weir.merge.policy import MergePolicy
     from weir.merge.service import MergeReport
@@ -139,6 +141,7 @@ else:
         "weir.indexing.definition": ["IndexDefinition"],
         "weir.indexing.describe": ["ExistingIndex"],
         "weir.indexing.policy": ["IndexPolicy"],
+        "weir.maintenance.upkeep_policy": ["UpkeepPolicy"],
         "weir.rows.operations": ["Delete", "Insert", "Patch", "Upsert"],
         "weir.maintenance.catch_up": ["CatchUpReport"],
         "weir.maintenance.compact": ["CompactReport"],

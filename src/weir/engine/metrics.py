@@ -60,6 +60,11 @@ class Metrics(Registry):
             "weir_merged_generations_total", "Generations that were merged."
         )
         self.merge_seconds = self.histogram("weir_merge_seconds", "How long merges took.")
+        self.tended_tables = self.gauge(
+            "weir_tended_tables", "Tables that the upkeep of this process looks after."
+        )
+        self.upkeep_rounds = self.counter("weir_upkeep_rounds_total", "Looks that it had at a table.")
+        self.upkeep_failures = self.counter("weir_upkeep_failures_total", "Looks that failed.")
         self.leases = self.gauge("weir_leases", "Leases that are being renewed.")
         self.leases_lost = self.counter(
             "weir_leases_lost_total", "Leases that another writer took, or that ran out."

@@ -12,15 +12,20 @@ from weir.storage.interface import ObjectStore
 __all__ = ["read_lease"]
 
 
-def read_lease(store: ObjectStore, shard_id: UUID) -> Lease | None:
+def read_lease(store: ObjectStore, shard_id: UUID, path: str | None = None) -> Lease | None:
     """Return what the lease of a shard says, or None if nobody has ever taken it.
+
+    Parameters
+    ----------
+    path : str, optional
+        Where it is stored, if it is no shard's.
 
     Raises
     ------
     CorruptionError
         If it is not what was written.
     """
-    path = layout.lease_path(shard_id)
+    path = path or layout.lease_path(shard_id)
     try:
         data = store.get(path)
     except ObjectNotFoundError:

@@ -13,6 +13,7 @@ from weir.format import layout
 from weir.format.lease import Lease
 from weir.log.read_lease import read_lease
 from weir.maintenance.index_status import IndexReport, index_reports
+from weir.maintenance.upkeep_lease import read_upkeep_lease
 from weir.merge.age import age_of_generation, age_of_object
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
@@ -105,6 +106,8 @@ class TableStatus:
         Shards that hold rows of the same shard values, where there ought to be one: they are not written, and
         what keys they have in common is not read or merged, until :meth:`weir.TableMaintenance.repair` has
         joined them.
+    upkeep : str, default ""
+        Who looks after the table in the background at this moment: process and host. Empty if nobody does.
     """
 
     uri: str
@@ -117,6 +120,7 @@ class TableStatus:
     shards: tuple[ShardReport, ...]
     indexes: tuple[IndexReport, ...]
     twins: tuple[tuple[UUID, ...], ...] = ()
+    upkeep: str = ""
 
     @property
     def unmerged_rows(self) -> int:
@@ -182,7 +186,18 @@ def table_status(
         ),
         indexes=index_reports(snapshot.base),
         twins=twins,
+        upkeep=_upkeep(store),
     )
+
+
+def _upkeep(store: ObjectStore) -> str:
+    try:
+        lease = read_upkeep_lease(store)
+    except CorruptionError:
+        return ""  # whoever looks after the table next says so
+    if lease is None or lease_state(lease) != "held":
+        return ""
+    return f"process {lease.holder.process_id} on {lease.holder.host}"
 
 
 def _shard_report(

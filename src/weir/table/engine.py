@@ -15,8 +15,10 @@ from weir.engine.context import (
 )
 from weir.engine.executors import Executors
 from weir.errors import OptionError
+from weir.maintenance.upkeep_policy import UpkeepPolicy
 from weir.table.lifecycle import adopt, create, open
 from weir.table.table import Table
+from weir.table.upkeep import Upkeep
 
 __all__ = ["Engine"]
 
@@ -37,11 +39,15 @@ class Engine(EngineContext):
         How many threads there are at most for each kind of work: requests to a store, sources of a read,
         waiting for appends, flushes. They start when they are needed. Default: as many as pay, under 50
         in all.
+    maintenance : str or UpkeepPolicy
+        Whether tables look after themselves: ``"auto"``, or a policy, has those that are written through the
+        engine merged, compacted and collected in the background, their indexes caught up, and what writers
+        that died have left in logs flushed; one process at a time for each table. Default ``"off"``.
 
     Raises
     ------
     OptionError
-        If a limit is no whole number of at least 1.
+        If a limit is no whole number of at least 1, or ``maintenance`` is none of these.
 
     Examples
     --------
@@ -62,16 +68,19 @@ class Engine(EngineContext):
         read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES,
         unflushed_bytes: int = DEFAULT_UNFLUSHED_BYTES,
         threads: int | None = None,
+        maintenance: UpkeepPolicy | str = "off",
     ) -> None:
         _check("read_cache_bytes", read_cache_bytes)
         _check("unflushed_bytes", unflushed_bytes)
         if threads is not None:
             _check("threads", threads)
+        policy = _policy(maintenance)
         super().__init__(
             read_cache_bytes=read_cache_bytes,
             unflushed_bytes=unflushed_bytes,
             executors=Executors(threads),
         )
+        self._upkeep = None if policy is None else Upkeep(self, policy)
 
     def open(self, uri: str | Path, **options: Any) -> Table:
         """Open a table that shares what the engine has. Options as for :func:`weir.open`."""
@@ -86,10 +95,12 @@ class Engine(EngineContext):
         return adopt(uri, engine=self, **options)
 
     def close(self) -> None:
-        """End the threads and let go of what is cached. Idempotent.
+        """End the upkeep and the threads, and let go of what is cached. Idempotent.
 
         Tables of the engine can be read on, and start threads again; close their writers before.
         """
+        if self._upkeep is not None:
+            self._upkeep.stop()
         self.executors.shutdown()
         self.cache.clear()
 
@@ -105,6 +116,16 @@ class Engine(EngineContext):
     ) -> None:
         """Close the engine."""
         self.close()
+
+
+def _policy(maintenance: object) -> UpkeepPolicy | None:
+    if isinstance(maintenance, UpkeepPolicy):
+        return maintenance
+    if maintenance in ("auto", "off"):
+        return UpkeepPolicy() if maintenance == "auto" else None
+    raise OptionError(
+        f'maintenance must be "auto", "off" or an UpkeepPolicy, got {maintenance!r}', where="maintenance"
+    )
 
 
 def _check(name: str, value: object) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.runner import Runner, ThreadRunner
+from weir.log.read_lease import read_lease
 from weir.maintenance.catch_up import CatchUpReport, catch_up_indexes
 from weir.maintenance.compact import CompactReport, compact
 from weir.maintenance.garbage.garbage import DEFAULT_HORIZON, collect_garbage
@@ -23,8 +24,11 @@ from weir.merge.service import MergeReport, merge_generations
 from weir.read.shared_keys import find_shared_keys
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.table.open_table import OpenTable
+from weir.write.lease.lease_terms import lease_state
 
 __all__ = ["TableMaintenance"]
+
+_DEAD = ("expired", "abandoned")
 
 
 class TableMaintenance:
@@ -275,6 +279,16 @@ class TableMaintenance:
             on_progress=on_progress,
         )
 
+    def recover_dead(self) -> int:
+        """Flush what writers that died have left; return how many shards it was.
+
+        Unlike :meth:`recover` it leaves shards alone whose writers have let go of them in order.
+        """
+        store = self._table.store
+        views = [view for view in self._table.reader.take_newest().shards if view.tail_rows]
+        dead = [view for view in views if lease_state(read_lease(store, view.shard_id)) in _DEAD]
+        return recover_shards(store, dead, ThreadRunner()).recovered if dead else 0
+
     def verify(
         self,
         *,
@@ -375,6 +389,8 @@ class TableMaintenance:
     ) -> MaintenanceReport:
         """Merge, compact, let the indexes catch up, and collect garbage: one round of each.
 
+        What writers that died have left in logs is flushed before.
+
         Parameters
         ----------
         horizon : timedelta
@@ -397,6 +413,7 @@ class TableMaintenance:
         def reporting(what: str) -> Callable[[int, int], None] | None:
             return None if on_progress is None else partial(on_progress, what)
 
+        self.recover_dead()
         return MaintenanceReport(
             merge=self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy),
             compact=self.compact(runner=runner, on_progress=reporting("compact")),

@@ -15,6 +15,7 @@ from weir.base.table import BaseTable
 from weir.changes.feed import ChangeFeed, ConsumerTerms, open_feed
 from weir.changes.options import FeedOptions
 from weir.engine.context import EngineContext
+from weir.engine.written_tables import WrittenTables
 from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
 from weir.maintenance.status import TableStatus, table_status
@@ -145,6 +146,7 @@ class Table:
         """
         self._table.make_own()
         sharding = self._table.sharding
+        self.engine.part(WrittenTables).opened(self._table.store)
         return open_writer(
             self._table.store,
             self._table.base.latest_to_change() if self._table.base.torn else self._table.base,

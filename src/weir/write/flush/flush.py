@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
+from weir.engine.written_tables import WrittenTables
 from weir.errors import FencedError
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
@@ -70,6 +71,7 @@ def flush_memtable(
         metrics.flush_failures.add()
         raise
     metrics.flushes.add()
+    store.engine.part(WrittenTables).changed(store)
     metrics.flushed_rows.add(memtable.num_rows)
     metrics.flush_seconds.record(time.monotonic() - began)
     return published

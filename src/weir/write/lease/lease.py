@@ -59,12 +59,21 @@ class ShardLease:
         Version of the stored object; None if that is not known.
     deadline : float
         Uptime at which it runs out.
+    path : str, optional
+        Where it is stored, if it is no shard's.
     """
 
     def __init__(
-        self, store: ObjectStore, terms: LeaseTerms, held: Lease, version: str | None, deadline: float
+        self,
+        store: ObjectStore,
+        terms: LeaseTerms,
+        held: Lease,
+        version: str | None,
+        deadline: float,
+        path: str | None = None,
     ) -> None:
         self._store = store
+        self._path = path or layout.lease_path(held.shard_id)
         self._terms = terms
         self._held = held
         self._version = version
@@ -78,7 +87,13 @@ class ShardLease:
 
     @classmethod
     def acquire(
-        cls, store: ObjectStore, shard_id: UUID, terms: LeaseTerms, *, least_epoch: int
+        cls,
+        store: ObjectStore,
+        shard_id: UUID,
+        terms: LeaseTerms,
+        *,
+        least_epoch: int,
+        path: str | None = None,
     ) -> ShardLease:
         """Take the lease of a shard.
 
@@ -95,14 +110,15 @@ class ShardLease:
         ConflictError
             If others kept taking it.
         """
+        path = path or layout.lease_path(shard_id)
         for _ in range(_MAX_ATTEMPTS):
-            meta = store.head(layout.lease_path(shard_id))
-            found = None if meta is None else _read_to_replace(store, shard_id, terms)
+            meta = store.head(path)
+            found = None if meta is None else _read_to_replace(store, shard_id, terms, path)
             if found is not None and not is_free(store, found, terms):
-                raise _held_error(store, found, terms)
+                raise _held_error(store, found, terms, path)
             epoch = max(least_epoch, 1 if found is None else found.epoch + 1)
             taken, deadline = _written(shard_id, epoch, terms, 0 if found is None else found.last_position)
-            ours = cls(store, terms, taken, None, deadline)
+            ours = cls(store, terms, taken, None, deadline, path)
             try:
                 if ours._place(None if meta is None else meta.version):
                     return ours
@@ -112,13 +128,13 @@ class ShardLease:
                 raise
         raise ConflictError(
             f"the lease of shard {shard_id} was taken by others during {_MAX_ATTEMPTS} attempts",
-            where=_where(store, shard_id),
+            where=f"{store.uri}/{path}",
             hint="Look for several writers that take it over from each other",
         )
 
     def _place(self, expected: str | None) -> bool:
         """Store the lease in place of one version, or of none; return whether it is what is stored."""
-        path, data = layout.lease_path(self.shard_id), lease.encode(self._held)
+        path, data = self._path, lease.encode(self._held)
         try:
             if expected is None:
                 self._store.put_if_absent(path, data)
@@ -126,7 +142,7 @@ class ShardLease:
                 self._version = self._store.compare_and_swap(path, data, expected)
         except (ObjectExistsError, PreconditionError):
             # Somebody was there first, or it was ourselves and the answer was lost.
-            stored = _read_to_replace(self._store, self.shard_id, self._terms)
+            stored = _read_to_replace(self._store, self.shard_id, self._terms, path)
             return stored is not None and stored.write_id == self._held.write_id
         return True
 
@@ -188,12 +204,12 @@ class ShardLease:
             As for :meth:`check`, or if what is stored is gone.
         """
         self.check()
-        if self._store.is_local and self._store.head(layout.lease_path(self.shard_id)) is None:
+        if self._store.is_local and self._store.head(self._path) is None:
             raise self._end(
                 FencedError(
                     f"the lease of shard {self.shard_id}, held with epoch {self.epoch}, is gone: "
                     "somebody has removed or moved the table",
-                    where=_where(self._store, self.shard_id),
+                    where=f"{self._store.uri}/{self._path}",
                     hint="Restore the table, or create it anew, and open it again",
                 )
             )
@@ -289,7 +305,7 @@ class ShardLease:
 
     def _swap(self, successor: Lease) -> None:
         """Replace what is stored, which has to be ours, by ``successor``."""
-        path = layout.lease_path(self.shard_id)
+        path = self._path
         for _ in range(_MAX_ATTEMPTS):
             if self._version is None:
                 self._version, self._held = self._find_ours()
@@ -307,14 +323,14 @@ class ShardLease:
             return
         raise ConflictError(
             f"the lease of shard {self.shard_id} changed during {_MAX_ATTEMPTS} attempts",
-            where=_where(self._store, self.shard_id),
+            where=f"{self._store.uri}/{self._path}",
         )
 
     def _find_ours(self) -> tuple[str, Lease]:
         # The version is asked for before the content: if both do not belong together, it is the
         # version that is old, and the swap is refused.
-        meta = self._store.head(layout.lease_path(self.shard_id))
-        stored = None if meta is None else read_lease(self._store, self.shard_id)
+        meta = self._store.head(self._path)
+        stored = None if meta is None else read_lease(self._store, self.shard_id, self._path)
         if meta is None or stored is None:
             raise self._end(self._error("is gone"))
         ours = (self._held.holder.holder_id, self.epoch)
@@ -340,7 +356,7 @@ class ShardLease:
     def _error(self, what: str) -> FencedError:
         return FencedError(
             f"the lease of shard {self.shard_id}, held with epoch {self.epoch}, {what}",
-            where=_where(self._store, self.shard_id),
+            where=f"{self._store.uri}/{self._path}",
             hint="What was acknowledged is safe; open a new writer to go on",
         )
 
@@ -367,9 +383,9 @@ def _written(shard_id: UUID, epoch: int, terms: LeaseTerms, last_position: int) 
     )
 
 
-def _read_to_replace(store: ObjectStore, shard_id: UUID, terms: LeaseTerms) -> Lease | None:
+def _read_to_replace(store: ObjectStore, shard_id: UUID, terms: LeaseTerms, path: str) -> Lease | None:
     try:
-        return read_lease(store, shard_id)
+        return read_lease(store, shard_id, path)
     except CorruptionError as error:
         if terms.takeover:
             _log.warning("shard.lease_was_damaged", shard=str(shard_id), error=str(error))
@@ -381,12 +397,12 @@ def _read_to_replace(store: ObjectStore, shard_id: UUID, terms: LeaseTerms) -> L
         ) from error
 
 
-def _held_error(store: ObjectStore, found: Lease, terms: LeaseTerms) -> LeaseHeldError:
+def _held_error(store: ObjectStore, found: Lease, terms: LeaseTerms, path: str) -> LeaseHeldError:
     return LeaseHeldError(
         f"{_describe(found.holder, terms.holder)} writes shard {found.shard_id} with epoch {found.epoch}: "
         f"its lease is held since {found.acquired_at:%Y-%m-%d %H:%M:%S} UTC "
         f"and lasts until {found.expires_at:%Y-%m-%d %H:%M:%S} UTC, unless it is renewed",
-        where=_where(store, found.shard_id),
+        where=f"{store.uri}/{path}",
         hint="Close that writer, or wait until the lease has run out, or fence the writer with "
         "table.writer(takeover=True)",
     )
@@ -397,10 +413,6 @@ def _describe(holder: LeaseHolder, own: LeaseHolder) -> str:
     if same == (own.system, own.process_id, own.process_started, own.host):
         return f"another writer of this process ({holder.process_id} on {holder.host})"
     return f"process {holder.process_id} on {holder.host}"
-
-
-def _where(store: ObjectStore, shard_id: UUID) -> str:
-    return f"{store.uri}/{layout.lease_path(shard_id)}"
 
 
 def release_quietly(held: ShardLease) -> None:
