@@ -143,8 +143,10 @@ class Upkeep:
     def _tend(self, tended: _Tended) -> None:
         where = tended.store.uri
         try:
+            # Before the lease, which would be left where a table was dropped.
+            table = self._opened(tended)
             with held_upkeep(tended.store) as lease:
-                due = self._round(tended, lease.check)
+                due = self._round(tended, table, lease.check)
             tended.failures = 0
             self._metrics.upkeep_rounds.add()
         except LeaseHeldError:
@@ -165,12 +167,18 @@ class Upkeep:
         with self._lock:
             tended.due = min(tended.due, due) if not tended.failures else due
 
-    def _round(self, tended: _Tended, still_ours: Callable[[], None]) -> float:
-        """Do what is due; return when to come again."""
-        policy, began = self._policy, self._uptime()
+    def _opened(self, tended: _Tended) -> OpenTable:
+        """Return the table as it is now."""
         if tended.table is None:
             tended.table = OpenTable(tended.store, BaseTable.open(tended.store))
-        maintenance = TableMaintenance(tended.table)
+        else:
+            tended.table.base.latest()
+        return tended.table
+
+    def _round(self, tended: _Tended, table: OpenTable, still_ours: Callable[[], None]) -> float:
+        """Do what is due; return when to come again."""
+        policy, began = self._policy, self._uptime()
+        maintenance = TableMaintenance(table)
         if tended.look_at <= began:
             recovered = maintenance.recover_dead()
             if recovered:
