@@ -29,6 +29,7 @@ _COUNTS = (
 # longer one is no lease.
 _SECONDS = {
     "lease_ttl": (0.1, 86_400.0),
+    "max_memtable_age": (0.05, math.inf),
     "max_wal_delay": (0.0, math.inf),
     "backpressure_timeout": (0.0, math.inf),
 }
@@ -57,6 +58,10 @@ class WriterOptions:
         Log entries, or batches in them, that a MemTable has at most: as many as somebody may have to read,
         one round trip each, who claims the shard or reads it for the first time. Default 8,000, which is as
         many as the released library replays of a generation.
+    max_memtable_age : float
+        Seconds after which a MemTable is flushed, from its first row, however few there are: rows that come
+        slowly would otherwise never be merged. Recorded with a table by ``weir.create(max_memtable_age=)``.
+        ``math.inf`` for never. Default 60.
     max_frozen_memtables : int
         MemTables of one shard that may wait for their flush. When one more is full, writers wait.
         Default 2.
@@ -96,6 +101,7 @@ class WriterOptions:
     max_memtable_rows: int = 100_000
     max_memtable_bytes: int = 256 * _MEBIBYTE
     max_memtable_entries: int = 8_000
+    max_memtable_age: float = 60.0
     max_frozen_memtables: int = 2
     max_unflushed_bytes: int = 1024 * _MEBIBYTE
     max_unmerged_generations: int = 1000

@@ -13,6 +13,8 @@ recorded                          option of Weir            meaning
 ``max_wal_buffer_size``           ``max_wal_bytes``         bytes after which a log entry is written
 ================================  ========================  ==========================================
 
+Beside them Weir records ``weir.max_memtable_age``, the seconds after which a MemTable is flushed.
+
 The others have nothing to set: ``max_wal_flush_interval_ms`` is the longest that a write may wait for
 its log entry, and Weir lets none wait; ``durable_write`` is what every write of Weir is; the rest is about
 how the library works inside. Whatever is recorded is kept.
@@ -24,7 +26,10 @@ from collections.abc import Container, Mapping
 
 from weir.errors import OptionError
 
-__all__ = ["recorded_options"]
+__all__ = ["MAX_MEMTABLE_AGE", "recorded_options"]
+
+MAX_MEMTABLE_AGE = "weir.max_memtable_age"
+"""Key under which a table's own ``max_memtable_age`` is recorded."""
 
 _OPTIONS = {
     "max_memtable_rows": "max_memtable_rows",
@@ -37,7 +42,7 @@ _OPTIONS = {
 
 def recorded_options(
     recorded: Mapping[str, str], *, where: str, given: Container[str] = ()
-) -> dict[str, int]:
+) -> dict[str, float]:
     """Return the options of :class:`weir.config.WriterOptions` that are recorded with a table.
 
     Parameters
@@ -52,14 +57,14 @@ def recorded_options(
     Raises
     ------
     OptionError
-        A value is no whole number of at least 1.
+        A value is no whole number of at least 1; or the age no number of seconds.
 
     Examples
     --------
     >>> recorded_options({"max_memtable_size": "1024", "durable_write": "true"}, where="example")
     {'max_memtable_bytes': 1024}
     """
-    found = {}
+    found: dict[str, float] = {}
     for name, option in _OPTIONS.items():
         text = recorded.get(name)
         if text is None or option in given:
@@ -71,4 +76,14 @@ def recorded_options(
                 hint=f"Pass {option}= to table.writer()",
             )
         found[option] = int(text)
+    text = recorded.get(MAX_MEMTABLE_AGE)
+    if text is not None and "max_memtable_age" not in given:
+        try:
+            found["max_memtable_age"] = float(text)
+        except ValueError:
+            raise OptionError(
+                f"the writer default {MAX_MEMTABLE_AGE} recorded with the table is {text[:40]!r}",
+                where=where,
+                hint="Pass max_memtable_age= to table.writer()",
+            ) from None
     return found

@@ -20,7 +20,10 @@ from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
 from weir.write.lease.lease_terms import lease_state
 
-__all__ = ["ShardReport", "TableStatus", "table_status"]
+__all__ = ["OLD_UNFLUSHED_SECONDS", "ShardReport", "TableStatus", "table_status"]
+
+OLD_UNFLUSHED_SECONDS = 300.0
+"""Seconds after which rows ought to be flushed: several times the default of ``max_memtable_age``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class ShardReport:
         Flushed generations that wait for a merge, their rows and their bytes in memory.
     unflushed_entries, unflushed_rows, unflushed_bytes : int
         WAL entries that wait for a flush, their rows and bytes.
+    unflushed_seconds : float
+        Age of the oldest row in the WAL that waits for a flush; 0 if there is none.
     lag_seconds : float
         Age of the oldest row that is not in the base table; 0 if all are.
     writer : str
@@ -72,6 +77,7 @@ class ShardReport:
     unflushed_entries: int
     unflushed_rows: int
     unflushed_bytes: int
+    unflushed_seconds: float
     lag_seconds: float
     writer: str
     lease: str
@@ -133,6 +139,16 @@ class TableStatus:
         return sum(shard.unflushed_rows for shard in self.shards)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What somebody should look at: rows that have waited for a flush for so long that nobody does it."""
+        return tuple(
+            f"shard {str(shard.shard_id)[:8]} has {shard.unflushed_rows:,} rows that wait for a flush for "
+            f"{shard.unflushed_seconds:,.0f} s, and no merge finds them; its lease is {shard.lease}"
+            for shard in self.shards
+            if shard.unflushed_seconds > OLD_UNFLUSHED_SECONDS
+        )
+
+    @property
     def lag_seconds(self) -> float:
         """Age of the oldest row that is not in the base table."""
         return max((shard.lag_seconds for shard in self.shards), default=0.0)
@@ -145,6 +161,7 @@ class TableStatus:
             expires = shard["lease_expires_at"]
             shard["lease_expires_at"] = None if expires is None else expires.isoformat()
         plain["shards"] = list(plain["shards"])
+        plain["warnings"] = list(self.warnings)
         plain["twins"] = [list(map(str, shards)) for shards in self.twins]
         plain["indexes"] = [index.to_dict() for index in self.indexes]
         plain["primary_key"] = list(self.primary_key)
@@ -205,6 +222,7 @@ def _shard_report(
 ) -> ShardReport:
     unmerged = snapshot.unmerged(view)
     lease, state = _lease(store, view.shard_id)
+    unflushed_seconds = _unflushed_seconds(store, view)
     return ShardReport(
         shard_id=view.shard_id,
         values=values,
@@ -219,7 +237,8 @@ def _shard_report(
         unflushed_entries=sum(len(run.entries) for run in view.tail if run.rows.num_rows),
         unflushed_rows=view.tail_rows,
         unflushed_bytes=sum(run.nbytes for run in view.tail),
-        lag_seconds=_lag(store, snapshot, view),
+        unflushed_seconds=unflushed_seconds,
+        lag_seconds=_lag(store, snapshot, view, unflushed_seconds),
         writer="" if lease is None else f"process {lease.holder.process_id} on {lease.holder.host}",
         lease=state,
         lease_expires_at=None if lease is None else lease.expires_at,
@@ -235,10 +254,14 @@ def _lease(store: ObjectStore, shard_id: UUID) -> tuple[Lease | None, str]:
     return found, lease_state(found)
 
 
-def _lag(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView) -> float:
+def _lag(store: ObjectStore, snapshot: ReadSnapshot, view: ShardView, unflushed_seconds: float) -> float:
     unmerged = snapshot.unmerged(view)
     if unmerged:
         return age_of_generation(store, view.shard_id, unmerged[0]).total_seconds()
+    return unflushed_seconds
+
+
+def _unflushed_seconds(store: ObjectStore, view: ShardView) -> float:
     waiting = next((item for run in view.tail for item in run.entries if item.entry.num_rows), None)
     if waiting is None:
         return 0.0

@@ -16,7 +16,7 @@ __all__ = ["WriteOptions"]
 
 _COUNTS = ("max_memtable_rows", "max_memtable_bytes", "max_memtable_entries")
 _SWITCHES = ("takeover", "flush", "fsync")
-_NAMES = ("source", "sequence", "lease_ttl", "lease_wait", *_COUNTS, *_SWITCHES)
+_NAMES = ("source", "sequence", "lease_ttl", "lease_wait", "max_memtable_age", *_COUNTS, *_SWITCHES)
 _LEASE_WAIT_SECONDS = 60.0
 
 # Every commit claims its shards anew, and reads what former ones have left in the log.
@@ -67,6 +67,8 @@ class WriteOptions:
         }
         if "lease_ttl" in given:
             writer["lease_ttl"] = _seconds("lease_ttl", given["lease_ttl"])
+        if "max_memtable_age" in given:
+            writer["max_memtable_age"] = _seconds("max_memtable_age", given["max_memtable_age"])
         if "takeover" in switches:
             writer["takeover"] = switches["takeover"]
         WriterOptions.from_keywords(**writer)

@@ -36,6 +36,7 @@ def create(
     sequence_by: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
+    max_memtable_age: float | None = None,
     engine: EngineContext | None = None,
 ) -> Table:
     """Create a table.
@@ -65,6 +66,9 @@ def create(
     fsync : bool
         On local disk, whether an acknowledged write survives the loss of power (invariant I1), not
         only the death of every process. Default True. No effect on object stores.
+    max_memtable_age : float, optional
+        Seconds after which its writers flush rows, however few there are: the default of their option
+        ``max_memtable_age``, recorded with the table. Default: 60.
     engine : Engine, optional
         Whose limits and threads the table counts against. Default: the engine of the process.
 
@@ -87,7 +91,10 @@ def create(
     [{'id': 1, 'name': 'Ada'}]
     """
     store = table_store(uri, storage_options, fsync, engine)
-    return Table(store, create_table(store, schema, primary_key, shard_by, merge_engine, sequence_by))
+    base = create_table(
+        store, schema, primary_key, shard_by, merge_engine, sequence_by, max_memtable_age=max_memtable_age
+    )
+    return Table(store, base)
 
 
 def open(

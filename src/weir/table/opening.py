@@ -13,6 +13,8 @@ from weir.base.merge_engine import chosen_engine
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.stored_types import unreadable_by_library
 from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.base.writer_defaults import MAX_MEMTABLE_AGE
+from weir.config import WriterOptions
 from weir.engine.context import EngineContext, default_context
 from weir.engine.logs import get_logger
 from weir.errors import UriError
@@ -88,14 +90,20 @@ def create_table(
     shard_by: ShardBy | Sequence[ShardBy] | None,
     merge_engine: MergeEngine | str | None = None,
     sequence_by: str | None = None,
+    *,
+    max_memtable_age: float | None = None,
 ) -> BaseTable:
     """Create a table and return its base table. See :func:`weir.create`."""
     key = _as_names(primary_key or ())
     engine = chosen_engine(merge_engine, sequence_by, schema, key)
     spec = build_spec(_fields(shard_by), schema, key, field_ids(table_schema(schema, key)))
+    defaults = {RULE: VALUES}
+    if max_memtable_age is not None:
+        WriterOptions.from_keywords(max_memtable_age=max_memtable_age)
+        defaults[MAX_MEMTABLE_AGE] = repr(float(max_memtable_age))
     return _told(
         create_base_table(
-            store, schema, key, shard_specs=(spec,), writer_defaults={RULE: VALUES}, merge_engine=engine
+            store, schema, key, shard_specs=(spec,), writer_defaults=defaults, merge_engine=engine
         )
     )
 

@@ -19,6 +19,7 @@ from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
 from weir.write.lease.heartbeat import Heartbeat
+from weir.write.memtable.aging import FlushByAge
 from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_pool import ShardPool
@@ -89,6 +90,7 @@ def open_writer(
             heartbeat=heartbeat,
             backlog=backlog,
             indexes=lambda: generation_indexes(base),
+            aging=store.engine.part(FlushByAge),
             spec_id=spec_id,
             merge_engine=base.merge_engine,
             versions=BaseVersions(lambda: columns.current().base, lambda: columns.newest().base),

@@ -16,6 +16,7 @@ from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease_owner import new_holder
 from weir.write.lease.lease_terms import LeaseTerms
+from weir.write.memtable.aging import FlushByAge
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes, unflushed_of
 
 __all__ = ["BaseVersions", "ShardContext"]
@@ -67,6 +68,8 @@ class ShardContext:
         Bounds the generations that wait for a merge. None: unbounded.
     indexes : callable
         Returns the indexes that generations are to have.
+    aging : FlushByAge or None
+        Has MemTables flushed by age. None: they are not.
     spec_id : int
         The shard spec that new shards are made with.
     versions : BaseVersions or None
@@ -87,6 +90,7 @@ class ShardContext:
     unflushed: UnflushedBytes
     backlog: MergeBacklog | None
     indexes: Callable[[], Sequence[GenerationIndex]]
+    aging: FlushByAge | None
     spec_id: int
     versions: BaseVersions | None
     merge_engine: MergeEngine | None
@@ -108,6 +112,7 @@ class ShardContext:
         unflushed: UnflushedBytes | None = None,
         backlog: MergeBacklog | None = None,
         indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
+        aging: FlushByAge | None = None,
         spec_id: int = 0,
         versions: BaseVersions | None = None,
     ) -> ShardContext:
@@ -132,6 +137,7 @@ class ShardContext:
             ),
             backlog,
             indexes,
+            aging,
             spec_id,
             versions,
             merge_engine,

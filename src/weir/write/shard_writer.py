@@ -6,6 +6,8 @@ whoever has claimed the shard since (:mod:`weir.write.fencing`).
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -123,7 +125,11 @@ class ShardWriter:
             replayed,
             on_fenced=self._fence.let_go,
             settle=self._settle_early,
+            on_first_rows=self._watch_age,
         )
+        for memtable in replayed:
+            if memtable.num_rows:
+                self._watch_age(memtable.generation)
         if not in_order:
             # The library takes such a log over only when all of it is flushed.
             self._memtables.flush_early()
@@ -288,6 +294,33 @@ class ShardWriter:
         self._commits.drain()
         self._commits.alone(self._freeze)
         self._memtables.flush()
+
+    def flush_aged(self, generation: int) -> bool:
+        """Have the rows of a generation flushed in the background, because they have been here for long.
+
+        Returns whether they are, or are somebody else's to flush by now. Of a writer that is paused, its
+        lease is taken back for as long as it takes; if another writer has the shard, that one has flushed
+        them.
+        """
+        memtables = self._memtables
+        if self._closed or memtables.stopped is not None or not memtables.is_unflushed(generation):
+            return True
+        if self.lease.is_paused:
+            threading.Thread(target=self._flush_and_pause, name="weir-age-flush", daemon=True).start()
+        else:
+            memtables.flush_early()
+            memtables.retry_flush()
+        return False
+
+    def _flush_and_pause(self) -> None:
+        # One that fails is tried again, while the rows are here.
+        with suppress(WeirError):
+            self.flush()
+            self.pause()
+
+    def _watch_age(self, generation: int) -> None:
+        if self._context.aging is not None and self._options.max_memtable_age < math.inf:
+            self._context.aging.watch(self, generation, self._options.max_memtable_age)
 
     def pause(self) -> None:
         """Let others have the shard until something is written here again.

@@ -34,6 +34,8 @@ def print_status(console: Console, status: TableStatus) -> None:
         _print_shards(console, status.shards)
     else:
         console.print("no shard has been written yet")
+    for warning in status.warnings:
+        console.print(f"[yellow]warning[/]: {warning}", highlight=False)
     if status.indexes:
         print_indexes(console, status.indexes)
 

@@ -31,7 +31,7 @@ from weir.spark.pipeline.settings import (
     check_trigger,
 )
 from weir.spark.pipeline.stream import read_source, transformed
-from weir.spark.pipeline.table_services import closing_services, table_services
+from weir.spark.pipeline.table_services import closing_services, ending_services, table_services
 from weir.spark.pipeline.target import find_table, open_or_create
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
@@ -202,6 +202,7 @@ class Pipeline:
             query,
             table_services(table, self.services, runner),
             closing=closing_services(table, self.services, runner),
+            ending=ending_services(table, runner),
             sinks=sinks,
             every=self.metrics.every,
             grace=self.services.grace,

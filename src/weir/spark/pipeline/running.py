@@ -88,6 +88,8 @@ class RunningPipeline:
         What is done beside it.
     closing : sequence of ScheduledService
         What a closing round does.
+    ending : sequence of ScheduledService
+        What is done at an end without one.
     sinks : sequence of callable
         Where samples go.
     every : timedelta
@@ -106,6 +108,7 @@ class RunningPipeline:
         services: Sequence[ScheduledService],
         *,
         closing: Sequence[ScheduledService],
+        ending: Sequence[ScheduledService],
         sinks: Sequence[Callable[[MetricsSample], None]],
         every: timedelta,
         grace: timedelta,
@@ -115,6 +118,7 @@ class RunningPipeline:
         self._query = query
         self._grace = grace
         self._closing = tuple(closing)
+        self._ending = tuple(ending)
         self._arrival = arrival
         self._began = time.monotonic()
         self._watch = QueryWatch(query)
@@ -174,8 +178,8 @@ class RunningPipeline:
         Parameters
         ----------
         closing_round : bool, default False
-            Whether to flush what is left in the log, and run every service once, when the stream has
-            ended.
+            Whether to run every service once when the stream has ended. What it has left in the log is
+            flushed in any case.
         break_off : callable, optional
             Asked before each service of the closing round: whether to leave it and the rest away.
             Default: none is.
@@ -197,8 +201,9 @@ class RunningPipeline:
         self._end_query()
         # What runs on a Spark that is gone will not end.
         unfinished = self._schedule.stop(timedelta(0) if self._watch.is_silent else self._grace)
-        if closing_round and not unfinished and self._failure is None:
-            self._ask(lambda: self._schedule.run_each(self._closing, break_off))
+        if not unfinished and self._failure is None:
+            last = self._closing if closing_round else self._ending
+            self._ask(lambda: self._schedule.run_each(last, break_off))
         self._ask(self._sampler.stop)
         if self._watch.is_silent:
             self._sampler.stop(answered=False)

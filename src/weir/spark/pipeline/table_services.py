@@ -11,7 +11,7 @@ from weir.spark.pipeline.schedule import ScheduledService
 from weir.spark.pipeline.settings import Services
 from weir.table.table import Table
 
-__all__ = ["closing_services", "table_services"]
+__all__ = ["closing_services", "ending_services", "table_services"]
 
 
 def table_services(table: Table, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
@@ -72,11 +72,17 @@ def closing_services(table: Table, settings: Services, runner: Runner) -> tuple[
     The rows that the stream has left in the log are flushed first, so that the merge finds them.
     """
     services = table_services(table, settings, runner)
-    if settings.merge is None:
-        return services
+    return services if settings.merge is None else (*ending_services(table, runner), *services)
+
+
+def ending_services(table: Table, runner: Runner) -> tuple[ScheduledService, ...]:
+    """Return what is done whenever a stream has ended in order: what it has left in the log is flushed.
+
+    Nobody is sure to write to its shards soon, and a merge finds only what is flushed.
+    """
 
     def recover() -> Mapping[str, Any]:
         report = table.maintenance.recover(runner=runner)
         return {"rows": report.rows}
 
-    return (ScheduledService("recover", timedelta(0), recover), *services)
+    return (ScheduledService("recover", timedelta(0), recover),)

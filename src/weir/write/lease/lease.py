@@ -167,6 +167,11 @@ class ShardLease:
         return self._ended is not None
 
     @property
+    def is_paused(self) -> bool:
+        """Whether it is let to others until it is asked for again."""
+        return self._is_paused
+
+    @property
     def last_position(self) -> int:
         """A position that the log has reached, by what the lease said and what its holder has added."""
         return self._last_position

@@ -49,6 +49,8 @@ class MemTables:
         What the claim has replayed, oldest first, at least one: all but the last are flushed at once.
     on_fenced : callable
         Called when a flush finds that the shard is somebody else's.
+    on_first_rows : callable
+        Called with its generation when a MemTable gets its first rows.
     settle : callable
         Finds out what became of an append that is in doubt, unless a write that is under way does.
 
@@ -70,6 +72,7 @@ class MemTables:
         *,
         on_fenced: Callable[[], None],
         settle: Callable[[], None],
+        on_first_rows: Callable[[int], None],
     ) -> None:
         self._store = context.store
         self._wal = wal
@@ -86,6 +89,7 @@ class MemTables:
         self._indexes = context.indexes
         self._on_fenced = on_fenced
         self._settle = settle
+        self._on_first_rows = on_first_rows
         self._settling = False
         self._frozen: deque[MemTable] = deque(replayed[:-1])
         # An entry says which MemTable its rows go to. So the active one stays while an append is under way,
@@ -146,7 +150,10 @@ class MemTables:
             Bytes that were counted for it while it was queued.
         """
         with self._lock:
+            was_empty = not self._active.num_rows
             held_bytes = self._active.append(PositionedEntry(position, entry))
+            if was_empty and self._active.num_rows:
+                self._on_first_rows(self._active.generation)
             self._unflushed.written(queued, held_bytes)
             self._wal.remember(position, entry, held_bytes)
             # Without rows there is nothing to make a generation of, however many fences there are.
@@ -337,6 +344,12 @@ class MemTables:
             _log.info("shard.in_doubt", shard=str(self._claim.manifest.shard_id), error=str(error))
         finally:
             self._settling = False
+
+    def is_unflushed(self, generation: int) -> bool:
+        """Whether rows of a generation, or of one before it, are in memory still."""
+        with self._lock:
+            oldest = self._frozen[0] if self._frozen else self._active
+            return bool(oldest.num_rows) and oldest.generation <= generation
 
     def retry_flush(self) -> None:
         """Start a flush that failed anew, if it is time."""
