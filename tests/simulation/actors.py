@@ -17,6 +17,7 @@ from tests.simulation.scenario import FENCE_HORIZON
 from tests.simulation.scheduler import Process
 from tests.simulation.world import KEY, ROWS_SCHEMA, SCHEMA, World, as_batch
 
+from weir.base.table import BaseTable
 from weir.config import WriterOptions
 from weir.errors import (
     BackpressureError,
@@ -41,9 +42,11 @@ from weir.read.scan import Scan
 from weir.rows import as_row_tables, upsert_batches
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader, bounded
+from weir.write.decision.operation import Kind, Operation, Undecided
+from weir.write.decision.row_expression import condition
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.memtable.backpressure import MergeBacklog
-from weir.write.shard_context import ShardContext
+from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_writer import ShardWriter
 
 __all__ = ["Reader", "Writer", "WritingPlan", "merger"]
@@ -51,6 +54,7 @@ __all__ = ["Reader", "Writer", "WritingPlan", "merger"]
 T = TypeVar("T")
 R = TypeVar("R")
 _WORTH_MERGING = 3
+_EVEN = condition("value % 2 = 0", SCHEMA, has_new=True)
 _PAUSES = 20
 
 
@@ -146,6 +150,7 @@ def open_writer(world: World, process: Process, shard: UUID, options: WriterOpti
             lease_terms=world.lease_terms(process, options),
             heartbeat=Heartbeat(),
             backlog=backlog,
+            versions=BaseVersions(_newest_seen(world), world.open_base),
         )
         writer = ShardWriter(context, shard)
         world.checker.claimed(shard, writer.epoch)
@@ -157,21 +162,49 @@ def open_writer(world: World, process: Process, shard: UUID, options: WriterOpti
     return None
 
 
+def _newest_seen(world: World) -> Callable[[], BaseTable]:
+    """Return what returns the base table as it was when it was first asked for: behind whatever is merged."""
+    seen: list[BaseTable] = []
+
+    def known() -> BaseTable:
+        if not seen or world.random.random() < 0.2:
+            seen[:] = [world.open_base()]
+        return seen[0]
+
+    return known
+
+
 def write_once(world: World, writer: ShardWriter, shard: UUID) -> bool:
     """Make one write and check what its caller is told; return whether the writer can go on."""
     checker = world.checker
     rows = world.draw_rows(shard)
-    write = checker.began(shard, rows)
+    decides = world.scenario.decides()
+    if decides:
+        # A delete has a condition too, and then does nothing where there is no row.
+        rows = [(key, value, False) for key, value, _ in rows]
+    write = checker.began(shard, rows, decides=decides)
     try:
-        position = writer.submit(as_batch(rows)).result()
+        position = writer.submit(_undecided(rows) if decides else as_batch(rows)).result()
     except (FencedError, WriterClosedError, BackpressureError):
         write.outcome = Outcome.REFUSED
         checker.count("writes refused")
         return False
     except StorageError:
         return True
+    except CorruptionError:
+        # The library says no more than that a generation, or the base table, cannot be read.
+        if not decides or world.scenario.faults == "no faults":
+            raise
+        write.outcome = Outcome.REFUSED
+        checker.count("writes not decided")
+        return True
     checker.acknowledged(write, position)
     return True
+
+
+def _undecided(rows: Sequence[tuple[int, int, bool]]) -> Undecided:
+    """Return rows that are written where the present value is even, or there is none."""
+    return Undecided((Operation(Kind.UPSERT, as_batch(rows), condition=_EVEN),), ROWS_SCHEMA)
 
 
 def write_invalid(world: World, writer: ShardWriter, shard: UUID) -> None:

@@ -68,6 +68,8 @@ class Write:
     rows: tuple[tuple[int, int, bool], ...]
     source: Source | None = None
     parts: tuple[int, ...] = ()
+    decides: bool = False
+    """Whether each row is written only where the present value is even, or there is none."""
     outcome: str = Outcome.IN_DOUBT
     landed: list[int] = field(default_factory=list)
     """Positions at which it stands in the log."""
@@ -223,10 +225,12 @@ class Checker:
         rows: Sequence[Row],
         source: Source | None = None,
         parts: Sequence[int] = (),
+        *,
+        decides: bool = False,
     ) -> Write:
         """Note that a write is about to be made; one with a mark for the first time."""
         self.shards[shard].has_staged |= bool(parts)
-        write = Write(shard, tuple(rows), source, tuple(parts))
+        write = Write(shard, tuple(rows), source, tuple(parts), decides)
         self.writes.append(write)
         for _, value, _ in rows:
             self._write_of_value[value] = write
@@ -236,12 +240,30 @@ class Checker:
         """Note that a write has been acknowledged at a position."""
         write.outcome = Outcome.ACKNOWLEDGED
         self.count("writes acknowledged")
-        if position not in write.landed:
+        if write.decides:
+            self._decided(write, position)
+        elif position not in write.landed:
             self.fail(
                 "I1",
                 f"a write was acknowledged at position {position} of {_short(write.shard)} and is in the "
                 f"log at {write.landed or 'no position'}",
             )
+
+    def _decided(self, write: Write, position: int) -> None:
+        """Check the rows of a write that were left out, for each of which there has to be a reason."""
+        shard = self.shards[write.shard]
+        written = {value for _, value, _ in shard.entries[position - 1].rows} if position else set()
+        self.count("rows left out", sum(value not in written for _, value, _ in write.rows))
+        states = [shard.states[max(position - 1, 0)]]
+        for row in shard.entries[position - 1].rows if position else ():
+            states.append(_after(states[-1], [row]))
+        for key, value, _ in write.rows:
+            if value not in written and all(_is_free(state, key) for state in states):
+                self.fail(
+                    "decided",
+                    f"{value} was left out at position {position} of {_short(write.shard)}, though its "
+                    f"condition held of {states[0].get(key)}",
+                )
 
     def repeated(self, write: Write, position: int | None) -> None:
         """Note that a write with a mark is reported as done, now or before, with the log up to a position.
@@ -343,6 +365,7 @@ class Checker:
                 f"position {position} of {_short(shard_id)} names {entry.header.published}, and what is to "
                 f"be named is {pending}",
             )
+        self._check_decided(shard_id, shard.states[-2], published, rows, position)
         writes = {id(one): one for _, value, _ in rows if (one := self._write_of_value.get(value))}.values()
         sources = tuple(write.source for write in writes if write.source is not None)
         in_order = shard.marks.append(sources)
@@ -366,6 +389,21 @@ class Checker:
             raise Violation("I2", f"epoch {epoch} wrote position {position} and was never claimed")
         if shard.writer_of_epoch.setdefault(epoch, by) is not by:
             raise Violation("I2", f"{by.name} wrote position {position} with an epoch of another process")
+
+    def _check_decided(
+        self, shard_id: UUID, state: State, published: Sequence[Row], rows: Sequence[Row], position: int
+    ) -> None:
+        """Check that the conditions of the rows of an entry hold, each after the rows before it."""
+        state = _after(state, published)
+        for key, value, dead in rows:
+            write = self._write_of_value.get(value)
+            if write is not None and write.decides and not _is_free(state, key):
+                raise Violation(
+                    "decided",
+                    f"{value} was written at position {position} of {_short(shard_id)} over {state[key]}, "
+                    "of which its condition does not hold",
+                )
+            state = _after(state, [(key, value, dead)])
 
     def _manifest(self, shard_id: UUID, data: bytes, by: Process) -> None:
         shard = self.shards[shard_id]
@@ -755,7 +793,7 @@ class Checker:
             self.fail("I7", f"the base table at rest is {state}, not {final}")
         for write in self.writes:
             landed = len(write.landed)
-            if write.outcome == Outcome.ACKNOWLEDGED and landed != 1:
+            if write.outcome == Outcome.ACKNOWLEDGED and landed != 1 and not (write.decides and not landed):
                 self.fail("I1", f"an acknowledged write is in the log {landed} times")
             elif write.outcome == Outcome.REFUSED and landed:
                 self.fail("I2", f"a refused write is in the log at {write.landed}")
@@ -791,6 +829,11 @@ def _parts(write: Write) -> list[Sequence[Row]]:
     """Return the rows of every generation that a write stages."""
     ends = list(accumulate(write.parts))
     return [write.rows[end - count : end] for end, count in zip(ends, write.parts, strict=True)]
+
+
+def _is_free(state: Mapping[int, int], key: int) -> bool:
+    """Whether the condition of a write that decides holds."""
+    return key not in state or state[key] % 2 == 0
 
 
 def _only(state: Mapping[int, int], keys: Sequence[int]) -> State:

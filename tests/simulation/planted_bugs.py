@@ -35,6 +35,7 @@ import weir.snapshots.shard_view
 import weir.snapshots.snapshot
 import weir.snapshots.time_travel
 import weir.write.claim
+import weir.write.decision.decide
 import weir.write.flush.flush
 import weir.write.flush.generation_writer
 import weir.write.flush.staged_generations
@@ -62,6 +63,7 @@ from weir.snapshots.shard_view import ShardReader, ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import Bytes, ObjectStore
 from weir.write.claim import Claim
+from weir.write.decision.present_rows import PresentRows
 from weir.write.log.group_commit import GroupCommit
 from weir.write.log.pending_write import PendingWrite
 from weir.write.log_appender import LogAppender
@@ -528,7 +530,67 @@ def _published_before_the_rest_is_flushed() -> Sequence[Patch]:
     return [(LogAppender, "publish", publish_at_once)]
 
 
+def _decided_without_what_is_in_memory() -> Sequence[Patch]:
+    return [(PresentRows, "_in_memory", lambda *_: [])]
+
+
+def _decided_without_what_is_flushed() -> Sequence[Patch]:
+    return [(PresentRows, "_flushed", lambda *_: [])]
+
+
+def _decided_by_a_base_that_is_behind() -> Sequence[Patch]:
+    return [(PresentRows, "_with_what_is_not_listed", lambda self, base, *_: base)]
+
+
+def _decided_before_what_is_in_doubt() -> Sequence[Patch]:
+    return [(LogAppender, "settle", lambda self: None)]
+
+
+def _rows_of_a_group_decided_at_once() -> Sequence[Patch]:
+    return [(weir.write.decision.decide, "_rounds", lambda keys, rows: [rows])]
+
+
+def _left_out_by_who_is_fenced() -> Sequence[Patch]:
+    return [(LogAppender, "confirm", lambda self: self.position)]
+
+
 PLANTED_BUGS = (
+    PlantedBug(
+        "a write is decided without what is in memory",
+        "decided",
+        _decided_without_what_is_in_memory,
+        "deciding",
+    ),
+    PlantedBug(
+        "a write is decided without what is flushed",
+        "decided",
+        _decided_without_what_is_flushed,
+        "deciding",
+    ),
+    PlantedBug(
+        "a write is decided by a base table that is behind",
+        "decided",
+        _decided_by_a_base_that_is_behind,
+        "deciding",
+    ),
+    PlantedBug(
+        "a write is decided before what is in doubt is settled",
+        "decided, I4",
+        _decided_before_what_is_in_doubt,
+        "deciding",
+    ),
+    PlantedBug(
+        "rows of one key in a group are decided at once",
+        "decided",
+        _rows_of_a_group_decided_at_once,
+        "deciding",
+    ),
+    PlantedBug(
+        "a writer that is fenced leaves rows out",
+        "decided, I2",
+        _left_out_by_who_is_fenced,
+        "deciding",
+    ),
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, first_seed=35),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
     PlantedBug("a flush is published before its data", "I1", _published_before_data),

@@ -97,6 +97,7 @@ class _Kind:
     keys: tuple[int, ...] = (3, 6)
     by_the_clock: float = 0.0
     rounds: tuple[int, ...] = (3, 6)
+    decides: float = 0.0
 
 
 _KINDS: dict[str, _Kind] = {
@@ -214,7 +215,29 @@ _KINDS: dict[str, _Kind] = {
         collections=(8, 16),
         days=True,
     ),
+    # Writers whose writes depend on the rows there are, some of them in doubt, flushed or merged.
+    "deciding": _Kind(
+        writers=(1, 2, 2),
+        calls=(10, 20, 30),
+        threads=(1, 2, 3),
+        memtable_rows=(1, 2, 4, 100),
+        mergers=(0, 1, 2),
+        merges=(2, 4, 6),
+        readers=(0, 1),
+        reads=(3, 5),
+        takeover=0.8,
+        travellers=(0,),
+        consumers=(0, 0, 1),
+        repeaters=(0,),
+        shards=(1, 1, 2),
+        keys=(3, 6),
+        collects=0.8,
+        collections=(6, 12),
+        decides=0.7,
+    ),
 }
+# The others draw what they always have.
+_DRAWN = [name for name in _KINDS if name != "deciding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +288,7 @@ class Scenario:
     @classmethod
     def draw(cls, source: random.Random, name: str | None = None, is_long: bool | None = None) -> Scenario:
         """Choose, all but the kind if it is named, and whether it is long if that is said."""
-        chosen = source.choice(list(_KINDS))
+        chosen = source.choice(_DRAWN)
         long = source.random() < _LONG_SHARE
         name = name or chosen
         kind = _KINDS[name]
@@ -304,6 +327,11 @@ class Scenario:
     def has_stagers(self) -> bool:
         """Whether anybody stages generations."""
         return _KINDS[self.kind].days
+
+    def decides(self) -> bool:
+        """Choose whether a write depends on the rows there are."""
+        share = _KINDS[self.kind].decides
+        return share > 0 and self._random.random() < share
 
     def has_released_writer(self) -> bool:
         """Choose whether a writer is one of the released library."""

@@ -154,13 +154,13 @@ class ShardWriter:
         """How far each source of repeatable writes has got with what the shard holds."""
         return self._memtables.sources
 
-    def submit(self, batch: pa.RecordBatch, source: Source | None = None) -> PendingWrite:
+    def submit(self, write: pa.RecordBatch | Undecided, source: Source | None = None) -> PendingWrite:
         """Queue rows, after waiting for room, and return what becomes of them.
 
         Parameters
         ----------
-        batch : RecordBatch
-            Rows in the schema of WAL entries.
+        write : RecordBatch or Undecided
+            Rows in the schema of WAL entries; or what depends on the rows there are.
         source : Source, optional
             The mark of the write: if the shard has it already, nothing is written, and the position is
             that of the last entry.
@@ -181,7 +181,8 @@ class ShardWriter:
         BackpressureError
             If flushes or merges did not make room in time. Nothing of this call was written.
         """
-        pending = self.prepare(batch, source)
+        is_undecided = isinstance(write, Undecided)
+        pending = self.prepare_undecided(write, source) if is_undecided else self.prepare(write, source)
         self._unflushed.admit(pending.held_bytes)
         pending.enqueue()
         return pending
