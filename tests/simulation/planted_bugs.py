@@ -538,10 +538,6 @@ def _decided_without_what_is_flushed() -> Sequence[Patch]:
     return [(PresentRows, "_flushed", lambda *_: [])]
 
 
-def _decided_by_a_base_that_is_behind() -> Sequence[Patch]:
-    return [(PresentRows, "_with_what_is_not_listed", lambda self, base, *_: base)]
-
-
 def _decided_before_what_is_in_doubt() -> Sequence[Patch]:
     return [(LogAppender, "settle", lambda self: None)]
 
@@ -565,12 +561,6 @@ PLANTED_BUGS = (
         "a write is decided without what is flushed",
         "decided",
         _decided_without_what_is_flushed,
-        "deciding",
-    ),
-    PlantedBug(
-        "a write is decided by a base table that is behind",
-        "decided",
-        _decided_by_a_base_that_is_behind,
         "deciding",
     ),
     PlantedBug(

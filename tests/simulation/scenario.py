@@ -231,8 +231,6 @@ _KINDS: dict[str, _Kind] = {
         repeaters=(0,),
         shards=(1, 1, 2),
         keys=(3, 6),
-        collects=0.8,
-        collections=(6, 12),
         decides=0.7,
     ),
 }

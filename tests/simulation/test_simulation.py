@@ -19,6 +19,7 @@ from weir.engine.context import default_context
 
 _SEEDS = 2000
 _STAGING_SEEDS = 100
+_DECIDING_SEEDS = 60
 _CHUNK = 50
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +38,17 @@ def test_invariants_hold_where_generations_are_staged(first: int) -> None:
         for seed in range(first, first + _STAGING_SEEDS // 4):
             report = simulate(seed, kind="staging")
             assert not report.violations, f"--kind staging --seed {seed}\n{report.violations[0]}"
+
+
+@pytest.mark.parametrize("first", range(0, _DECIDING_SEEDS, _DECIDING_SEEDS // 2))
+def test_invariants_hold_where_writes_depend_on_the_rows_there_are(first: int) -> None:
+    left_out = 0
+    with substituted():
+        for seed in range(first, first + _DECIDING_SEEDS // 2):
+            report = simulate(seed, kind="deciding")
+            assert not report.violations, f"--kind deciding --seed {seed}\n{report.violations[0]}"
+            left_out += report.counts["rows left out"]
+    assert left_out > 20
 
 
 def test_the_simulation_reaches_what_it_is_for() -> None:

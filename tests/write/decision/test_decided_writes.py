@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -352,6 +353,31 @@ def test_one_bad_row_fails_its_own_write_alone(table: weir.Table) -> None:
         assert futures[1].result().rows == 1
         assert plain.result().rows == 1
     assert [row["text"] for row in rows_of(table)] == [None, "x", None]
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_what_is_merged_and_collected_is_found_by_a_writer_that_is_behind(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch, flushes: bool
+) -> None:
+    """The writer has seen the base table before the merge, and its generations are off the list or gone."""
+    monkeypatch.setattr("weir.write.columns.newest_seen", lambda base: 0)
+    monkeypatch.setattr("weir.write.columns._LOOK_SECONDS", 1e9)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "n": 1}, {"id": 2, "n": 2}])
+        writer.flush()
+        assert writer._columns.current().base.version == table.status().base_version
+        other = weir.open(table.uri)
+        other.maintenance.merge()
+        for _ in range(4):
+            other.maintenance.collect_garbage(horizon=timedelta(0))
+        table.engine.cache.clear()
+        if flushes:
+            writer.upsert([{"id": 3, "n": 3}])
+            writer.flush()
+        assert writer._columns.current().base.version < table.status().base_version
+        assert writer.patch([{"id": 1, "text": "seen"}], condition="n = 1").rows == 1
+        assert writer.insert([{"id": 2, "n": 7}]).rows == 0
+    assert rows_of(table)[:2] == [{"id": 1, "n": 1, "text": "seen"}, {"id": 2, "n": 2, "text": None}]
 
 
 def test_a_repeated_write_with_a_source_is_decided_once(table: weir.Table) -> None:
