@@ -568,6 +568,7 @@ PLANTED_BUGS = (
         "decided, I4",
         _decided_before_what_is_in_doubt,
         "deciding",
+        first_seed=92,
     ),
     PlantedBug(
         "rows of one key in a group are decided at once",
@@ -580,6 +581,7 @@ PLANTED_BUGS = (
         "decided, I2",
         _left_out_by_who_is_fenced,
         "deciding",
+        first_seed=50,
     ),
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, first_seed=35),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
