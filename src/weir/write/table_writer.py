@@ -700,7 +700,14 @@ class TableWriter:
             values: Undecided(tuple(own), columns.row_schema, all_or_nothing)
             for values, own in routed.items()
         }
-        settled = self._settled(self._enqueued_undecided(undecided, source))
+        queued = self._enqueued_undecided(undecided, source)
+        if wait and len(queued) == 1:
+            # Whoever waits for one shard alone may lead the group, without a thread in between.
+            shard, pending = queued[0]
+            position: Future[int] = Future()
+            position.set_result(pending.result())
+            return receipt_of([(shard.shard_id, pending, position)]).result()
+        settled = self._settled(queued)
         return settled.result() if wait else settled
 
     def _enqueued_undecided(

@@ -361,7 +361,7 @@ def test_at_the_limit_writes_give_up_unless_something_is_merged() -> None:
     backlog = MergeBacklog(10, timeout=0.05, where="here", merge_progress=merges)
     backlog.listed(manifest(10))
     with pytest.raises(
-        BackpressureError, match=rf"10 generations of shard {SHARD} .*is 10 .*table.merge\(\)"
+        BackpressureError, match=rf"10 generations of shard {SHARD} .*is 10 .*table.maintenance.merge\(\)"
     ):
         backlog.admit(SHARD)
     # The last look is always a fresh one.
