@@ -160,7 +160,7 @@ def test_services_run_beside_the_stream_and_a_stop_finishes_the_batch(
         assert running.stop() is summary
         assert not running.query.isActive
     assert summary.rows == 600
-    assert set(summary.services) == {"merge", "index", "compact", "collect"}
+    assert set(summary.services) == {"merge", "index", "compact", "collect", "recover"}
     assert all(state.failures == 0 for state in summary.services.values()), summary.services
     assert lance.dataset(str(tmp_path / "t")).count_rows() > 0
     assert rows_of(tmp_path / "t") == feed.rows
