@@ -50,13 +50,41 @@ class CommandRunner:
             return self._store.define(command.name.text, command.fields, command.version)
         if isinstance(command, (tree.Store, tree.Batch)):
             return self._append(command)
+        if isinstance(command, tree.Remember):
+            return self._remember(command, text)
+        if isinstance(command, tree.Show):
+            return self._store.show(command.name.text)
+        if isinstance(command, tree.Drop):
+            return self._store.drop(command.name.text)
+        if isinstance(command, tree.ShowMaterializations):
+            return _materializations(self._store)
         if isinstance(command, tree.ShowTypes):
             return _types(self._store)
         if isinstance(command, tree.Flush):
             return self._store.flush()
+        if isinstance(command, tree.Retain):
+            type_named(self._store._catalog(True), command.type)
+            try:
+                return self._store.retain(command.type.text, command.age)
+            except InputError as error:
+                raise failure(error.message, command.type.place, error.hint) from None
+        if isinstance(command, tree.Forget):
+            context = checked_context(command.context)
+            assert context is not None
+            return self._store.forget(context)
         if isinstance(command, tree.Ping):
             return "PONG"
         raise QueryError(f"{type(command).__name__.upper()} is no command here", where="line 1, column 1")
+
+    def _remember(self, command: tree.Remember, text: str) -> Result:
+        try:
+            return self._store.remember(
+                command.name.text, text, keep_rows=command.keep_rows, keep_age=command.keep_age
+            )
+        except QueryError:
+            raise
+        except InputError as error:
+            raise failure(error.message, command.name.place, error.hint) from None
 
     def _plot(self, command: tree.Plot) -> Result:
         if not command.query.per:
@@ -130,6 +158,31 @@ def compared(left: Result, right: Result, command: tree.Compare) -> Result:
             ) from None
 
     return Result(run, lambda: f"{left.explain()}\n{right.explain()}", (*left.warnings, *right.warnings))
+
+
+def _materializations(store: EventStore) -> Result:
+    schema = pa.schema(
+        [
+            ("name", pa.string()),
+            ("query", pa.string()),
+            ("incremental", pa.bool_()),
+            ("rows", pa.int64()),
+            ("bytes", pa.int64()),
+            ("mark", pa.int64()),
+            ("lag", pa.int64()),
+            ("keep_rows", pa.int64()),
+            ("keep_age", pa.duration("us")),
+            ("refreshed", pa.timestamp("us", "UTC")),
+        ]
+    )
+
+    def listed() -> pa.Table:
+        rows = [
+            {name: getattr(one, name) for name in schema.names} for one in store.materializations().values()
+        ]
+        return pa.Table.from_pylist(rows, schema)
+
+    return Result(listed, lambda: "the materialisations of the catalog")
 
 
 def _types(store: EventStore) -> Result:

@@ -5,30 +5,58 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.errors import InputError, OptionError, QueryError, TableExistsError, WriterClosedError
+from weir.errors import (
+    InputError,
+    LeaseHeldError,
+    OptionError,
+    QueryError,
+    TableExistsError,
+    WriterClosedError,
+)
 from weir.events.catalog import Catalog
 from weir.events.catalog_store import StoredCatalog
 from weir.events.clock import process_clock
 from weir.events.commands import CommandRunner
 from weir.events.definitions import fields_of
+from weir.events.erasing import (
+    MaintainReport,
+    checked_age,
+    erase,
+    forgotten,
+    newest_arrival,
+    retained,
+    without_erased,
+)
 from weir.events.event_table import EVENTS, add_columns, create_event_table, open_event_table
 from weir.events.event_types import EventType
 from weir.events.instants import from_micros, parse_instant
 from weir.events.language import tree
 from weir.events.language.scanner import Place
-from weir.events.names import check_context
+from weir.events.materializations import (
+    Materialization,
+    MaterializationInfo,
+    check_remembered,
+    query_of,
+    remembered_as,
+    without_materialization,
+)
+from weir.events.names import check_context, check_name
 from weir.events.query.planner import plan_query
 from weir.events.query.replaying import ReplayPlan
 from weir.events.query.running import explain_query, run_query
 from weir.events.query.sql import SqlPlan, query_by_sql
 from weir.events.result import Result
+from weir.events.subscriptions import Subscription
 from weir.events.visibility import of_context, scan_events
 from weir.events.writer import EventWriter
 from weir.storage.interface import ObjectStore
@@ -118,7 +146,8 @@ def open(
     store = table_store(uri, storage_options, fsync)
     catalog = StoredCatalog(store)
     catalog.read()
-    return EventStore(store, catalog, open_event_table(store, storage_options, fsync), str(uri))
+    table = open_event_table(store, storage_options, fsync)
+    return EventStore(store, catalog, table, str(uri), storage_options, fsync)
 
 
 class EventStore:
@@ -134,9 +163,19 @@ class EventStore:
         Its events.
     path : str
         Where it is, as it was given.
+    storage_options, fsync
+        As it was opened with.
     """
 
-    def __init__(self, store: ObjectStore, catalog: StoredCatalog, table: Table, path: str) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        catalog: StoredCatalog,
+        table: Table,
+        path: str,
+        storage_options: Mapping[str, str] | None = None,
+        fsync: bool = True,
+    ) -> None:
         self._store = store
         self._stored_catalog = catalog
         self._known = catalog.read()
@@ -145,6 +184,8 @@ class EventStore:
         self._own: EventWriter | None = None
         self._lock = threading.RLock()
         self._closed = False
+        self._storage_options = storage_options
+        self._fsync = fsync
         self.path = path
 
     # --- Types -----------------------------------------------------------------------------------
@@ -428,12 +469,228 @@ class EventStore:
         process_clock.observe(newest)
         return int(newest)
 
+    # --- Remembering -----------------------------------------------------------------------------
+
+    def remember(
+        self,
+        name: str,
+        query: str,
+        *,
+        keep_rows: int | None = None,
+        keep_age: timedelta | None = None,
+    ) -> Result:
+        """Keep the answer to a query up to date under a name.
+
+        Parameters
+        ----------
+        name : str
+            The name.
+        query : str
+            A ``QUERY``.
+        keep_rows : int, optional
+            How many of the newest rows count. Default: all.
+        keep_age : timedelta, optional
+            How old rows may be to count, by their timestamp. Default: any age.
+
+        Raises
+        ------
+        QueryError
+            If it is no query, or one with a limit and no order.
+        TableExistsError
+            If there is a materialisation of that name.
+        """
+        self._refuse_if_closed()
+        check_name(name, "a materialisation")
+        if keep_rows is not None and (
+            not isinstance(keep_rows, int) or isinstance(keep_rows, bool) or keep_rows < 1
+        ):
+            raise InputError(
+                f"keep_rows is a whole number of at least 1, got {keep_rows!r:.80}", where="keep_rows"
+            )
+        age = checked_age(keep_age)
+        parsed = query_of(query)
+        check_remembered(parsed)
+        plan_query(self._table, self._catalog(True), parsed)
+        self._known = self._stored_catalog.change(
+            lambda catalog: remembered_as(catalog, name, query, keep_rows, age)
+        )
+        self.refresh(name)
+        return self.show(name)
+
+    def _materialization(self, name: str, catalog: Catalog | None = None) -> Materialization:
+        options = {"storage_options": self._storage_options, "fsync": self._fsync}
+        return Materialization(
+            self._store, self._table, catalog or self._catalog(True), name, process_clock, options
+        )
+
+    def show(self, name: str) -> Result:
+        """Return the answer that is remembered: what is stored and what has come since.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no materialisation of that name.
+        """
+        self._refuse_if_closed()
+        shown = self._materialization(name)
+        explained = "what is stored, and what has come since" if shown.incremental else "run afresh"
+        return Result(
+            lambda: self._materialization(name).show(),
+            lambda: f"materialisation {name}: {explained}\n{explain_query(shown.plan)}",
+            shown.plan.warnings,
+        )
+
+    def refresh(self, name: str) -> None:
+        """Store what has come since a materialisation was last written.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no materialisation of that name.
+        """
+        self._refuse_if_closed()
+        materialization = self._materialization(name)
+        if materialization.incremental:
+            materialization.show()
+
+    def drop(self, name: str) -> None:
+        """Forget a materialisation, and what is stored of it.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no materialisation of that name.
+        """
+        self._refuse_if_closed()
+        dropped = self._materialization(name)
+        self._known = self._stored_catalog.change(partial(without_materialization, name=name))
+        dropped.drop_tables()
+
+    def materializations(self) -> dict[str, MaterializationInfo]:
+        """Return what is known of every materialisation, by name."""
+        self._refuse_if_closed()
+        catalog = self._catalog(True)
+        return {name: self._materialization(name, catalog).info() for name in catalog.materializations}
+
+    # --- Following, keeping and forgetting ---------------------------------------------------------
+
+    def subscribe(self, name: str, types: Sequence[str] | None = None) -> Subscription:
+        """Return the events that a name has not dealt with yet, in the order in which they came.
+
+        Iterate over it for batches of what is there now; ``commit()`` says that everything up to the batch
+        last given has been dealt with. A name that is new begins with the first event.
+
+        Parameters
+        ----------
+        name : str
+            The name.
+        types : sequence of str, optional
+            The types of events. Default: all.
+
+        Raises
+        ------
+        InputError
+            If the name cannot be, or a type is unknown.
+        """
+        self._refuse_if_closed()
+        check_name(name, "a subscription")
+        if isinstance(types, str):
+            raise InputError(f"types are a sequence of names, got {types!r:.80}", where="types")
+        catalog = self._catalog(True)
+        for one in types or ():
+            catalog.type(one)
+        return Subscription(self._store, self._table, lambda: self._catalog(True), process_clock, name, types)
+
+    def retain(self, type: str, age: timedelta | None) -> None:
+        """Keep the events of a type for a length of time from their timestamp on; None is for ever.
+
+        Older ones are gone from every answer at once, and from the files some time after the next
+        :meth:`maintain`. What was gone stays gone if the age grows.
+
+        Raises
+        ------
+        InputError
+            If the type is unknown, or the age is no length of time.
+        """
+        self._refuse_if_closed()
+        micros = checked_age(age)
+
+        def changed(catalog: Catalog) -> Catalog:
+            catalog.type(type)
+            return retained(catalog, type, micros, newest_arrival(self._table, None, process_clock))
+
+        self._known = self._stored_catalog.change(changed)
+
+    def forget(self, context: str) -> None:
+        """Forget a context: its events are gone from every answer at once.
+
+        They leave the files some time after the next :meth:`maintain`. The context may begin anew.
+
+        Raises
+        ------
+        InputError
+            If it cannot be the name of a context.
+        """
+        self._refuse_if_closed()
+        checked = check_context(context)
+        through = newest_arrival(self._table, checked, process_clock)
+        if through:
+            self._known = self._stored_catalog.change(lambda catalog: forgotten(catalog, checked, through))
+
+    def maintain(self, *, horizon: timedelta = timedelta(minutes=15)) -> MaintainReport:
+        """Do all upkeep now, beside whatever else goes on: erase, flush, merge, compact, index, collect.
+
+        Parameters
+        ----------
+        horizon : timedelta
+            How long what is not needed any more stays in storage after it was found. Default 15 minutes.
+
+        Returns
+        -------
+        MaintainReport
+            What was done.
+        """
+        self._refuse_if_closed()
+        catalog = self._catalog(True)
+
+        def counted() -> None:
+            # What is told apart by its age may have been counted before by somebody who will look again.
+            self._stored_catalog.change(lambda one: replace(one, erasures=one.erasures + 1))
+
+        erasure = erase(self._table, catalog, counted, self._delete)
+        if erasure.left == 0:
+            self._known = self._stored_catalog.change(partial(without_erased, erased=catalog))
+        self.flush()
+        reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
+        if erasure.events:
+            for table in self.tables.values():
+                table.maintenance.compact(max_deleted=0.0)
+        return MaintainReport(erasure, reports)
+
+    def _delete(self, keys: pa.Table) -> None:
+        with self._lock:
+            holding = [one for one in self._writers if one.holds]
+        for writer in holding:
+            try:
+                writer.erase(keys)
+                return
+            except (LeaseHeldError, WriterClosedError):
+                continue
+        with self.writer(hold=False) as writer:
+            writer.erase(keys)
+
     # --- Beside reading and writing --------------------------------------------------------------
 
     @property
     def tables(self) -> dict[str, Table]:
         """The Weir tables behind the store, by name."""
-        return {EVENTS: self._table}
+        catalog = self._catalog(True)
+        remembered = {
+            f"materializations/{name}": table
+            for name in catalog.materializations
+            for table in self._materialization(name, catalog).tables()
+        }
+        return {EVENTS: self._table, **remembered}
 
     def close(self) -> None:
         """Close the writers of this store. Idempotent."""

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import Expr, functions, lit, udf
+from datafusion import Expr, functions, udf
 
 from weir.events.field_types import INSTANT
 from weir.events.language.tree import Name
@@ -54,7 +54,7 @@ def bucket_of(time: Expr, is_date: bool, unit: str, zone: str | None) -> Expr:
     """Return the bucket of a time as an expression."""
     instant = time.cast(INSTANT) if is_date else time
     if zone is None:
-        return functions.date_trunc(lit(unit), instant)
+        return functions.date_trunc(unit, instant)
     named = zone
 
     def starts(instants: pa.Array) -> pa.Array:

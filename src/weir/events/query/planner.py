@@ -19,7 +19,26 @@ from weir.events.query.reading import Bounds, StepRead, StepsRead
 from weir.events.query.scope import Column, Scope, failure
 from weir.table.table import Table
 
-__all__ = ["BoundAggregate", "Grouping", "QueryPlan", "bound_instant", "plan_query"]
+__all__ = ["EVERYTHING", "BoundAggregate", "Grouping", "QueryPlan", "Window", "bound_instant", "plan_query"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which of the rows that a query selects count.
+
+    Parameters
+    ----------
+    rows : int or None
+        The newest so many, by the event id of their first step.
+    age : int or None
+        Those whose first step has a timestamp within so many microseconds before now.
+    """
+
+    rows: int | None = None
+    age: int | None = None
+
+
+EVERYTHING = Window()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +92,8 @@ class QueryPlan:
         Its types.
     read : StepsRead
         What it reads.
+    window : Window
+        Which rows count.
     conditions : tuple of tuple of Condition
         By step.
     before : tuple of bool
@@ -94,6 +115,7 @@ class QueryPlan:
     query: tree.Query
     scope: Scope
     read: StepsRead
+    window: Window
     conditions: tuple[tuple[tree.Condition, ...], ...]
     before: tuple[bool, ...]
     links: tuple[Column, ...]
@@ -151,7 +173,7 @@ def checked_context(context: tree.Name | None) -> str | None:
         raise failure(error.message, context.place, error.hint) from None
 
 
-def plan_query(table: Table, catalog: Catalog, query: tree.Query, bounds: Bounds | None = None) -> QueryPlan:
+def plan_query(table: Table, catalog: Catalog, query: tree.Query, window: Window = EVERYTHING) -> QueryPlan:
     """Return the plan of a query.
 
     Parameters
@@ -162,8 +184,8 @@ def plan_query(table: Table, catalog: Catalog, query: tree.Query, bounds: Bounds
         The catalog.
     query : Query
         The query.
-    bounds : Bounds, optional
-        Bounds by arrival. Default: none.
+    window : Window, optional
+        Which rows count. Default: all.
 
     Raises
     ------
@@ -211,6 +233,7 @@ def plan_query(table: Table, catalog: Catalog, query: tree.Query, bounds: Bounds
         for column in shown:
             need(column)
         need(scope.core(step)[0])
+        need(scope.of(step, "timestamp") if window.age is not None else None)
         for one in order:
             need(one[0] if isinstance(one[0], Column) else None)
         if grouping is not None:
@@ -222,11 +245,12 @@ def plan_query(table: Table, catalog: Catalog, query: tree.Query, bounds: Bounds
         steps.append(
             StepRead(kind, tuple(needed.values()), bound_times[step] if bounded else None, conditions[step])
         )
-    whole = replace(bounds or Bounds(), context=checked_context(query.context), since=since, until=until)
+    whole = Bounds(context=checked_context(query.context), since=since, until=until)
     return QueryPlan(
         query,
         scope,
         StepsRead(table, catalog, scope, tuple(steps), whole),
+        window,
         conditions,
         tuple(step.before for step in query.steps),
         links,

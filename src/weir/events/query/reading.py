@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from datafusion import Expr, col, lit
 
 from weir.events.catalog import Catalog
+from weir.events.cursors import Cursor, arrivals
 from weir.events.event_types import EventType
 from weir.events.language import tree
 from weir.events.names import CORE_NAMES
@@ -35,17 +36,11 @@ class Bounds:
         Their context.
     since, until : int or None
         Microseconds since 1970: from the first on, before the second.
-    after : int or None
-        They arrived after this id.
-    through : int or None
-        They arrived with this id or before.
     """
 
     context: str | None = None
     since: int | None = None
     until: int | None = None
-    after: int | None = None
-    through: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +81,8 @@ class StepsRead:
         By step.
     bounds : Bounds
         Of all steps.
+    now : int, optional
+        The instant by which retention is judged. Default: the one at which it is read.
     """
 
     table: Table
@@ -93,9 +90,10 @@ class StepsRead:
     scope: Scope
     steps: tuple[StepRead, ...]
     bounds: Bounds
+    now: int | None = None
 
-    def scan(self) -> Scan:
-        """Return the scan."""
+    def scan(self, after: Cursor | None = None) -> Scan:
+        """Return the scan; with a cursor of what came after it, and of a bit of what came before."""
         names: dict[str, None] = {}
         for step in self.steps:
             for column in step.columns:
@@ -105,29 +103,26 @@ class StepsRead:
         if not names:
             # How many there are is all that is asked.
             names["event_id"] = None
-        columns = [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
+        arrival = []
+        if after is not None:
+            names["event_id"] = None
+            arrival = ["arrival_id"]
+        columns = [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names] + arrival
         _log.debug("%s: reads %s", self.table.uri, ", ".join(columns))
         condition = all_of(
             [
                 _any([self._of_step(step) for step in self.steps]),
                 *([] if self.bounds.context is None else [of_context(self.bounds.context)]),
-                *self._arrival(),
-                *visible(self.catalog, {step.type.name for step in self.steps}),
+                *self._arrived(after),
+                *visible(self.catalog, {step.type.name for step in self.steps}, self.now),
             ]
         )
         assert condition is not None
         return self.table.scan(columns, filter=filter_text(condition, self.table.schema))
 
-    def _arrival(self) -> list[Expr]:
-        arrival, own = col("arrival_id"), col("event_id")
-        found = []
-        if self.bounds.after is not None:
-            bound = lit(self.bounds.after)
-            found.append((own > bound) | (arrival > bound))
-        if self.bounds.through is not None:
-            bound = lit(self.bounds.through)
-            found.append((arrival.is_null() & (own <= bound)) | (arrival <= bound))
-        return found
+    def _arrived(self, after: Cursor | None) -> list[Expr]:
+        seen = None if after is None else after.least(int(self.catalog.options["buckets"]))
+        return [] if seen is None else [(col("event_id") > lit(seen)) | (col("arrival_id") > lit(seen))]
 
     def _of_step(self, step: StepRead) -> Expr:
         found = [col("event_type") == lit(step.type.name)]
@@ -159,6 +154,13 @@ class StepsRead:
             return [self._named(self.steps[0], rows)]
         types = rows.column("event_type")
         return [self._named(step, rows.filter(pc.equal(types, step.type.name))) for step in self.steps]
+
+    def fresh(self, after: Cursor) -> tuple[pa.Table, Cursor]:
+        """Return the events of the only step that came after a cursor, and the cursor after them."""
+        rows = self.scan(after).to_table()
+        arrived = arrivals(rows)
+        fresh = after.beyond(arrived)
+        return self._named(self.steps[0], rows.filter(pa.array(fresh))), after.advanced(arrived[fresh])
 
     def _named(self, step: StepRead, rows: pa.Table) -> pa.Table:
         if not step.columns:

@@ -8,6 +8,7 @@ from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, func
 
 from weir.events.clock import HybridClock
 from weir.events.field_types import INSTANT
+from weir.events.instants import now_micros
 from weir.events.query.buckets import bucket_of
 from weir.events.query.conditions import condition_of
 from weir.events.query.matching import matched
@@ -31,10 +32,7 @@ def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
 
 def run_rows(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
     """Return rows in their order, with the columns that are shown."""
-    event_id = plan.scope.core(0)[0].internal
-    sort = [_sorted(col(one.internal), down) for one, down in plan.order if isinstance(one, Column)]
-    frame = frame.sort(*sort, _sorted(col(event_id), False))
-    frame = _limited(frame, plan)
+    frame = _limited(ordered_rows(plan, frame), plan)
     # One internal column may be shown under one name only, so the names are the result's own.
     table = frame.select(*(col(one.internal) for one in plan.shown)).to_arrow_table()
     result = _as(table, [one.arrow for one in plan.shown])
@@ -42,6 +40,13 @@ def run_rows(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
         if one.name == "event_id":
             observe(clock, result.column(at))
     return result
+
+
+def ordered_rows(plan: QueryPlan, frame: DataFrame) -> DataFrame:
+    """Return rows in their order."""
+    event_id = plan.scope.core(0)[0].internal
+    sort = [_sorted(col(one.internal), down) for one, down in plan.order if isinstance(one, Column)]
+    return frame.sort(*sort, _sorted(col(event_id), False))
 
 
 def observe(clock: HybridClock, ids: pa.ChunkedArray) -> None:
@@ -57,7 +62,7 @@ def joined_rows(plan: QueryPlan) -> DataFrame:
     tables = plan.read.tables()
     frames = [selected(plan, step, context.from_arrow(table)) for step, table in enumerate(tables)]
     if not plan.scope.is_sequence:
-        return frames[0]
+        return within_window(plan, frames[0])
     steps = [_materialized(frame, table.schema) for frame, table in zip(frames, tables, strict=True)]
     ids = [plan.scope.core(step)[0].internal for step in range(len(steps))]
     rows = matched(
@@ -71,7 +76,17 @@ def joined_rows(plan: QueryPlan) -> DataFrame:
     for table, chosen in zip(steps, rows, strict=True):
         taken = table.take(pa.array(chosen))
         columns.update(zip(taken.column_names, taken.columns, strict=True))
-    return context.from_arrow(pa.table(columns))
+    return within_window(plan, context.from_arrow(pa.table(columns)))
+
+
+def within_window(plan: QueryPlan, frame: DataFrame) -> DataFrame:
+    """Return the rows that count."""
+    event_id, _, _, timestamp = plan.scope.core(0)
+    if plan.window.age is not None:
+        frame = frame.filter(col(timestamp.internal) >= instant(now_micros() - plan.window.age))
+    if plan.window.rows is not None:
+        frame = frame.sort(_sorted(col(event_id.internal), True)).limit(plan.window.rows)
+    return frame
 
 
 def _materialized(frame: DataFrame, schema: pa.Schema) -> pa.Table:
@@ -163,17 +178,33 @@ def grouped_fields(grouping: Grouping) -> list[pa.Field]:
 def _groups(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
     grouping = plan.grouping
     assert grouping is not None
+    keys = group_keys(grouping)
+    values = [_aggregated(one).alias(f"a{at}") for at, one in enumerate(grouping.aggregates)]
+    newest = [functions.max(col(plan.scope.core(step)[0].internal)) for step in range(len(plan.scope.types))]
+    frame = frame.aggregate(keys, [*values, *(one.alias(f"n{at}") for at, one in enumerate(newest))]).cache()
+    observe_newest(clock, frame, len(newest))
+    return finished_groups(plan, frame)
+
+
+def group_keys(grouping: Grouping) -> list[Expr]:
+    """Return what makes the groups, called ``k0``, ``k1`` and so on."""
     keys = []
     if grouping.unit is not None:
         assert grouping.time is not None
         is_date = grouping.time.type.kind == "date"
         keys.append(bucket_of(col(grouping.time.internal), is_date, grouping.unit, grouping.zone).alias("k0"))
-    keys += [col(column.internal).alias(f"k{len(keys) + at}") for at, (column, _) in enumerate(grouping.by)]
+    return keys + [
+        col(column.internal).alias(f"k{len(keys) + at}") for at, (column, _) in enumerate(grouping.by)
+    ]
+
+
+def finished_groups(plan: QueryPlan, frame: DataFrame) -> pa.Table:
+    """Return groups in their order; the frame has their keys ``k0`` ... and values ``a0`` ..."""
+    grouping = plan.grouping
+    assert grouping is not None
     fields = grouped_fields(grouping)
-    values = [_aggregated(one).alias(f"a{at}") for at, one in enumerate(grouping.aggregates)]
-    newest = [functions.max(col(plan.scope.core(step)[0].internal)) for step in range(len(plan.scope.types))]
-    frame = frame.aggregate(keys, [*values, *(one.alias(f"n{at}") for at, one in enumerate(newest))]).cache()
-    observe_newest(clock, frame, len(newest))
+    values = grouping.aggregates
+    keys = fields[: len(fields) - len(values)]
     internal = [f"k{at}" for at in range(len(keys))] + [f"a{at}" for at in range(len(values))]
     of_name = {field.name: name for field, name in zip(fields, internal, strict=True)}
     order = [_sorted(col(of_name[str(name)]), down) for name, down in plan.order]

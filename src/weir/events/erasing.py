@@ -1,0 +1,176 @@
+"""Retention by type and forgetting contexts: gone at once by the catalog, and from the files by upkeep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.errors import InputError, LeaseHeldError
+from weir.events.catalog import Catalog, Floor, Forgotten, Retention
+from weir.events.clock import HybridClock
+from weir.events.cursors import arrivals
+from weir.events.instants import now_micros
+from weir.events.visibility import any_of, filter_text, of_context, visible
+from weir.table.table import Table
+
+__all__ = [
+    "Erasure",
+    "MaintainReport",
+    "checked_age",
+    "erase",
+    "forgotten",
+    "newest_arrival",
+    "retained",
+    "without_erased",
+]
+
+_BATCH = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What erasing has done.
+
+    Parameters
+    ----------
+    events : int
+        Events that were deleted, and leave the files with the next merges and collections.
+    left : int
+        Events that were not, since another writer holds their shard. They are gone from every answer all
+        the same, and the next upkeep tries again.
+    """
+
+    events: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainReport:
+    """What upkeep has done.
+
+    Parameters
+    ----------
+    erasure : Erasure
+        Events that are retained away or forgotten.
+    tables : dict of str to MaintenanceReport
+        By the name of the table.
+    """
+
+    erasure: Erasure
+    tables: dict[str, Any]
+
+
+def checked_age(age: object) -> int | None:
+    """Return an age in microseconds; None for ever.
+
+    Raises
+    ------
+    InputError
+        If it is no length of time.
+    """
+    if age is None:
+        return None
+    if not isinstance(age, timedelta) or age <= timedelta():
+        raise InputError(
+            f"events are kept for a length of time, or for ever (None), got {age!r:.80}", where="age"
+        )
+    return age // timedelta(microseconds=1)
+
+
+def retained(catalog: Catalog, name: str, age: int | None, through: int) -> Catalog:
+    """Return the catalog once events of a type are kept for another age.
+
+    What the old age has removed stays removed.
+    """
+    kind = catalog.type(name)
+    present = catalog.retention.get(kind.name, Retention(None))
+    if present.age == age:
+        return catalog
+    floors = present.floors
+    if present.age is not None:
+        floors = (*floors, Floor(now_micros() - present.age, through))
+    changed = {**catalog.retention, kind.name: Retention(age, floors)}
+    return replace(catalog, retention=changed, erasures=catalog.erasures + 1)
+
+
+def forgotten(catalog: Catalog, context: str, through: int) -> Catalog:
+    """Return the catalog once a context is forgotten, up to an event."""
+    others = tuple(one for one in catalog.forgotten if one.context != context)
+    before = max((one.through for one in catalog.forgotten if one.context == context), default=0)
+    entry = Forgotten(context, max(through, before))
+    return replace(catalog, forgotten=(*others, entry), erasures=catalog.erasures + 1)
+
+
+def without_erased(catalog: Catalog, *, erased: Catalog) -> Catalog:
+    """Return the catalog without what need not be remembered, since its events were deleted.
+
+    Parameters
+    ----------
+    catalog : Catalog
+        The catalog as it is.
+    erased : Catalog
+        As it was when all that it hides was deleted.
+    """
+    if not erased.forgotten and not any(one.floors for one in erased.retention.values()):
+        return catalog
+    retention = {}
+    for name, one in catalog.retention.items():
+        known = erased.retention.get(name, Retention(None)).floors
+        retention[name] = replace(one, floors=tuple(floor for floor in one.floors if floor not in known))
+    left = tuple(one for one in catalog.forgotten if one not in erased.forgotten)
+    return replace(catalog, retention=retention, forgotten=left)
+
+
+def newest_arrival(table: Table, context: str | None, clock: HybridClock) -> int:
+    """Return the id at which the last event of a context, or of all, came; 0 if there is none."""
+    condition = None if context is None else filter_text(of_context(context), table.schema)
+    rows = table.scan(["event_id", "arrival_id"], filter=condition).to_table()
+    if rows.num_rows == 0:
+        return 0
+    newest = int(arrivals(rows).max())
+    clock.observe(newest)
+    return newest
+
+
+def erase(
+    table: Table,
+    catalog: Catalog,
+    about_to_erase: Callable[[], object],
+    delete: Callable[[pa.Table], None],
+) -> Erasure:
+    """Delete the events that are retained away or forgotten.
+
+    Parameters
+    ----------
+    table : Table
+        The events table.
+    catalog : Catalog
+        Says which these are.
+    about_to_erase : callable
+        Called before the first is deleted.
+    delete : callable
+        Deletes events, given by ``event_id`` and ``context_id``, of one shard.
+    """
+    gone = any_of(~one for one in visible(catalog))
+    if gone is None:
+        return Erasure(0, 0)
+    rows = table.scan(["event_id", "context_id"], filter=filter_text(gone, table.schema)).to_table()
+    if rows.num_rows == 0:
+        return Erasure(0, 0)
+    about_to_erase()
+    erased = left = 0
+    partition = table.internals.router.partition(rows.select(["context_id"]))
+    for at in range(len(partition.values)):
+        of_shard = rows.filter(pc.equal(pa.array(partition.shards), at))
+        try:
+            for start in range(0, of_shard.num_rows, _BATCH):
+                delete(of_shard.slice(start, _BATCH))
+            erased += of_shard.num_rows
+        except LeaseHeldError:
+            left += of_shard.num_rows
+    return Erasure(erased, left)

@@ -1,0 +1,447 @@
+"""REMEMBER: the answer of a query kept in a Weir table, and brought up to date by what has come since.
+
+Rows and the mark of how far they go are one write of one shard, so they change together. Rows of events and
+aggregates are kept; sequences, and aggregates over a window, run afresh.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import col, lit
+
+from weir.errors import (
+    LeaseHeldError,
+    QueryError,
+    TableExistsError,
+    TableNotFoundError,
+    WriterError,
+)
+from weir.events.catalog import Catalog, Remembered
+from weir.events.clock import HybridClock
+from weir.events.cursors import Cursor
+from weir.events.instants import from_micros, now_micros
+from weir.events.language import tree
+from weir.events.language.parser import parse
+from weir.events.query.planner import QueryPlan, Window, plan_query
+from weir.events.query.running import ordered_rows, run_query, run_rows, selected, session, within_window
+from weir.events.query.scope import failure
+from weir.events.query.states import merged_states, of_states, state_schema, states_of
+from weir.events.visibility import filter_text, instant
+from weir.storage.interface import ObjectStore
+from weir.table.lifecycle import create, drop, open
+from weir.table.table import Table
+
+__all__ = [
+    "Materialization",
+    "MaterializationInfo",
+    "check_remembered",
+    "query_of",
+    "remembered_as",
+    "without_materialization",
+]
+
+_MARK = "mark"
+_ROWS_KEY = "event_id"
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializationInfo:
+    """What is known of a materialisation.
+
+    Parameters
+    ----------
+    name, query : str
+        What it is called, and what it remembers.
+    schema : Schema
+        The columns of its answer.
+    incremental : bool
+        Whether only what has come since is read. Sequences, and aggregates over a window, run afresh.
+    rows, bytes : int
+        What is stored.
+    mark : int
+        The id of the newest event that is in it, 0 for none.
+    lag : int
+        Events that came since.
+    keep_rows : int or None
+        How many rows count.
+    keep_age : timedelta or None
+        How old rows may be.
+    created : datetime
+        When it was made.
+    refreshed : datetime or None
+        When it was last written.
+    """
+
+    name: str
+    query: str
+    schema: pa.Schema
+    incremental: bool
+    rows: int
+    bytes: int
+    mark: int
+    lag: int
+    keep_rows: int | None
+    keep_age: timedelta | None
+    created: datetime
+    refreshed: datetime | None
+
+
+def query_of(text: str) -> tree.Query:
+    """Return the query that a text is, or that it remembers.
+
+    Raises
+    ------
+    QueryError
+        If it is another command.
+    """
+    command = parse(text)
+    if isinstance(command, tree.Remember):
+        return command.query
+    if isinstance(command, tree.Query):
+        return command
+    raise QueryError("what is remembered is a QUERY", where="line 1, column 1")
+
+
+def check_remembered(query: tree.Query) -> None:
+    """Refuse a query whose answer nobody could keep.
+
+    Raises
+    ------
+    QueryError
+        If it has LIMIT or OFFSET without an order.
+    """
+    if (query.limit is not None or query.offset is not None) and not query.order_by:
+        raise failure(
+            "LIMIT without an order remembers no definite rows", query.type.place, "Expected ORDER BY"
+        )
+
+
+def remembered_as(
+    catalog: Catalog, name: str, query: str, keep_rows: int | None, keep_age: int | None
+) -> Catalog:
+    """Return the catalog with another materialisation.
+
+    Raises
+    ------
+    TableExistsError
+        If there is one of that name.
+    """
+    if name in catalog.materializations:
+        raise TableExistsError(f"there is a materialisation {name!r} already", where=name)
+    entry = Remembered(query, secrets.token_hex(8), keep_rows, keep_age, now_micros())
+    return replace(catalog, materializations={**catalog.materializations, name: entry})
+
+
+def without_materialization(catalog: Catalog, *, name: str) -> Catalog:
+    """Return the catalog without a materialisation."""
+    kept = {other: one for other, one in catalog.materializations.items() if other != name}
+    return replace(catalog, materializations=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    cursor: Cursor
+    erasures: int
+    floor: int | None
+    at: int
+    write_id: str
+
+    def encode(self) -> str:
+        return json.dumps(
+            {
+                "seen": self.cursor.to_json(),
+                "erasures": self.erasures,
+                "floor": self.floor,
+                "at": self.at,
+                "write_id": self.write_id,
+            }
+        )
+
+    @classmethod
+    def decode(cls, text: str) -> _Mark:
+        stored = json.loads(text)
+        return cls(
+            Cursor.from_json(stored["seen"]),
+            stored["erasures"],
+            stored["floor"],
+            stored["at"],
+            stored["write_id"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is stored: rows, and how far they go."""
+
+    rows: pa.Table
+    mark: _Mark | None
+
+
+class Materialization:
+    """A query whose answer is kept.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The place of the event store.
+    events : Table
+        Its events.
+    catalog : Catalog
+        Its catalog.
+    name : str
+        What the materialisation is called.
+    clock : HybridClock
+        Is told what was read.
+    table_options : mapping
+        How its table is made and opened.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is none of that name.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        events: Table,
+        catalog: Catalog,
+        name: str,
+        clock: HybridClock,
+        table_options: Mapping[str, Any],
+    ) -> None:
+        entry = catalog.materializations.get(name)
+        if entry is None:
+            raise TableNotFoundError(
+                f"there is no materialisation {name!r:.150}",
+                where=str(name)[:150],
+                hint=f"There are {', '.join(sorted(catalog.materializations)) or 'none'}",
+            )
+        self.name = name
+        self.entry = entry
+        self._store = store
+        self._events = events
+        self._catalog = catalog
+        self._clock = clock
+        self._options = table_options
+        window = Window(entry.keep_rows, entry.keep_age)
+        plan = plan_query(events, catalog, query_of(entry.query), window)
+        self.plan: QueryPlan = replace(plan, read=replace(plan.read, now=now_micros()))
+
+    @property
+    def incremental(self) -> bool:
+        """Whether only what has come since is read."""
+        if self.plan.scope.is_sequence:
+            return False
+        windowed = self.plan.window.rows is not None or self.plan.window.age is not None
+        return self.plan.grouping is None or not windowed
+
+    @property
+    def _place(self) -> str:
+        return f"materializations/{self.entry.incarnation}"
+
+    @property
+    def _uri(self) -> str:
+        # What a new version of the type changes may be any column.
+        return f"{self._store.uri}/{self._place}/v{self.plan.scope.types[0].version}"
+
+    # --- What is stored --------------------------------------------------------------------------
+
+    @property
+    def _schema(self) -> pa.Schema:
+        if self.plan.grouping is not None:
+            return state_schema(self.plan.grouping).append(pa.field(_MARK, pa.string()))
+        event_id = self.plan.scope.core(0)[0].internal
+        columns = self.plan.read.steps[0].columns
+        return pa.schema(
+            [
+                pa.field(_ROWS_KEY, pa.int64(), nullable=False),
+                *(pa.field(one.internal, one.type.arrow) for one in columns if one.internal != event_id),
+                pa.field(_MARK, pa.string()),
+            ]
+        )
+
+    @property
+    def _key(self) -> str:
+        return "key" if self.plan.grouping is not None else _ROWS_KEY
+
+    def _table(self, make: bool) -> Table | None:
+        try:
+            return open(self._uri, **self._options)
+        except TableNotFoundError:
+            if not make:
+                return None
+        with suppress(TableExistsError):
+            return create(self._uri, self._schema, primary_key=self._key, **self._options)
+        return open(self._uri, **self._options)
+
+    def tables(self) -> list[Table]:
+        """Return the tables behind it."""
+        table = self._table(False) if self.incremental else None
+        return [] if table is None else [table]
+
+    def _kept(self, table: Table | None) -> _Kept:
+        schema = self._schema
+        stored = schema.empty_table() if table is None else table.scan(schema.names).to_table()
+        marks = stored.filter(pc.is_valid(stored.column(_MARK))).column(_MARK).to_pylist()
+        rows = stored.filter(pc.is_null(stored.column(_MARK))).drop_columns([_MARK])
+        if not marks:
+            return _Kept(rows.slice(0, 0), None)
+        return _Kept(rows, _Mark.decode(marks[0]))
+
+    def _is_stale(self, mark: _Mark) -> bool:
+        """Whether what is stored has events that are gone."""
+        if mark.erasures != self._catalog.erasures:
+            return True
+        floor = self._floor
+        if floor == mark.floor or floor is None or mark.floor is None:
+            return floor != mark.floor
+        kind = self.plan.scope.types[0].name
+        gone = (
+            (col("event_type") == lit(kind))
+            & (col("timestamp") >= instant(mark.floor))
+            & (col("timestamp") < instant(floor))
+        )
+        return (
+            self._events.scan(["event_id"], filter=filter_text(gone, self._events.schema), limit=1).count()
+            > 0
+        )
+
+    @property
+    def _floor(self) -> int | None:
+        retention = self._catalog.retention.get(self.plan.scope.types[0].name)
+        now = self.plan.read.now
+        return None if retention is None or retention.age is None or now is None else now - retention.age
+
+    # --- Answering -------------------------------------------------------------------------------
+
+    def show(self) -> pa.Table:
+        """Return the answer as it is now, and store what is new in it."""
+        if not self.incremental:
+            return run_query(self.plan, self._clock)
+        kept = self._kept(self._table(False))
+        mark = kept.mark
+        if mark is not None and self._is_stale(mark):
+            kept, mark = _Kept(kept.rows.slice(0, 0), kept.mark), None
+        after = Cursor() if mark is None else mark.cursor
+        delta, cursor = self.plan.read.fresh(after)
+        if delta.num_rows and cursor.seen:
+            self._clock.observe(max(cursor.seen.values()))
+        fresh = selected(self.plan, 0, session().from_arrow(delta))
+        if self.plan.grouping is not None:
+            changed = states_of(self.plan, fresh) if delta.num_rows else kept.rows.slice(0, 0)
+            whole = merged_states(self.plan.grouping, [kept.rows, changed]) if delta.num_rows else kept.rows
+            answer = of_states(self.plan, whole)
+            changed = whole.filter(pc.is_in(whole.column("key"), changed.column("key").combine_chunks()))
+            dropped = None
+        else:
+            changed = self._stored_rows(fresh.to_arrow_table())
+            whole = pa.concat_tables([kept.rows.cast(changed.schema), changed])
+            whole, dropped = self._that_count(whole)
+            answer = run_rows(self.plan, within_window(self.plan, self._frame(whole)), self._clock)
+        if mark is None or delta.num_rows:
+            wanted = _Mark(cursor, self._catalog.erasures, self._floor, now_micros(), secrets.token_hex(8))
+            self._save(kept.mark, wanted, whole if mark is None else changed, dropped, anew=mark is None)
+        return answer
+
+    def _frame(self, stored: pa.Table) -> Any:
+        event_id = self.plan.scope.core(0)[0].internal
+        names = [event_id if name == _ROWS_KEY else name for name in stored.column_names]
+        return session().from_arrow(stored.rename_columns(names))
+
+    def _stored_rows(self, rows: pa.Table) -> pa.Table:
+        schema = self._schema.remove(len(self._schema) - 1)
+        event_id = self.plan.scope.core(0)[0].internal
+        names = [event_id if name == _ROWS_KEY else name for name in schema.names]
+        return pa.table(
+            [rows.column(name).cast(one.type) for name, one in zip(names, schema, strict=True)], schema=schema
+        )
+
+    def _that_count(self, whole: pa.Table) -> tuple[pa.Table, pa.Array | None]:
+        """Return the rows that can ever be in the answer, and the ids of the others."""
+        query, window = self.plan.query, self.plan.window
+        if window.rows is not None:
+            kept = whole.sort_by([(_ROWS_KEY, "descending")]).slice(0, window.rows)
+        elif query.limit is not None and window.age is None:
+            frame = ordered_rows(self.plan, self._frame(whole)).limit(query.limit + (query.offset or 0))
+            kept = self._stored_rows(frame.to_arrow_table())
+        else:
+            return whole, None
+        gone = whole.filter(
+            pc.invert(pc.is_in(whole.column(_ROWS_KEY), kept.column(_ROWS_KEY).combine_chunks()))
+        )
+        return kept, gone.column(_ROWS_KEY).combine_chunks()
+
+    def _save(
+        self, before: _Mark | None, mark: _Mark, rows: pa.Table, dropped: pa.Array | None, *, anew: bool
+    ) -> None:
+        """Store rows and mark in one write, unless somebody else has stored or is about to."""
+        table = self._table(True)
+        assert table is not None
+        with suppress(LeaseHeldError, WriterError), table.writer(max_unmerged_generations=100_000) as writer:
+            writer.claim()
+            present = self._kept(table)
+            if (present.mark and present.mark.write_id) != (before and before.write_id):
+                return
+            key = self._key
+            gone = pa.array([], self._schema.field(key).type) if dropped is None else dropped
+            if anew:
+                gone = present.rows.column(key).combine_chunks()
+            keep = pc.invert(pc.is_in(gone, rows.column(key).combine_chunks())) if anew else None
+            gone = gone if keep is None else gone.filter(keep)
+            if not anew and len(gone):
+                rows = rows.filter(pc.invert(pc.is_in(rows.column(key), gone)))
+            no_key: Any = "" if key == "key" else 0
+            names = self._schema.names
+            marked = pa.Table.from_pylist([{key: no_key, _MARK: mark.encode()}], self._schema)
+            upserts = pa.concat_tables([rows.append_column(_MARK, pa.nulls(len(rows), pa.string())), marked])
+            deletes = pa.table(
+                [
+                    gone if name == key else pa.nulls(len(gone), self._schema.field(name).type)
+                    for name in names
+                ],
+                names=names,
+            )
+            whole = pa.concat_tables([deletes, upserts.select(names).cast(deletes.schema)])
+            ops = pa.array(["delete"] * len(gone) + ["upsert"] * len(upserts))
+            writer.apply(whole.append_column("_op", ops))
+
+    # --- Beside answering ------------------------------------------------------------------------
+
+    def info(self) -> MaterializationInfo:
+        """Return what is known of it."""
+        kept = self._kept(self._table(False)) if self.incremental else _Kept(pa.table({}), None)
+        mark = kept.mark
+        after = Cursor() if mark is None else mark.cursor
+        lag = self.plan.read.fresh(after)[0].num_rows if self.incremental else 0
+        empty = run_query(replace(self.plan, query=replace(self.plan.query, limit=0)), self._clock)
+        age = self.entry.keep_age
+        return MaterializationInfo(
+            self.name,
+            self.entry.query,
+            empty.schema,
+            self.incremental,
+            kept.rows.num_rows,
+            kept.rows.nbytes,
+            max(after.seen.values(), default=0),
+            lag,
+            self.entry.keep_rows,
+            None if age is None else timedelta(microseconds=age),
+            from_micros(self.entry.created),
+            None if mark is None else from_micros(mark.at),
+        )
+
+    def drop_tables(self) -> None:
+        """Remove what is stored."""
+        for name in self._store.list_directories(self._place):
+            with suppress(TableNotFoundError):
+                drop(f"{self._store.uri}/{self._place}/{name}", takeover=True, **self._options)

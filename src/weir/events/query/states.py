@@ -1,0 +1,174 @@
+"""What is kept of aggregates so that more events can be added: counts, sums, least, greatest, values seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import DataFrame, Expr, col, functions, lit
+
+from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
+from weir.events.query.running import finished_groups, group_keys, grouped_fields, session
+
+__all__ = ["merged_states", "of_states", "state_schema", "states_of"]
+
+KEY = "key"
+"""The column that tells groups apart: a text of their keys."""
+
+
+def _parts(grouping: Grouping) -> list[tuple[str, str, BoundAggregate, pa.DataType]]:
+    """Return the columns of states: name, what is kept, of which aggregate, and its type."""
+    found = []
+    for at, one in enumerate(grouping.aggregates):
+        kinds = {"avg": ["total", "count"], "count_unique": ["values"]}.get(one.kind, [one.kind])
+        found += [(f"a{at}_{kind}", kind, one, _type(kind, one)) for kind in kinds]
+    return found
+
+
+def _type(kind: str, one: BoundAggregate) -> pa.DataType:
+    if kind == "count":
+        return pa.int64()
+    assert one.column is not None
+    of = one.column.type.arrow
+    if kind == "values":
+        return pa.list_(of)
+    if kind == "total" and one.column.type.kind == "decimal":
+        return pa.decimal128(38, one.column.type.scale)
+    return of
+
+
+def state_schema(grouping: Grouping) -> pa.Schema:
+    """Return the columns of states."""
+    keys = grouped_fields(grouping)[: -len(grouping.aggregates)]
+    return pa.schema(
+        [
+            pa.field(KEY, pa.string(), nullable=False),
+            *(pa.field(f"k{at}", one.type) for at, one in enumerate(keys)),
+            *(pa.field(name, kind) for name, _, _, kind in _parts(grouping)),
+        ]
+    )
+
+
+def states_of(plan: QueryPlan, frame: DataFrame) -> pa.Table:
+    """Return the states of some events."""
+    grouping = plan.grouping
+    assert grouping is not None
+    values = [_state(kind, one).alias(name) for name, kind, one, _ in _parts(grouping)]
+    keys = group_keys(grouping)
+    schema = state_schema(grouping)
+    table = frame.aggregate(keys, values).select(*(col(name) for name in schema.names[1:])).to_arrow_table()
+    arrays = [column.cast(one.type) for column, one in zip(table.columns, list(schema)[1:], strict=True)]
+    return pa.table([_keys(arrays[: len(keys)], table.num_rows), *arrays], schema=schema)
+
+
+def _state(kind: str, one: BoundAggregate) -> Expr:
+    if one.column is None:
+        return functions.count(lit(1))
+    column = col(one.column.internal)
+    if kind == "count":
+        return functions.count(column)
+    if kind == "values":
+        return functions.array_agg(column, distinct=True, filter=column.is_not_null())
+    if kind == "min":
+        return functions.min(column)
+    if kind == "max":
+        return functions.max(column)
+    return functions.sum(column.cast(_type(kind, one)))
+
+
+def _keys(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
+    """Return a text for every group, another one for every other."""
+    if not columns:
+        return pa.chunked_array([pa.array(["all"] * rows, pa.string())])
+    parts = []
+    for column in columns:
+        text = column.cast(pa.string())
+        size = pc.cast(pc.binary_length(text), pa.string())
+        said = pc.binary_join_element_wise(size, text, ":")
+        parts.append(pc.fill_null(said, "null"))
+    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, ",")
+
+
+def merged_states(grouping: Grouping, states: Sequence[pa.Table]) -> pa.Table:
+    """Return the states of all events of several states."""
+    schema = state_schema(grouping)
+    whole = pa.concat_tables([one.select(schema.names).cast(schema) for one in states])
+    parts = _parts(grouping)
+    values = []
+    for name, kind, _, _ in parts:
+        if kind == "min":
+            values.append(functions.min(col(name)).alias(name))
+        elif kind == "max":
+            values.append(functions.max(col(name)).alias(name))
+        elif kind != "values":
+            values.append(functions.sum(col(name)).alias(name))
+    keys = [name for name in schema.names if name.startswith("k") and name != KEY]
+    # Groups of one key text have one key.
+    values += [functions.first_value(col(name)).alias(name) for name in keys]
+    values.append(functions.count(lit(1)).alias("none"))
+    merged = session().from_arrow(whole).aggregate([col(KEY)], values).to_arrow_table()
+    merged = merged.set_column(merged.column_names.index(KEY), KEY, merged.column(KEY).cast(pa.string()))
+    columns = []
+    for one in schema:
+        if one.name in merged.column_names:
+            columns.append(merged.column(one.name).cast(one.type))
+        else:
+            columns.append(_values(whole, merged.column(KEY), one))
+    return pa.table(columns, schema=schema)
+
+
+def _values(whole: pa.Table, keys: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+    """Return the distinct values of every group."""
+    lists = whole.column(field.name).combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], field.type)
+    of_lists = whole.column(KEY).take(pc.list_parent_indices(lists))
+    flat = pa.table({KEY: of_lists, "value": pc.list_flatten(lists)})
+    distinct = flat.group_by([KEY, "value"], use_threads=False).aggregate([])
+    at = pc.index_in(
+        distinct.column(KEY), keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    )
+    order = pc.sort_indices(at)
+    counts = pa.table({"at": at}).group_by("at").aggregate([([], "count_all")])
+    sizes = [0] * len(keys)
+    for place, count in zip(
+        counts.column("at").to_pylist(), counts.column("count_all").to_pylist(), strict=True
+    ):
+        sizes[place] = count
+    offsets = [0]
+    for size in sizes:
+        offsets.append(offsets[-1] + size)
+    values = distinct.column("value").take(order)
+    held = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), held).cast(field.type)
+
+
+def of_states(plan: QueryPlan, states: pa.Table) -> pa.Table:
+    """Return the answer to a query that states have the events of."""
+    grouping = plan.grouping
+    assert grouping is not None
+    if states.num_rows == 0 and not grouping.is_grouped:
+        states = _nothing(grouping)
+    frame = session().from_arrow(states)
+    keys = [col(name) for name in states.column_names if name.startswith("k") and name != KEY]
+    values = [_value(at, one).alias(f"a{at}") for at, one in enumerate(grouping.aggregates)]
+    return finished_groups(plan, frame.select(*keys, *values))
+
+
+def _nothing(grouping: Grouping) -> pa.Table:
+    schema = state_schema(grouping)
+    row: dict[str, Any] = {name: 0 for name, kind, _, _ in _parts(grouping) if kind == "count"}
+    row.update({name: [] for name, kind, _, _ in _parts(grouping) if kind == "values"})
+    return pa.Table.from_pylist([{KEY: "all", **row}], schema)
+
+
+def _value(at: int, one: BoundAggregate) -> Expr:
+    if one.kind == "avg":
+        count = col(f"a{at}_count").cast(pa.float64())
+        whole = functions.nullif(count, lit(0.0))
+        return col(f"a{at}_total").cast(pa.float64()) / whole
+    if one.kind == "count_unique":
+        return functions.coalesce(functions.array_length(col(f"a{at}_values")).cast(pa.int64()), lit(0))
+    return col(f"a{at}_{one.kind}")

@@ -1,0 +1,186 @@
+"""Subscriptions, retention, forgetting, and materialisations that always equal their query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lance
+import pytest
+
+import weir
+from weir.errors import InputError, QueryError, TableError
+from weir.events.store import EventStore
+
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EventStore]:
+    with weir.events.create(tmp_path / "store", buckets=2) as opened:
+        opened.define("a", {"n": "int | null", "g": "string | null", "x": "decimal(10,2) | null"})
+        opened.define("b", {"n": "int | null"})
+        yield opened
+
+
+def numbers(store: EventStore, kind: str = "a") -> list[int]:
+    found: list[int] = store.query(kind, columns=["n"]).to_table().column("n").to_pylist()
+    return found
+
+
+def test_a_subscription_goes_on_from_what_was_committed(store: EventStore) -> None:
+    with store.writer() as writer:
+        ids = [writer.append("ab"[n % 2], f"c{n % 3}", {"n": n}).version for n in range(9)]
+        subscription = store.subscribe("billing")
+        assert [row["event_id"] for batch in subscription for row in batch.rows.to_pylist()] == ids
+        assert list(subscription) == []
+        assert [batch.rows.num_rows for batch in store.subscribe("billing")] == [9]
+        subscription.commit()
+        assert list(store.subscribe("billing")) == []
+        later = writer.append("a", "c1", {"n": 9})
+        writer.flush()
+        store.maintain()
+        assert [
+            row["event_id"] for batch in store.subscribe("billing") for row in batch.rows.to_pylist()
+        ] == later.ids
+    only_b = [row for batch in store.subscribe("other", types=["b"]) for row in batch.rows.to_pylist()]
+    assert [row["n"] for row in only_b] == [1, 3, 5, 7]
+    for bad in ({"name": ""}, {"name": "x", "types": ["nothing"]}, {"name": "x", "types": "a"}):
+        with pytest.raises(InputError):
+            store.subscribe(**bad)
+
+
+def test_what_is_retained_away_is_gone_and_stays_gone(store: EventStore) -> None:
+    with store.writer() as writer:
+        for n, at in enumerate(["2020-01-01", None, "2021-01-01"]):
+            writer.append("a", "c", {"n": n}, timestamp=at)
+            writer.append("b", "c", {"n": n}, timestamp=at)
+        store.execute('RETAIN a FOR "30d"')
+        assert (numbers(store), numbers(store, "b")) == ([1], [0, 1, 2])
+        assert [row["n"] for batch in store.subscribe("s") for row in batch.rows.to_pylist()] == [0, 1, 1, 2]
+        writer.append("a", "c", {"n": 3}, timestamp="2020-01-01")
+        assert numbers(store) == [1]
+        store.execute("RETAIN a EVER")
+        assert numbers(store) == [1]
+        writer.append("a", "c", {"n": 4}, timestamp="2020-01-01")
+        assert numbers(store) == [1, 4]
+        assert store.maintain(horizon=NOW).erasure.events == 3
+        assert (numbers(store), numbers(store, "b")) == ([1, 4], [0, 1, 2])
+    store.maintain(horizon=NOW)
+    assert lance.dataset(f"{store.path}/events").count_rows() == 5
+    for bad in (timedelta(0), 5, "30d"):
+        with pytest.raises(InputError):
+            store.retain("a", bad)  # type: ignore[arg-type]
+    with pytest.raises(InputError):
+        store.retain("nothing", None)
+
+
+def test_a_forgotten_context_is_gone_and_may_begin_anew(store: EventStore) -> None:
+    with store.writer() as writer:
+        last = [writer.append("a", context, {"n": n}) for n, context in enumerate(["u", "v", "u"])][-1]
+        store.execute("FORGET u")
+        assert (store.version("u"), numbers(store)) == (0, [1])
+        again = writer.append("a", "u", {"n": 5}, expected=0)
+        assert again.version > last.version
+        assert numbers(store) == [1, 5]
+        assert store.maintain(horizon=NOW).erasure.events == 2
+        assert numbers(store) == [1, 5]
+    store.maintain(horizon=NOW)
+    assert lance.dataset(f"{store.path}/events").count_rows() == 2
+    with pytest.raises(InputError):
+        store.forget("")
+
+
+QUERIES = {
+    "rows": "QUERY a WHERE n > 2 OR g IS NULL",
+    "groups": "QUERY a COUNT, COUNT n, TOTAL x, AVG x, MIN g, MAX n, COUNT UNIQUE n, COUNT UNIQUE g PER week"
+    " BY g",
+    "all": "QUERY a COUNT, AVG n, COUNT UNIQUE g, MIN x",
+    "top": "QUERY a ORDER BY x DESC, n LIMIT 3 OFFSET 1 RETURN [n]",
+    "largest": "QUERY a COUNT BY g ORDER BY count DESC LIMIT 2",
+    "sequence": "QUERY a FOLLOWED BY b LINKED BY context_id COUNT BY a.g",
+    "one": "QUERY b FOR c1 SINCE 2026-01-10 TOTAL n PER day",
+}
+
+
+def test_show_always_equals_the_query(store: EventStore) -> None:
+    random = Random(5)
+    for name, query in QUERIES.items():
+        store.remember(name, query)
+    writer = store.writer()
+
+    def append(count: int) -> None:
+        for _ in range(count):
+            kind, payload = random.choice("ab"), {"n": random.choice([None, *range(6)])}
+            if kind == "a":
+                more = {"g": random.choice(["x", "it's", None]), "x": random.randrange(50)}
+                payload |= more
+            at = datetime(2026, 1, random.randrange(1, 29), tzinfo=UTC)
+            writer.append(kind, f"c{random.randrange(3)}", payload, timestamp=at)
+
+    def evolve() -> None:
+        store.define(
+            "a", {"n": "float | null", "g": "string | null", "x": "decimal(12,3) | null", "z": "int | null"}
+        )
+
+    age = datetime.now(UTC) - datetime(2026, 1, 12, tzinfo=UTC)
+    steps: list[Any] = [
+        lambda: append(8),
+        writer.flush,
+        lambda: append(5),
+        lambda: store.forget("c2"),
+        lambda: store.maintain(horizon=NOW),
+        lambda: store.retain("a", age),
+        lambda: append(4),
+        evolve,
+        lambda: append(4),
+    ]
+    for number, step in enumerate(steps):
+        step()
+        for name, query in QUERIES.items():
+            wanted = store.execute(query).to_table()
+            assert store.show(name).to_table().equals(wanted), (number, name)
+        if number % 2:
+            assert store.execute("SHOW groups").to_table().equals(store.execute(QUERIES["groups"]).to_table())
+    writer.close()
+    described = store.materializations()
+    assert {name: one.incremental for name, one in described.items() if not one.incremental} == {
+        "sequence": False
+    }
+    assert {one.lag for one in described.values()} == {0}
+    assert described["all"].rows == 1
+
+
+def test_what_is_kept_is_bounded(store: EventStore) -> None:
+    store.execute("REMEMBER QUERY a AS newest KEEP 3 ROWS")
+    store.execute('REMEMBER QUERY a COUNT AS recent FOR "30d"')
+    with store.writer() as writer:
+        for n in range(8):
+            writer.append("a", "c", {"n": n}, timestamp="2020-01-01" if n % 2 else None)
+            assert store.show("newest").to_table().column("n").to_pylist() == list(range(n + 1))[-3:]
+    assert store.materializations()["newest"].rows == 3
+    assert store.show("recent").to_table().to_pylist() == [{"count": 4}]
+
+
+def test_materialisations_by_name(store: EventStore) -> None:
+    store.remember("daily", "QUERY a COUNT PER day")
+    for refused in (
+        lambda: store.remember("daily", "QUERY a"),
+        lambda: store.show("nothing"),
+        lambda: store.refresh("nothing"),
+        lambda: store.drop("nothing"),
+        lambda: store.execute("DROP nothing"),
+    ):
+        with pytest.raises(TableError):
+            refused()
+    for query in ("QUERY a LIMIT 3", "QUERY nothing", "PING", "QUERY", "QUERY a WHERE n = x"):
+        with pytest.raises(QueryError):
+            store.remember("other", query)
+    assert list(store.materializations()) == ["daily"]
+    store.drop("daily")
+    assert store.execute("SHOW MATERIALIZATIONS").to_table().num_rows == 0
+    store.remember("daily", "QUERY a COUNT")
+    assert store.show("daily").to_table().to_pylist() == [{"count": 0}]
