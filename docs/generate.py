@@ -178,6 +178,8 @@ def _public() -> str:
         value = getattr(weir, name)
         if inspect.isclass(value):
             return Docstring.of(value).summary.partition(". ")[0].rstrip(".") + "."
+        if name == "events":
+            return "Event stores: see [Events](../guides/events.md)."
         if inspect.ismodule(value):
             return "Every error, as one tree: see [Errors](errors.md)."
         if callable(value):

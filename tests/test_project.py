@@ -77,6 +77,7 @@ PUBLIC_NAMES = [
     "day",
     "drop",
     "errors",
+    "events",
     "expression",
     "hour",
     "identity",

@@ -51,13 +51,14 @@ from weir.events.materializations import (
     without_materialization,
 )
 from weir.events.names import check_context, check_name
+from weir.events.portable import ExportReport, export_events, read_manifest, restored_tables, stored_columns
 from weir.events.query.planner import plan_query
-from weir.events.query.replaying import ReplayPlan
+from weir.events.query.replaying import ReplayPlan, merged_columns, merged_rows
 from weir.events.query.running import explain_query, run_query
 from weir.events.query.sql import SqlPlan, query_by_sql
 from weir.events.result import Result
 from weir.events.subscriptions import Subscription
-from weir.events.visibility import of_context, scan_events
+from weir.events.visibility import ids_between, of_context, scan_events
 from weir.events.writer import EventWriter
 from weir.storage.interface import ObjectStore
 from weir.table.opening import table_store
@@ -566,6 +567,10 @@ class EventStore:
         self._known = self._stored_catalog.change(partial(without_materialization, name=name))
         dropped.drop_tables()
 
+    def materialization_names(self) -> list[str]:
+        """Return the names of the materialisations."""
+        return list(self._catalog(True).materializations)
+
     def materializations(self) -> dict[str, MaterializationInfo]:
         """Return what is known of every materialisation, by name."""
         self._refuse_if_closed()
@@ -678,6 +683,106 @@ class EventStore:
                 continue
         with self.writer(hold=False) as writer:
             writer.erase(keys)
+
+    # --- Export and restore ----------------------------------------------------------------------
+
+    def export(self, folder: str | Path, format: str = "parquet") -> ExportReport:
+        """Write all events as files, of one snapshot.
+
+        A call that has died may be repeated, and writes what is missing.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Where to: a directory, or a location on an object store.
+        format : str
+            ``"parquet"``, or ``"snp"`` for files of JSON behind lengths, with the ranges they cover.
+
+        Raises
+        ------
+        OptionError
+            If there is no such format.
+        """
+        self._refuse_if_closed()
+        catalog = self._catalog(True)
+        target = table_store(folder, self._storage_options, self._fsync)
+        types = list(catalog.types.values())
+        rows = ReplayPlan.of(self._table, catalog, types).rows()
+        names = rows.column("event_type")
+
+        def rows_of(kind: EventType) -> pa.Table:
+            of_type = rows.filter(pc.equal(names, kind.name))
+            return merged_rows(of_type, [kind], merged_columns([kind]))
+
+        return export_events(target, catalog.types, rows_of, format, catalog.options)
+
+    def restore(self, folder: str | Path) -> ExportReport:
+        """Bring the events and types of an export into the store, with their ids.
+
+        Events that are there already are passed over, so that a call may be repeated. Later events have
+        higher
+        ids.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Where the export is.
+
+        Returns
+        -------
+        ExportReport
+            The events that were written.
+
+        Raises
+        ------
+        InputError
+            If there is no export, or its types or events contradict those of the store. Nothing is written.
+        CorruptionError
+            If a file is missing, or is not what was exported. Nothing is written.
+        """
+        self._refuse_if_closed()
+        source = table_store(folder, self._storage_options, self._fsync)
+        manifest = read_manifest(source)
+        catalog = self._catalog(True)
+        for kind in manifest.types.values():
+            for number, fields in sorted(kind.versions.items()):
+                catalog = catalog.defined(kind.name, fields, number)
+        for _, rows in restored_tables(source, manifest):
+            self._missing(rows)
+        for kind in manifest.types.values():
+            for number, fields in sorted(kind.versions.items()):
+                self.define(kind.name, fields, number)
+        writer = self._writer_of_commands()
+        events = files = 0
+        for kind, rows in restored_tables(source, manifest):
+            missing = self._missing(rows)
+            files += 1
+            if missing.num_rows:
+                process_clock.observe(pc.max(missing.column("event_id")).as_py())
+                writer.restore(stored_columns(self._known.types[kind.name], missing))
+                events += missing.num_rows
+        return ExportReport(events, files)
+
+    def _missing(self, rows: pa.Table) -> pa.Table:
+        """Return the events that are not there yet; refuse those whose id another event has."""
+        if rows.num_rows == 0:
+            return rows
+        bounds = pc.min_max(rows.column("event_id")).as_py()
+        present = scan_events(
+            self._table,
+            self._catalog(True),
+            ["event_id", "context_id", "event_type"],
+            ids_between(bounds["min"], bounds["max"]),
+        )
+        at = pc.index_in(rows.column("event_id"), present.column("event_id").combine_chunks())
+        known = rows.filter(pc.is_valid(at))
+        same = present.take(pc.drop_null(at))
+        for name in ("context_id", "event_type"):
+            if not known.column(name).equals(same.column(name)):
+                raise InputError(
+                    "an event of the export has the id of another event of the store", where="event_id"
+                )
+        return rows.filter(pc.is_null(at))
 
     # --- Beside reading and writing --------------------------------------------------------------
 

@@ -24,6 +24,7 @@ __all__ = [
     "any_of",
     "arrived_above",
     "filter_text",
+    "ids_between",
     "instant",
     "of_context",
     "scan_events",
@@ -78,6 +79,11 @@ def timestamp_from(column: str, since: int | None, until: int | None) -> list[Ex
 def arrived_above(event_id: int) -> str:
     """Return the filter for events that arrived after one, as a text for a scan."""
     return filter_text((col("event_id") > lit(event_id)) | (col("arrival_id") > lit(event_id)), _ARRIVALS)
+
+
+def ids_between(least: int, most: int) -> list[Expr]:
+    """Return conditions that an id is between two others, inclusive."""
+    return [col("event_id") >= lit(least), col("event_id") <= lit(most)]
 
 
 def _arrived_through(event_id: int) -> Expr:

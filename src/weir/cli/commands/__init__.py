@@ -16,6 +16,7 @@ import typer
 import weir
 from weir.cli.commands import (
     demo,
+    events,
     indexes,
     inspection,
     pipeline,
@@ -76,6 +77,19 @@ _keys.command("list")(service.list_keys)
 _keys.command("rotate")(service.rotate_key)
 _keys.command("revoke")(service.revoke_key)
 
+_events = typer.Typer(help="Keep typed events, ask for them in a language, replay and remember.")
+_events.callback(invoke_without_command=True)(indexes.help_if_alone)
+_events.command("create")(events.create)
+_events.command("define")(events.define)
+_events.command("append")(events.append)
+_events.command("query")(events.query)
+_events.command("replay")(events.replay)
+_events.command("remember")(events.remember)
+_events.command("show")(events.show)
+_events.command("export")(events.export)
+_events.command("restore")(events.restore)
+_events.command("shell")(events.shell)
+
 app.command("create")(tables.create)
 app.command("adopt")(tables.adopt)
 app.command("alter")(tables.alter)
@@ -101,4 +115,5 @@ app.command("verify")(inspection.verify)
 app.add_typer(_pipeline, name="pipeline")
 app.command("serve")(service.serve)
 app.add_typer(_keys, name="keys")
+app.add_typer(_events, name="events")
 app.command("demo")(demo.demo)

@@ -204,15 +204,19 @@ class ReplayPlan:
 
     def run(self, clock: HybridClock) -> pa.Table:
         """Return the answer."""
+        rows = self.rows()
+        observe(clock, rows.column("event_id"))
+        return merged_rows(rows, self.types, self.columns)
+
+    def rows(self) -> pa.Table:
+        """Return the rows of the events table, in the order of their ids."""
         rows = self.scan().to_table()
         if self.using is not None:
             rows = rows.filter(self._within(rows))
         elif self.since is not None or self.until is not None:
             # The scan leaves out what it cannot compare with.
             rows = rows.filter(_between(rows.column("timestamp"), self.since, self.until))
-        rows = rows.sort_by("event_id")
-        observe(clock, rows.column("event_id"))
-        return merged_rows(rows, self.types, self.columns)
+        return rows.sort_by("event_id")
 
     def _within(self, rows: pa.Table) -> pa.ChunkedArray:
         names = rows.column("event_type")

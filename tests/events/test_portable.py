@@ -1,0 +1,148 @@
+"""Export, restore, and the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+import weir
+from weir.cli.event_shell import completions
+from weir.cli.main import main
+from weir.errors import CorruptionError, InputError
+from weir.events.charts import svg_chart, text_chart
+from weir.events.store import EventStore
+
+FIELDS = {
+    "n": "int",
+    "x": "float | null",
+    "s": "string | null",
+    "d": "date | null",
+    "at": "datetime | null",
+    "m": "decimal(10,2) | null",
+    "l": "list<int> | null",
+    "k": ["a", "b", None],
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EventStore]:
+    with weir.events.create(tmp_path / "store", buckets=2) as opened:
+        opened.define("full", FIELDS)
+        opened.define("other", {"n": "int"})
+        with opened.writer() as writer:
+            for n in range(6):
+                writer.append("other", f"c{n % 2}", {"n": n}, timestamp=f"2026-01-0{n + 1}")
+                writer.append(
+                    "full",
+                    f"c{n % 3}",
+                    {
+                        "n": n,
+                        "x": n / 3,
+                        "s": "it's\n",
+                        "d": "2026-01-02",
+                        "at": 1700000000.25,
+                        "m": "1.50",
+                        "l": [n],
+                    },
+                )
+            writer.append("full", "c9", {"n": -1})
+        yield opened
+
+
+@pytest.mark.parametrize("format", ["parquet", "snp"])
+def test_a_restored_store_gives_the_same_answers(store: EventStore, tmp_path: Path, format: str) -> None:
+    folder = tmp_path / "export"
+    assert store.export(folder, format=format).events == 13
+    assert store.export(folder, format=format).events == 13
+    with weir.events.create(tmp_path / "copy", buckets=4) as copy:
+        assert copy.restore(folder).events == 13
+        assert copy.replay().to_table().equals(store.replay().to_table())
+        assert copy.types() == store.types()
+        assert copy.restore(folder).events == 0
+        assert sum(batch.rows.num_rows for batch in copy.subscribe("s")) == 13
+        with copy.writer() as writer:
+            assert writer.append(
+                "other", "c1", {"n": 9}, expected=store.version("c1")
+            ).version > store.version("c9")
+
+
+def test_restored_events_come_to_those_who_follow(store: EventStore, tmp_path: Path) -> None:
+    store.export(tmp_path / "export")
+    with weir.events.create(tmp_path / "copy", buckets=2) as copy:
+        copy.define("other", {"n": "int"})
+        copy.remember("counted", "QUERY other COUNT, TOTAL n")
+        with copy.writer() as writer:
+            writer.append("other", "c0", {"n": 100})
+        subscription = copy.subscribe("s")
+        assert [batch.rows.num_rows for batch in subscription] == [1]
+        assert copy.show("counted").to_table().to_pylist() == [{"count": 1, "total_n": 100}]
+        copy.restore(tmp_path / "export")
+        assert [batch.rows.num_rows for batch in subscription] == [13]
+        assert copy.show("counted").to_table().to_pylist() == [{"count": 7, "total_n": 115}]
+
+
+def test_what_is_damaged_is_not_restored(store: EventStore, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    with pytest.raises(InputError):
+        store.export(folder, format="csv")
+    with weir.events.create(tmp_path / "copy") as copy:
+        with pytest.raises(InputError):
+            copy.restore(tmp_path / "nothing")
+        store.export(folder)
+        victim = next(iter((folder / "events" / "other").iterdir()))
+        good = victim.read_bytes()
+        victim.write_bytes(good[:-3] + b"xyz")
+        with pytest.raises(CorruptionError):
+            copy.restore(folder)
+        victim.unlink()
+        with pytest.raises(CorruptionError):
+            copy.restore(folder)
+        assert copy.types() == {}
+        victim.write_bytes(good)
+        copy.define("other", {"n": "string"})
+        with pytest.raises(InputError):
+            copy.restore(folder)
+        assert list(copy.types()) == ["other"]
+        assert copy.replay().to_table().num_rows == 0
+
+
+def test_charts(store: EventStore) -> None:
+    table = store.execute("PLOT QUERY other COUNT, TOTAL n PER day").to_table()
+    drawn = text_chart(table)
+    assert "2026-01-06" in drawn
+    assert "█" in drawn
+    assert svg_chart(table).count("<polyline") == 2
+    assert datetime(2026, 1, 1).strftime("%Y") in svg_chart(table)
+
+
+def test_the_shell_completes(store: EventStore) -> None:
+    assert "other" in completions(store, "ot")
+    assert "QUERY" in completions(store, "qu")
+    assert completions(store, "") == []
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "shop")
+
+    def weir_events(*arguments: str) -> str:
+        code = main(["events", *arguments])
+        assert code in (0, None), arguments
+        return capsys.readouterr().out
+
+    weir_events("create", place, "--buckets", "2")
+    weir_events("define", place, "order", json.dumps({"amount": "int"}))
+    version = int(weir_events("append", place, "order", "u", '{"amount": 5}', "--expected", "0"))
+    assert json.loads(weir_events("query", place, "QUERY order COUNT", "--json")) == {"count": 1}
+    assert json.loads(weir_events("replay", place, "u", "--json"))["event_id"] == version
+    weir_events("remember", place, "all", "QUERY order COUNT")
+    assert json.loads(weir_events("show", place, "all", "--json")) == {"count": 1}
+    weir_events("export", place, str(tmp_path / "out"))
+    weir_events("create", f"{place}2")
+    weir_events("restore", f"{place}2", str(tmp_path / "out"))
+    weir_events("query", place, "PLOT QUERY order COUNT PER day", "--svg", str(tmp_path / "plot.svg"))
+    assert (tmp_path / "plot.svg").read_text().startswith("<svg")
+    assert weir_events("query", place, "PING").strip() == "PONG"
