@@ -80,3 +80,34 @@ def test_random_queries_are_answered_as_by_hand(tmp_path: Path, state: str) -> N
 
 
 QUERIES = 25
+
+
+EXTREMES = {
+    "QUERY a WHERE n = -9223372036854775808": 1,
+    "QUERY a WHERE n >= -1e30": 4,
+    "QUERY a WHERE f > 1e299": 4,
+    "QUERY a WHERE f = 1e300": 3,
+    "QUERY a WHERE f > 1e400": 0,
+    'QUERY a SINCE "1500-01-01"': 3,
+    'QUERY a SINCE "2263-01-01"': 1,
+    "QUERY a COUNT PER year": 4,
+    'QUERY a COUNT PER day IN "Europe/Berlin"': 4,
+    'QUERY a WHERE s = "back\\\\slash\'\\"; DROP `x` -- \\u0000"': 1,
+}
+
+
+@pytest.mark.parametrize("state", ["log", "merged"])
+def test_the_least_and_the_greatest_values_are_found(tmp_path: Path, state: str) -> None:
+    with weir.events.create(tmp_path / "store", buckets=1) as store:
+        store.define("a", {"n": "int", "f": "float", "s": "string | null"})
+        with store.writer() as writer:
+            for at in ("0001-01-01", "1969-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"):
+                writer.append("a", "u", {"n": 1, "f": 1e300}, timestamp=at)
+            writer.append(
+                "a", "u", {"n": -(1 << 63), "f": float("inf"), "s": "back\\slash'\"; DROP `x` -- \0"}
+            )
+            if state == "merged":
+                writer.flush()
+                store.tables["events"].maintenance.merge()
+        for text, rows in EXTREMES.items():
+            assert store.execute(text).to_table().num_rows == rows, text

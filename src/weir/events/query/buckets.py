@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import Expr, functions, udf
+from datafusion import Expr, udf
 
 from weir.events.field_types import INSTANT
 from weir.events.language.tree import Name
@@ -53,9 +53,7 @@ def bucket_starts(instants: pa.Array, unit: str, zone: str) -> pa.Array:
 def bucket_of(time: Expr, is_date: bool, unit: str, zone: str | None) -> Expr:
     """Return the bucket of a time as an expression."""
     instant = time.cast(INSTANT) if is_date else time
-    if zone is None:
-        return functions.date_trunc(unit, instant)
-    named = zone
+    named = zone or "UTC"
 
     def starts(instants: pa.Array) -> pa.Array:
         return bucket_starts(instants, unit, named)

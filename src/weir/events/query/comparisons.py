@@ -136,9 +136,10 @@ def _decimal_text(text: str) -> Decimal | None:
 def _number(kind: FieldType, operator: str, number: int | Decimal) -> tuple[Expr | None, str]:
     if kind.kind == "float":
         try:
-            return lit(float(number) + 0.0), operator
+            literal = float(number) + 0.0
         except OverflowError:
-            return lit(float("inf") if number > 0 else float("-inf")), operator
+            literal = float("inf") if number > 0 else float("-inf")
+        return lit(literal), operator
     scale = kind.scale if kind.kind == "decimal" else 0
     with localcontext() as context:
         context.prec = 1000

@@ -23,6 +23,9 @@ from weir.table.table import Table
 
 __all__ = ["Bounds", "StepRead", "StepsRead", "field_array"]
 
+# Beyond it a scan reads a number as another type, or not at all.
+_LARGEST = 1 << 53
+
 _log = logging.getLogger("weir.events.projection")
 
 
@@ -192,4 +195,13 @@ def _is_simple(condition: tree.Condition) -> bool:
         return _is_simple(condition.condition)
     if isinstance(condition, (tree.All, tree.AnyOf)):
         return len(condition.conditions) <= 20 and all(_is_simple(one) for one in condition.conditions)
-    return not isinstance(condition, tree.Like)
+    if isinstance(condition, (tree.IsNull, tree.Bare)):
+        return True
+    if isinstance(condition, tree.Like):
+        return False
+    values = condition.values if isinstance(condition, tree.IsIn) else _compared_with(condition)
+    return all(isinstance(one.value, str) or abs(one.value) <= _LARGEST for one in values)
+
+
+def _compared_with(condition: tree.Comparison | tree.Between) -> tuple[tree.Value, ...]:
+    return (condition.value,) if isinstance(condition, tree.Comparison) else (condition.low, condition.high)
