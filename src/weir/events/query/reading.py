@@ -200,7 +200,7 @@ def _is_simple(condition: tree.Condition) -> bool:
     if isinstance(condition, tree.Like):
         return False
     values = condition.values if isinstance(condition, tree.IsIn) else _compared_with(condition)
-    return all(isinstance(one.value, str) or abs(one.value) <= _LARGEST for one in values)
+    return all(isinstance(one.value, str) or -_LARGEST <= one.value <= _LARGEST for one in values)
 
 
 def _compared_with(condition: tree.Comparison | tree.Between) -> tuple[tree.Value, ...]:
