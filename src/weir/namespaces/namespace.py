@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 import weir
+from weir import Source
 from weir.engine.context import EngineContext
 from weir.errors import (
     ConflictError,
@@ -25,7 +26,7 @@ from weir.errors import (
 from weir.log.read_lease import read_lease
 from weir.namespaces.attributes import Attribute, Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
-from weir.namespaces.decision import Prepared, as_deletes, as_upserts, decide, prepare
+from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, decide, prepare
 from weir.namespaces.definition import Definition
 from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes
 from weir.namespaces.filter.expression import Filter
@@ -327,6 +328,32 @@ class Namespace:
             self._apply(opened, changes)
             return written
 
+    def write_once(
+        self, write: Write, source: Source, decided: Callable[[Written], None]
+    ) -> tuple[Written, bool]:
+        """Write documents, unless a write with the same mark was done; return also whether that was so.
+
+        Parameters
+        ----------
+        write : Write
+            The write.
+        source : Source
+            The mark.
+        decided : callable
+            Called with what will have been done, before it is.
+        """
+        opened = self._for_write(write)
+        if opened is None:
+            return Written(), False
+        with self._lock.alone():
+            opened, prepared = self._prepared(write, opened)
+            self._claim(opened)
+            found = self._decision(prepared, opened)
+            decided(found.written)
+            if not found.changes:
+                return found.written, False
+            return found.written, self._apply(opened, found.changes, source)
+
     def _for_write(self, write: Write) -> Opened | None:
         opened = self.find()
         if opened is None:
@@ -416,9 +443,15 @@ class Namespace:
             return opened
 
     def _decided(self, prepared: Prepared, opened: Opened) -> Written:
-        table = opened.table
         # Whoever decides has to be the one that writes: claimed first, nobody else gets in between.
         self._claim(opened)
+        decided = self._decision(prepared, opened)
+        if decided.changes:
+            self._apply(opened, decided.changes)
+        return decided.written
+
+    def _decision(self, prepared: Prepared, opened: Opened) -> Decided:
+        table = opened.table
         columns = prepared.definition.schema
 
         def get(ids: pa.Array) -> pa.Table:
@@ -428,10 +461,7 @@ class Namespace:
             sql = filter_sql(filter, prepared.definition.type_of)
             return table.scan(columns.names, filter=sql, limit=most).to_table().cast(columns)
 
-        decided = decide(prepared, get, scan)
-        if decided.changes:
-            self._apply(opened, decided.changes)
-        return decided.written
+        return decide(prepared, get, scan)
 
     def _claim(self, opened: Opened) -> None:
         try:
@@ -440,12 +470,13 @@ class Namespace:
             opened.forget_writer()
             raise
 
-    def _apply(self, opened: Opened, changes: Sequence[pa.Table]) -> None:
+    def _apply(self, opened: Opened, changes: Sequence[pa.Table], source: Source | None = None) -> bool:
+        """Write changes in one go; return whether they were there already, by the mark of their source."""
         if not changes:
-            return
+            return False
         table = changes[0] if len(changes) == 1 else pa.concat_tables(changes, promote_options="default")
         try:
-            opened.writer().apply(table)
+            result = opened.writer().apply(table, source=source)
         except InputError:
             raise
         except WeirError:
@@ -453,6 +484,7 @@ class Namespace:
             raise
         opened.written_at = datetime.now(UTC)
         opened.is_dirty = True
+        return bool(result.deduplicated)
 
     # ---- who writes ------------------------------------------------------------------------------------
 

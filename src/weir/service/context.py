@@ -17,8 +17,11 @@ from starlette.requests import Request
 from weir.errors import WeirError
 from weir.namespaces import Namespace, Namespaces, Write
 from weir.namespaces.names import check_namespace_name
+from weir.namespaces.statistics import statistics_of
+from weir.service.idempotency import IdempotentWrites
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
+from weir.service.limits import Concurrency, Rates
 from weir.service.options import ServiceOptions
 from weir.service.ownership.forwarding import Forwarder
 from weir.service.ownership.owners import Owners
@@ -82,6 +85,10 @@ class Service:
         self.keys = keys
         self.options = options
         self.owners = owners
+        self.idempotent = IdempotentWrites(namespaces.store)
+        self.concurrency = Concurrency(options.max_concurrency)
+        self.rates = Rates(options.requests_per_second)
+        self.hurry: Callable[[], None] = lambda: None
         self.forwarder = Forwarder(options.request_timeout)
         self.is_stopping = False
         self.loops: dict[str, Callable[[], bool]] = {}
@@ -91,6 +98,10 @@ class Service:
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run what waits for storage on a thread."""
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._limiter)
+
+    async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a read on a thread; nobody waits for it any more once the request is given up."""
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._limiter, abandon_on_cancel=True)
 
     def later(self, work: Callable[..., object], *arguments: Any) -> None:
         """Run something of which nobody waits for the end."""
@@ -152,6 +163,22 @@ class Service:
                 "too_many_documents",
                 f"a write has at most {self.options.max_rows:,} documents, got {rows:,}",
             )
+
+    def check_backlog(self, namespace: Namespace) -> None:
+        """Refuse a write to a namespace of which too much waits to be merged; upkeep begins early then.
+
+        Raises
+        ------
+        Refusal
+            429.
+        """
+        most = self.options.max_unindexed_bytes
+        if not namespace.is_writing or statistics_of(namespace).waiting_bytes <= most:
+            return
+        self.hurry()
+        raise Refusal(
+            429, "too_many_requests", "the namespace has more to merge and index than it may, for a while", 2
+        )
 
     def not_ready(self) -> str:
         """Return why the process cannot work; nothing if it can."""

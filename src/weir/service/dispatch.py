@@ -83,8 +83,10 @@ class Dispatch:
                         raise Refusal(503, "stopping", "the process is about to end", 1)
                     if not open:
                         call.key = await self._service.caller(request)
-                    passed_on = await self._passed_on(request, call) if owner else None
-                    response = await handler(request, call) if passed_on is None else passed_on
+                        self._service.rates.take(call.key.id)
+                    with self._service.concurrency.one(request.path_params.get("namespace", "")):
+                        passed_on = await self._passed_on(request, call) if owner else None
+                        response = await handler(request, call) if passed_on is None else passed_on
             except Exception as error:
                 response = self._refused(error, call)
             response.headers["x-request-id"] = call.request_id

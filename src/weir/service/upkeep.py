@@ -35,6 +35,8 @@ class Upkeep:
         self._telemetry = telemetry
         self._interval = interval
         self._stopping = threading.Event()
+        self._hurried = threading.Event()
+        service.hurry = self._hurried.set
         self._thread = threading.Thread(target=self._run, name="weir-upkeep", daemon=True)
         service.loops["upkeep"] = self._thread.is_alive
 
@@ -45,10 +47,15 @@ class Upkeep:
     def stop(self) -> None:
         """End, after the namespace that is being looked after."""
         self._stopping.set()
+        self._hurried.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._interval):
+        while not self._stopping.is_set():
+            self._hurried.wait(self._interval)
+            self._hurried.clear()
+            if self._stopping.is_set():
+                return
             for namespace in self._service.namespaces.open_here():
                 if self._stopping.is_set():
                     return

@@ -56,7 +56,13 @@ class _Calls:
             return await self._copy(namespace, source, call)
         write = await self._service.run(parse_write, body, self._service.options.max_filter_depth)
         self._service.check_write(write)
-        written = await self._service.run(namespace.write, write)
+        await self._service.run(self._service.check_backlog, namespace)
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            written = await self._service.run(namespace.write, write)
+        else:
+            raw: bytes = request.state.body
+            written = await self._service.run(self._service.idempotent.write, namespace, write, key, raw)
         for kind, rows in (
             ("upsert", written.upserted),
             ("patch", written.patched),
@@ -84,7 +90,7 @@ class _Calls:
         namespace = self._namespace(request, call)
         body = await self._body(request)
         options = self._service.options
-        content = await self._service.run(self._answered, namespace, body, options, call)
+        content = await self._service.read(self._answered, namespace, body, options, call)
         return json_answer(content)
 
     def _answered(

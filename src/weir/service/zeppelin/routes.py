@@ -247,6 +247,7 @@ class _Calls:
                     )
             return namespace.write(write).upserted
 
+        await self._run(namespace, self._service.check_backlog, namespace)
         rows = await self._run(namespace, written)
         self._telemetry.rows_written.labels("upsert").inc(rows)
         return json_answer({"upserted": len(documents)})
