@@ -15,7 +15,7 @@ from weir.namespaces.attributes import AttributeType, Kind
 from weir.namespaces.filter.expression import And, Comparison, Filter, NewValue, Not, Operator
 from weir.namespaces.filter.literals import identifier, literal, text_literal
 from weir.namespaces.filter.patterns import glob_pattern, token_pattern, tokens
-from weir.namespaces.names import column_of
+from weir.namespaces.names import ID, column_of
 
 __all__ = ["NOTHING", "Columns", "condition_sql", "filter_sql"]
 
@@ -128,6 +128,9 @@ def _comparison(one: Comparison, columns: Columns, *, negated: bool) -> str:
         return "true" if _holds_for_missing(one) != negated else "false"
     column = columns.column(one.attribute)
     holds_for_missing, sql = _present(one, column, type)
+    if one.attribute == ID:  # which no document lacks
+        sql = NOTHING if sql is None else sql
+        return f"NOT ({sql})" if negated else sql
     if sql is None:  # all that counts is whether it is missing
         return f"{column} IS NULL" if holds_for_missing != negated else f"{column} IS NOT NULL"
     if not negated:
