@@ -39,12 +39,14 @@ class _Kept:
     options: WriteOptions
 
     def serves(self, table: Table, options: WriteOptions) -> bool:
-        """Whether it writes to this table, as it is now, and not to one that was there before."""
+        """Whether it writes to this table, and not to one that was there before.
+
+        It takes columns that were altered meanwhile over by itself.
+        """
         return (
             self.options == options
             and self.table.internals.store.uri == table.internals.store.uri
             and self.table.identity == table.identity
-            and self.table.schema.equals(table.schema, check_metadata=True)
         )
 
 

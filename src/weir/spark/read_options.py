@@ -21,6 +21,9 @@ option                  batch  stream  meaning
 ``consumer``                   yes     name under which the table keeps how far the stream has come
 ``maxRowsPerTrigger``          yes     the most changes of a micro-batch
 ``maxBytesPerTrigger``         yes     the most bytes of changes, as they are stored
+``schemaChange``               yes     what becomes of the stream when columns that it reads are
+                                       altered: ``fail`` (default) ends it with an error, ``keep``
+                                       goes on with the columns that it began with
 ======================  =====  ======  =============================================================
 """
 
@@ -43,6 +46,9 @@ __all__ = ["LATEST", "SNAPSHOT", "BatchReadOptions", "StreamReadOptions", "colum
 SNAPSHOT = "snapshot"
 """``startingFrom``: the whole content first, and then every change after it."""
 
+FAIL, KEEP = "fail", "keep"
+"""``schemaChange``: whether a stream ends, or goes on with the columns that it began with."""
+
 LATEST = "latest"
 """``startingFrom``: changes that are committed from now on."""
 
@@ -57,6 +63,7 @@ _STREAM = (
     "consumer",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
+    "schemaChange",
 )
 _ROWS_PER_PARTITION = 1024 * 1024
 _STREAM_RETAIN = timedelta(days=1)
@@ -151,6 +158,8 @@ class StreamReadOptions:
         How long garbage collection keeps the content that a stream begins with.
     rows_per_partition : int
         Rows of the content after which a task ends.
+    keep_schema : bool, default False
+        Whether the stream goes on with the columns it began with when they are altered.
     """
 
     location: TableLocation
@@ -161,6 +170,7 @@ class StreamReadOptions:
     max_bytes: int | None
     retain: timedelta
     rows_per_partition: int
+    keep_schema: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamReadOptions:
@@ -190,6 +200,7 @@ class StreamReadOptions:
             max_bytes=_limit(given, "maxBytesPerTrigger"),
             retain=_retain(given, _STREAM_RETAIN),
             rows_per_partition=_rows_per_partition(given),
+            keep_schema=_keeps_schema(given),
         )
 
 
@@ -197,6 +208,17 @@ def reads_changes(options: Mapping[str, str]) -> bool:
     """Whether the change feed is to be read, instead of the table."""
     given = {name.lower(): value for name, value in options.items()}.get(_READ_CHANGE_FEED.lower())
     return given is not None and as_switch(_READ_CHANGE_FEED, given)
+
+
+def _keeps_schema(given: Mapping[str, str]) -> bool:
+    text = given.get("schemaChange", FAIL)
+    if text not in (FAIL, KEEP):
+        raise OptionError(
+            f"schemaChange is {FAIL!r} or {KEEP!r}, got {text!r}",
+            where="schemaChange",
+            hint="With fail a stream ends when its columns are altered; with keep it goes on with its own",
+        )
+    return text == KEEP
 
 
 def columns_text(columns: tuple[str, ...]) -> str:

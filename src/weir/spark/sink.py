@@ -17,10 +17,19 @@ from pyspark.sql.types import StructType
 
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
-from weir.errors import InputError, LeaseHeldError, ObjectExistsError, OptionError, WeirError, WriterError
+from weir.errors import (
+    InputError,
+    LeaseHeldError,
+    ObjectExistsError,
+    OptionError,
+    SchemaError,
+    WeirError,
+    WriterError,
+)
 from weir.format import stream_record
 from weir.format.source import Source
 from weir.format.stream_record import StreamRecord
+from weir.rows.changes import OPERATION
 from weir.sharding.shard_values import ShardValues
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.lease_retry import in_turn
@@ -48,7 +57,7 @@ def prepare(table: Table, options: WriteOptions, schema: StructType, overwrite: 
     OptionError
         If the table is to be overwritten.
     SchemaError, KeyValueError
-        If rows of ``schema`` cannot be the table's.
+        If rows of ``schema`` cannot be the table's, or a column of theirs cannot be added to it.
     """
     if overwrite:
         raise OptionError(
@@ -57,10 +66,32 @@ def prepare(table: Table, options: WriteOptions, schema: StructType, overwrite: 
             hint='Write with mode("append"), or outputMode "append" or "update"; delete rows with a column '
             "_op, and for a table of other rows create a new one",
         )
-    rows = TaskRows.of(options.location, table, fsync=options.fsync)
     # Spark hands rows over as they are named here: instants in UTC, no unsigned numbers.
-    rows.check_schema(to_arrow_schema(schema, timezone="UTC"))
+    given = to_arrow_schema(schema, timezone="UTC")
+    if options.merge_schema:
+        # What is there already has to fit before anything is added.
+        known = table.internals.follow().names
+        rows = TaskRows.of(options.location, table, fsync=options.fsync)
+        rows.check_schema(pa.schema([one for one in given if one.name in (*known, OPERATION)]))
+        _add_columns(table, given)
+    rows = TaskRows.of(options.location, table, fsync=options.fsync)
+    rows.check_schema(given)
     return rows
+
+
+def _add_columns(table: Table, given: pa.Schema) -> None:
+    """Add the columns that a table lacks, all in one step."""
+    while True:
+        known = table.internals.follow().names
+        missing = [field.with_nullable(True) for field in given if field.name not in (*known, OPERATION)]
+        if not missing:
+            return
+        try:
+            table.alter(add=missing)
+        except SchemaError:
+            # Another batch may have added one of them first; whether it is as ours then the check tells.
+            if not {field.name for field in missing} & set(table.internals.follow().names):
+                raise
 
 
 def commit(

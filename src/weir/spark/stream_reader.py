@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,9 @@ from pyspark.sql.types import StructType
 from weir.changes.feed import ChangeFeed
 from weir.changes.range import ChangeRange
 from weir.changes.rows import check_names
-from weir.errors import InputError, OptionError
+from weir.errors import InputError, OptionError, SchemaError
+from weir.format.field_births import births_of, same_birth
+from weir.format.field_ids import field_id
 from weir.format.snapshot_token import SnapshotToken
 from weir.snapshots.consumers import read_consumer
 from weir.spark.read_options import LATEST, SNAPSHOT, StreamReadOptions
@@ -97,6 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._opened: Table | None = None
+        self._began_with: pa.Schema | None = None
         self._target: SnapshotToken | None = None
         self._feed: ChangeFeed | None = None
         self._acknowledged: tuple[str, float] | None = None
@@ -123,6 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return where the next micro-batch ends: at ``start`` if there is nothing to read."""
         table = self._table
+        self._look_at_columns()
         if "startingFrom" in start:
             first = self._first()
             if first is None:
@@ -153,7 +157,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return scan_partitions(self._options.location, plan, self._options.rows_per_partition)
         else:
             since = _token(end, "since")
-        return [ChangePartition(one) for one in self._table.changes(since, until=until).plan().ranges]
+        ranges = self._table.changes(since, until=until).plan().ranges
+        # With the columns that Spark expects, whatever was altered since the stream began.
+        return [
+            ChangePartition(replace(one, source=replace(one.source, row_schema=self._row_schema)))
+            for one in ranges
+        ]
+
+    @property
+    def _row_schema(self) -> pa.Schema:
+        """The columns of the table when the stream began, with their field ids."""
+        _ = self._table
+        assert self._began_with is not None
+        return self._began_with
+
+    def _look_at_columns(self) -> None:
+        """Find out whether columns that the stream reads have been altered.
+
+        Raises
+        ------
+        SchemaError
+            If they have, and the options do not say to go on.
+        """
+        self._table.internals.follow()
+        before, now = self._row_schema, self._table.internals.row_schema
+        if self._options.keep_schema or now is before or now.equals(before, check_metadata=True):
+            return
+        read = set(before.names if self._options.columns is None else self._options.columns)
+        if self._options.columns is None:
+            read |= set(now.names)
+        altered = sorted(name for name in read if not _is_same(name, before, now))
+        if altered:
+            raise SchemaError(
+                f"columns of the table have been altered since the stream began: {', '.join(altered)}",
+                where=self._table.uri,
+                hint="Start the query again with the columns there are now, nothing is lost; or have it go "
+                'on with those it began with: .option("schemaChange", "keep")',
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, in order."""
@@ -188,6 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             table = self._options.location.open()
             check_schema(self._schema, _with_added(table.schema))
+            self._began_with = table.internals.row_schema
             self._opened = table
         return self._opened
 
@@ -236,6 +277,17 @@ def change_columns(options: StreamReadOptions) -> pa.Schema:
     columns = options.location.open().schema
     check_names(columns, before=False)
     return _with_added(columns if options.columns is None else selected(columns, options.columns))
+
+
+def _is_same(name: str, before: pa.Schema, now: pa.Schema) -> bool:
+    """Whether two schemas have the same column under a name, or both have none."""
+    if name not in before.names or name not in now.names:
+        return (name in before.names) == (name in now.names)
+    one, other = before.field(name), now.field(name)
+    number = field_id(one)
+    if one.type != other.type or number != field_id(other):
+        return False
+    return number is None or same_birth(number, births_of(before), births_of(now))
 
 
 def _with_added(columns: pa.Schema) -> pa.Schema:

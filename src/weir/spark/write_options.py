@@ -15,7 +15,7 @@ from weir.spark.options import TableLocation, as_switch, as_whole_number, split_
 __all__ = ["WriteOptions"]
 
 _COUNTS = ("max_memtable_rows", "max_memtable_bytes", "max_memtable_entries")
-_SWITCHES = ("takeover", "flush", "fsync")
+_SWITCHES = ("takeover", "flush", "fsync", "mergeSchema")
 _NAMES = ("source", "sequence", "lease_ttl", "lease_wait", "max_memtable_age", *_COUNTS, *_SWITCHES)
 _LEASE_WAIT_SECONDS = 60.0
 
@@ -42,6 +42,8 @@ class WriteOptions:
         Options of :class:`weir.config.WriterOptions` that were given.
     lease_wait : float, default 60
         Seconds a commit waits for shards that another writer has.
+    merge_schema : bool, default False
+        Whether columns of the rows that the table does not have are added to it.
     """
 
     location: TableLocation
@@ -50,6 +52,7 @@ class WriteOptions:
     fsync: bool
     writer: Mapping[str, Any]
     lease_wait: float = _LEASE_WAIT_SECONDS
+    merge_schema: bool = False
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> WriteOptions:
@@ -79,6 +82,7 @@ class WriteOptions:
             switches.get("fsync", True),
             writer,
             _lease_wait(given),
+            switches.get("mergeSchema", False),
         )
 
     def of_writer(self, *, holder: str | None, flush: bool) -> dict[str, Any]:

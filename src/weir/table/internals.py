@@ -58,6 +58,10 @@ class TableInternals:
         """The columns with their field ids, and ``_tombstone``, for whoever makes rows to write later."""
         return self._table.base.row_schema
 
+    def follow(self) -> pa.Schema:
+        """Take over what others have altered since the table was opened or last read; return its columns."""
+        return self._table.reader.snapshots.follow().schema
+
     @property
     def router(self) -> Router:
         """What splits rows by shard, for whoever routes them before they are written. Can be pickled."""
