@@ -44,6 +44,7 @@ PUBLIC_NAMES = [
     "Insert",
     "MaintenanceReport",
     "MatchQuery",
+    "MergeEngine",
     "MergePolicy",
     "MergeReport",
     "MultiMatchQuery",

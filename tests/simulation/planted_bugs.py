@@ -37,6 +37,7 @@ import weir.snapshots.time_travel
 import weir.write.claim
 import weir.write.decision.decide
 import weir.write.flush.flush
+import weir.write.flush.generation_rows
 import weir.write.flush.generation_writer
 import weir.write.flush.staged_generations
 import weir.write.lease.lease
@@ -309,7 +310,7 @@ def _older_row_of_a_memtable_flushed() -> Sequence[Patch]:
         _, first = np.unique(columns[0].to_numpy(), return_index=True)
         return np.sort(first)
 
-    return [(weir.write.memtable.memtable, "newest_rows", oldest_rows)]
+    return [(weir.write.flush.generation_rows, "newest_rows", oldest_rows)]
 
 
 def _lease_ignored() -> Sequence[Patch]:
