@@ -50,7 +50,7 @@ from weir.format.fst import Fst
 from weir.format.garbage_marks import Marks, ShardMarks, Step
 from weir.format.generation_catalog import ColumnSummary, GenerationCatalog
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
-from weir.format.lease import Lease, LeaseHolder
+from weir.format.lease import Lease, LeaseOwner
 from weir.format.proto import vector_index_pb2
 from weir.format.resolution import resolve
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
@@ -173,7 +173,7 @@ DETAILS = IndexDetails(
 )
 TOKEN = SnapshotToken("3f2a", 7, (ShardCut(SHARD, 2, 1, 4, 9, b"6789"),), "0" * 32)
 LEASE = Lease(
-    SHARD, 3, LeaseHolder("host", 1, 2, "system", "0" * 32), NOW, NOW, NOW, 1.5, 300.0, False, "0" * 32
+    SHARD, 3, LeaseOwner("host", 1, 2, "system", "0" * 32), NOW, NOW, NOW, 1.5, 300.0, False, "0" * 32
 )
 MARKS = Marks({SHARD: ShardMarks((Step(7, NOW),), (Step(2, NOW),), {"a1b2c3d4_gen_3": NOW})}, "0" * 32)
 CONSUMER = FeedConsumer("billing", TOKEN, True, timedelta(days=7), 10, NOW, NOW, "0" * 32)

@@ -12,12 +12,12 @@ import pytest
 
 from weir.errors import CorruptionError
 from weir.format import checked_json, lease
-from weir.format.lease import Lease, LeaseHolder
+from weir.format.lease import Lease, LeaseOwner
 
 LEASE = Lease(
     shard_id=UUID("11111111-2222-4333-8444-555555555555"),
     epoch=7,
-    holder=LeaseHolder(
+    holder=LeaseOwner(
         host="höst-1",
         process_id=42,
         process_started=123456,

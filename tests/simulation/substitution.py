@@ -124,7 +124,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.write.lease.lease_owner.is_certainly_dead, world.is_certainly_dead),
         (weir.base.key_index.extend_key_index, library.extend_key_index),
         (
-            weir.write.lease.released_leases.given_up_leases,
+            weir.write.lease.released_leases.released_leases,
             process_wide.OfProcess(weir.write.lease.released_leases.ReleasedLeases),
         ),
         (

@@ -18,7 +18,7 @@ from weir.base.table import TABLE_ID, BaseTable
 from weir.config import WriterOptions
 from weir.format.field_ids import FieldId, interned, with_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
-from weir.format.lease import LeaseHolder
+from weir.format.lease import LeaseOwner
 from weir.format.wal_entry import wal_schema
 from weir.write.lease.lease_terms import LeaseTerms
 
@@ -137,7 +137,7 @@ class World:
 
     def lease_terms(self, process: Process, options: WriterOptions) -> LeaseTerms:
         """Return how a writer of a process takes its lease."""
-        holder = LeaseHolder(
+        holder = LeaseOwner(
             host=f"machine{process.machine}",
             process_id=self.processes.index(process),
             process_started=0,
@@ -149,7 +149,7 @@ class World:
             self.checker.takes_over.add(holder.holder_id)
         return LeaseTerms(ttl=options.lease_ttl, takeover=options.takeover, holder=holder)
 
-    def is_certainly_dead(self, holder: LeaseHolder) -> bool:
+    def is_certainly_dead(self, holder: LeaseOwner) -> bool:
         """Stand in for :func:`weir.write.lease.lease_owner.is_certainly_dead`."""
         process, own = self.holders[holder.holder_id], self.scheduler.task
         assert own is not None
@@ -181,6 +181,6 @@ def as_batch(rows: Sequence[tuple[int, int, bool]]) -> pa.RecordBatch:
     )
 
 
-def is_certainly_dead(holder: LeaseHolder) -> bool:
+def is_certainly_dead(holder: LeaseOwner) -> bool:
     """Stand in for :func:`weir.write.lease.lease_owner.is_certainly_dead`."""
     return World.current.is_certainly_dead(holder)

@@ -18,7 +18,7 @@ from weir.format.wal_entry import wal_schema
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 from weir.write.lease.heartbeat import Heartbeat
-from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.lease.released_leases import ReleasedLeases
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
@@ -97,11 +97,11 @@ def open_writer() -> Iterator[OpenWriter]:
 @contextmanager
 def another_machine() -> Iterator[LeaseTerms]:
     """Stand in for a process elsewhere for the length of a block: yields the terms of its writers."""
-    holder = replace(new_holder(), host="elsewhere", system="system of elsewhere")
+    holder = replace(new_lease_owner(), host="elsewhere", system="system of elsewhere")
     with pytest.MonkeyPatch.context() as patch:
         others = ReleasedLeases()
-        patch.setattr("weir.write.lease.lease.given_up_leases", others)
-        patch.setattr("weir.write.lease.lease_terms.given_up_leases", others)
+        patch.setattr("weir.write.lease.lease.released_leases", others)
+        patch.setattr("weir.write.lease.lease_terms.released_leases", others)
         yield LeaseTerms(holder=holder)
 
 

@@ -16,13 +16,13 @@ from weir.errors import CorruptionError
 from weir.format import checked_json
 from weir.format.buffers import Bytes
 
-__all__ = ["Lease", "LeaseHolder", "decode", "encode"]
+__all__ = ["Lease", "LeaseOwner", "decode", "encode"]
 
 _MAX_EPOCH = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseHolder:
+class LeaseOwner:
     """A writer in some process.
 
     Parameters
@@ -59,7 +59,7 @@ class Lease:
     epoch : int
         Fencing token: the epoch its holder writes with, or is about to claim. Higher for every
         holder than for the one before.
-    holder : LeaseHolder
+    holder : LeaseOwner
         Who holds it.
     acquired_at, renewed_at, expires_at : datetime
         Since when, when last renewed, and until when, by the wall clock of the holder, in UTC.
@@ -79,7 +79,7 @@ class Lease:
 
     shard_id: UUID
     epoch: int
-    holder: LeaseHolder
+    holder: LeaseOwner
     acquired_at: datetime
     renewed_at: datetime
     expires_at: datetime
@@ -132,7 +132,7 @@ def decode(data: Bytes, *, where: str) -> Lease:
     return Lease(
         shard_id=_uuid(_member(members, "shard_id", str, where), where),
         epoch=epoch,
-        holder=LeaseHolder(
+        holder=LeaseOwner(
             host=_member(holder, "host", str, where),
             process_id=_member(holder, "process_id", int, where),
             process_started=_optional(holder, "process_started", int, where),

@@ -24,7 +24,7 @@ from weir.log.read_lease import read_lease
 from weir.snapshots.shard_view import ShardView
 from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat, lease_renewals
-from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
@@ -134,7 +134,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
         return ShardRecovery(task.shard_id, 0, _UNLEASED)
     base = BaseTable.open(task.store)
     options = WriterOptions()
-    holder = replace(new_holder(), holder_id=task.holder_id)
+    holder = replace(new_lease_owner(), holder_id=task.holder_id)
     heartbeat = Heartbeat(renewals=lease_renewals(base.engine))
     with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
         try:

@@ -40,7 +40,7 @@ from weir.namespaces.reading import Reading
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.statistics import Statistics
 from weir.namespaces.write import Declaration, Documents, Write, Written
-from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.table_writer import TableWriter
 
 __all__ = ["Namespace", "Opened", "Tables", "holder_of"]
@@ -52,7 +52,7 @@ _Result = TypeVar("_Result")
 
 def holder_of(name: str) -> str:
     """Return the id under which a process holds leases that holds them under a name."""
-    return new_holder(name).holder_id
+    return new_lease_owner(name).holder_id
 
 
 class Tables:

@@ -14,7 +14,7 @@ from weir.format.merge_engine import MergeEngine
 from weir.indexing.generation import GenerationIndex
 from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
-from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.memtable.aging import FlushByAge
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes, unflushed_of
@@ -126,7 +126,7 @@ class ShardContext:
             newest_schema or schema,
             options,
             flusher,
-            lease_terms or LeaseTerms(options.lease_ttl, options.takeover, new_holder(options.holder)),
+            lease_terms or LeaseTerms(options.lease_ttl, options.takeover, new_lease_owner(options.holder)),
             heartbeat,
             unflushed
             or UnflushedBytes(

@@ -18,7 +18,7 @@ from weir.errors import FencedError, LeaseHeldError
 from weir.log.manifest_store import read_latest_manifest
 from weir.log.wal import Wal
 from weir.storage.local import LocalStore
-from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.shard_writer import ShardWriter
 
@@ -34,7 +34,7 @@ class Machine:
     writer: ShardWriter | None = None
 
     def terms(self) -> LeaseTerms:
-        return LeaseTerms(ttl=TTL, clock=self.clock, holder=replace(new_holder(), system=self.name))
+        return LeaseTerms(ttl=TTL, clock=self.clock, holder=replace(new_lease_owner(), system=self.name))
 
 
 Jump = Callable[[FakeClock], None]

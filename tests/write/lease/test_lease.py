@@ -38,7 +38,7 @@ from weir.storage.interface import Bytes, ObjectStore
 from weir.storage.local import LocalStore
 from weir.write.claim import claim_shard
 from weir.write.lease.lease import ShardLease
-from weir.write.lease.lease_owner import new_holder
+from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.lease.lease_terms import LeaseTerms
 
 TTL = 300.0
@@ -58,7 +58,7 @@ def take(store: LocalStore, clock: FakeClock) -> Take:
         where: ObjectStore = store, *, takeover: bool = False, elsewhere: str | None = None, **others: Any
     ) -> ShardLease:
         """Take the lease as a new holder, of this system or of another."""
-        holder = new_holder()
+        holder = new_lease_owner()
         if elsewhere is not None:
             holder = replace(holder, host=elsewhere, system=f"system of {elsewhere}")
         terms = LeaseTerms(ttl=TTL, takeover=takeover, holder=holder, clock=clock)

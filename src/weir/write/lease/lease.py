@@ -29,11 +29,11 @@ from weir.errors import (
     WeirError,
 )
 from weir.format import layout, lease
-from weir.format.lease import Lease, LeaseHolder
+from weir.format.lease import Lease, LeaseOwner
 from weir.log.read_lease import read_lease
 from weir.storage.interface import ObjectStore
 from weir.write.lease.lease_terms import LeaseTerms, is_free
-from weir.write.lease.released_leases import given_up_leases
+from weir.write.lease.released_leases import released_leases
 
 __all__ = ["ShardLease", "release_quietly"]
 
@@ -273,7 +273,7 @@ class ShardLease:
 
     def _give_up(self) -> None:
         """Mark the lease as released, unless it is so marked already, or somebody else has it."""
-        given_up_leases.add(self._held)
+        released_leases.add(self._held)
         if self._held.released and self._version is not None:
             return
         released = replace(
@@ -297,13 +297,13 @@ class ShardLease:
             taken, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
             # From here on nobody in this process is to take it for given up, whether or not the
             # answer to the swap arrives.
-            given_up_leases.remove(self._held)
+            released_leases.remove(self._held)
             try:
                 self._swap(taken)
             except BaseException:
                 # It may have gone through: what is stored has to be looked at before it is replaced.
                 self._version = None
-                given_up_leases.add(self._held)
+                released_leases.add(self._held)
                 raise
             self._deadline = deadline
             self._is_paused = False
@@ -413,7 +413,7 @@ def _held_error(store: ObjectStore, found: Lease, terms: LeaseTerms, path: str) 
     )
 
 
-def _describe(holder: LeaseHolder, own: LeaseHolder) -> str:
+def _describe(holder: LeaseOwner, own: LeaseOwner) -> str:
     same = (holder.system, holder.process_id, holder.process_started, holder.host)
     if same == (own.system, own.process_id, own.process_started, own.host):
         return f"another writer of this process ({holder.process_id} on {holder.host})"

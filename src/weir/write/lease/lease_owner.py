@@ -13,19 +13,19 @@ import secrets
 import socket
 from dataclasses import dataclass
 
-from weir.format.lease import LeaseHolder
+from weir.format.lease import LeaseOwner
 
-__all__ = ["is_certainly_dead", "new_holder"]
+__all__ = ["is_certainly_dead", "new_lease_owner"]
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _DEAD_STATES = frozenset("ZXx")
 
 
-def new_holder(name: str | None = None) -> LeaseHolder:
-    """Return a holder of this process: different from every other, or the same one for every ``name``."""
+def new_lease_owner(name: str | None = None) -> LeaseOwner:
+    """Return an owner in this process: different from every other, or the same one for every ``name``."""
     process_id = os.getpid()
     stat = _stat_of(process_id)
-    return LeaseHolder(
+    return LeaseOwner(
         host=socket.gethostname(),
         process_id=process_id,
         process_started=None if stat is None else stat.started,
@@ -38,7 +38,7 @@ def _id_of(name: str) -> str:
     return hashlib.sha256(b"weir lease holder 1 " + name.encode()).hexdigest()[:32]
 
 
-def is_certainly_dead(holder: LeaseHolder) -> bool:
+def is_certainly_dead(holder: LeaseOwner) -> bool:
     """Whether ``holder`` was a process of this very system that is gone, beyond doubt.
 
     False where that cannot be told: another machine, another container, a system that does not say.

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from weir.format.lease import Lease, LeaseHolder
+from weir.format.lease import Lease, LeaseOwner
 from weir.storage.interface import ObjectStore
 from weir.write.lease.clock import SYSTEM_CLOCK, Clock
-from weir.write.lease.lease_owner import is_certainly_dead, new_holder
-from weir.write.lease.released_leases import given_up_leases
+from weir.write.lease.lease_owner import is_certainly_dead, new_lease_owner
+from weir.write.lease.released_leases import released_leases
 
 __all__ = ["LeaseTerms", "is_free", "lease_state"]
 
@@ -34,7 +34,7 @@ class LeaseTerms:
         Seconds a lease lasts from its last renewal. Default 300.
     takeover : bool
         Whether to take a lease that somebody else holds. Default False.
-    holder : LeaseHolder
+    holder : LeaseOwner
         Who takes them. Default: a new holder of this process.
     clock : Clock
         Tells the time. Default: the clocks of this machine.
@@ -42,7 +42,7 @@ class LeaseTerms:
 
     ttl: float = 300.0
     takeover: bool = False
-    holder: LeaseHolder = field(default_factory=new_holder)
+    holder: LeaseOwner = field(default_factory=new_lease_owner)
     clock: Clock = SYSTEM_CLOCK
 
 
@@ -68,7 +68,7 @@ def is_free(store: ObjectStore, found: Lease, terms: LeaseTerms) -> bool:
     """Whether a lease may be taken, on these terms, though it stands in the name of somebody."""
     if terms.takeover or found.released or found.holder.holder_id == terms.holder.holder_id:
         return True
-    if given_up_leases.has(found):
+    if released_leases.has(found):
         return True
     own = terms.holder.system
     if own is not None and found.holder.system == own:

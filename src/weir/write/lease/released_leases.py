@@ -11,7 +11,7 @@ import threading
 
 from weir.format.lease import Lease
 
-__all__ = ["ReleasedLeases", "given_up_leases"]
+__all__ = ["ReleasedLeases", "released_leases"]
 
 _MOST = 4096
 
@@ -49,5 +49,5 @@ def _identity(lease: Lease) -> tuple[object, str, int]:
     return lease.shard_id, lease.holder.holder_id, lease.epoch
 
 
-given_up_leases = ReleasedLeases()
+released_leases = ReleasedLeases()
 """Those of this process."""
