@@ -63,7 +63,7 @@ class ShardFieldSpec:
     transform: str | None
     expression: str | None
     result_type: str
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
     unknown_fields: bytes = b""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -182,13 +181,10 @@ class _Asked:
 
 
 def _predicate(filter: str | None, schema: pa.Schema) -> Predicate:
-    return ANYTHING if filter is None else _read(filter, schema.serialize().to_pybytes())
-
-
-@lru_cache(maxsize=1024)
-def _read(filter: str, schema: bytes) -> Predicate:
+    if filter is None:
+        return ANYTHING
     try:
-        return read_filter(filter, pa.ipc.read_schema(pa.py_buffer(schema)))
+        return read_filter(filter, schema)
     except (ValueError, RecursionError):
         return ANYTHING
 

@@ -118,13 +118,19 @@ def read_filter(text: str, schema: pa.Schema) -> Predicate:
     if '"' in text:
         # Lance takes "x" for text, DataFusion for a column.
         raise ValueError("double quotes are read differently by Lance and by DataFusion")
+    return _read_filter(text, schema.serialize().to_pybytes())
+
+
+@lru_cache(maxsize=1024)
+def _read_filter(text: str, serialized: bytes) -> Predicate:
+    # Those who ask again and again have the same few filters; parsing one takes longer than a small scan.
     depth = refuse_deep(text, "the filter", where="filter", error=FilterError)
     if depth > _DEEPEST:
         return ANYTHING
-    return on_a_deep_stack(depth, _read_filter, text, schema)
+    return on_a_deep_stack(depth, _parsed, text, pa.ipc.read_schema(pa.py_buffer(serialized)))
 
 
-def _read_filter(text: str, schema: pa.Schema) -> Predicate:
+def _parsed(text: str, schema: pa.Schema) -> Predicate:
     frame = _empty_frame(schema)
     stable = [part for part in _conjuncts(parse(frame, text)) if why_unstable(part) is None]
     if not stable:

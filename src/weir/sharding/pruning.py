@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from uuid import UUID
 
@@ -114,24 +115,35 @@ def prune(
     everything = tuple(shard for shard, _ in shards)
     if filter is None:
         return PruneResult(everything, (), "there is no filter")
+    serialized = schema.serialize().to_pybytes()
+    test, how = _test_of(filter, spec, serialized, tuple(field_ids.items()))
+    if test is None:
+        return PruneResult(everything, (), how)
+    pruned = tuple(shard for shard, values in shards if values is not None and not test(values))
+    if not pruned:
+        return PruneResult(everything, (), f"every shard can hold matching rows, by {how}")
+    kept = tuple(shard for shard in everything if shard not in pruned)
+    found = f"{len(kept)} of {len(everything)} shards can hold matching rows, by {how}"
+    return PruneResult(kept, pruned, found)
+
+
+@lru_cache(maxsize=1024)
+def _test_of(
+    filter: str, spec: ShardSpec, serialized: bytes, field_ids: tuple[tuple[str, int], ...]
+) -> tuple[Test | None, str]:
+    """Return what a filter asks of shard values, and by which transforms; or that every shard is kept."""
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     try:
-        fields = bind(spec, schema, field_ids)
+        fields = bind(spec, schema, dict(field_ids))
     except ShardingError as error:
-        return PruneResult(everything, (), f"the shard spec is not understood: {error.message}")
+        return None, f"the shard spec is not understood: {error.message}"
     try:
         predicate = read_filter(filter, schema)
     except (ValueError, RecursionError) as error:
-        return PruneResult(everything, (), f"the filter is not understood: {error}")
-    test = _Compiler(fields, schema).compile(predicate)
-    kept: list[UUID] = []
-    pruned: list[UUID] = []
-    for shard, values in shards:
-        (kept if values is None or test is None or test(values) else pruned).append(shard)
+        return None, f"the filter is not understood: {error}"
     how = ", ".join(one.transform.describe([source.name or "?" for source in one.sources]) for one in fields)
-    if not pruned:
-        return PruneResult(everything, (), f"every shard can hold matching rows, by {how}")
-    found = f"{len(kept)} of {len(everything)} shards can hold matching rows, by {how}"
-    return PruneResult(tuple(kept), tuple(pruned), found)
+    test = _Compiler(fields, schema).compile(predicate)
+    return test, how if test is not None else f"every shard can hold matching rows, by {how}"
 
 
 def shards_of_keys(
