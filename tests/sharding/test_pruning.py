@@ -441,3 +441,20 @@ def test_dates_of_python_agree() -> None:
             .values[0]
         )
     }
+
+
+def test_a_filter_that_is_asked_again_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    condition = "user_id = 4711"
+    schema, ids = pa.schema([("user_id", pa.int64())]), {"user_id": 0}
+    shards = [(UUID(int=at), None) for at in range(3)]
+
+    def reason(buckets: int) -> str:
+        return prune(
+            condition, build_spec(bucket("user_id", buckets), schema, ["user_id"], ids), schema, ids, shards
+        ).reason
+
+    first = reason(8)
+    monkeypatch.setattr("weir.sharding.predicate.parse", lambda *_: pytest.fail("parsed again"))
+    assert reason(8) == first
+    # Another rule for the same columns is worked out anew, of the same predicate.
+    assert reason(9) != first
