@@ -584,7 +584,7 @@ PLANTED_BUGS = (
         "deciding",
         first_seed=50,
     ),
-    PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, first_seed=35),
+    PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, "outliving"),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
     PlantedBug("a flush is published before its data", "I1", _published_before_data),
     PlantedBug(
@@ -625,7 +625,7 @@ PLANTED_BUGS = (
         "collecting",
         first_seed=45,
     ),
-    PlantedBug("fence entries are collected", "I1, I2", _fences_collected, first_seed=50),
+    PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
     PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back),
     PlantedBug("generations are collected before their merge", "I9", _unmerged_generation_collected),
     PlantedBug(

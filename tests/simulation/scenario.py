@@ -91,6 +91,7 @@ class _Kind:
     repeaters: tuple[int, ...] = (0, 0, 0, 1)
     released: float = 0.0
     stagers: tuple[int, ...] = (0,)
+    outlived: tuple[int, ...] = (0,)
     days: bool = False
     collections: tuple[int, ...] = (2, 4, 6)
     shards: tuple[int, ...] = (1, 1, 2)
@@ -233,9 +234,27 @@ _KINDS: dict[str, _Kind] = {
         keys=(3, 6),
         decides=0.7,
     ),
+    # Writers that write once more after they were taken over, at once or when all of it is collected.
+    "outliving": _Kind(
+        writers=(0,),
+        calls=(2,),
+        threads=(1,),
+        memtable_rows=(1, 2, 4, 100),
+        mergers=(0, 1),
+        merges=(2,),
+        readers=(0, 1),
+        reads=(3,),
+        collects=0.8,
+        travellers=(0,),
+        consumers=(0, 0, 1),
+        repeaters=(0,),
+        outlived=(1, 1, 2),
+        shards=(1,),
+        keys=(3,),
+    ),
 }
 # The others draw what they always have.
-_DRAWN = [name for name in _KINDS if name != "deciding"]
+_DRAWN = [name for name in _KINDS if name not in ("deciding", "outliving")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +344,11 @@ class Scenario:
     def has_stagers(self) -> bool:
         """Whether anybody stages generations."""
         return _KINDS[self.kind].days
+
+    @property
+    def has_outlived(self) -> bool:
+        """Whether writers are taken over that write once more."""
+        return max(_KINDS[self.kind].outlived) > 0
 
     def decides(self) -> bool:
         """Choose whether a write depends on the rows there are."""

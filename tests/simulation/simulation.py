@@ -25,6 +25,7 @@ from tests.simulation.actors import (
 from tests.simulation.consumers import Consumer
 from tests.simulation.damage import damage_and_look
 from tests.simulation.jobs import Job
+from tests.simulation.outlived import Outlived
 from tests.simulation.repeaters import Repeater
 from tests.simulation.scheduler import Process, StuckError, Task
 from tests.simulation.stagers import Stager
@@ -191,6 +192,10 @@ class _Run:
                 world.supervised(f"load{number}.{attempt}", stager.run)
                 for attempt in range(world.random.choice(_AT_ONCE))
             ]
+        for number in range(scenario.number_of("outlived") if scenario.has_outlived else 0):
+            outlived = Outlived(world, f"outlived{number}")
+            run = partial(outlived.run, scenario.number_of("rounds"))
+            writing.append(world.supervised(f"outlived{number}", run))
         for number in range(scenario.number_of("mergers")):
             merges = scenario.number_of("merges")
             others.append(world.supervised(f"merger{number}", partial(merger, world, merges)))

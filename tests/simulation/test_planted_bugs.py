@@ -15,14 +15,17 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
 
 @pytest.mark.parametrize("bug", PLANTED_BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
+    expected = bug.breaks.split(", ")
+    others: list[str] = []
     with substituted(), bug.planted():
         for seed in range(bug.first_seed, bug.first_seed + _MAX_SEEDS):
             violations = simulate(seed, kind=bug.kind, is_long=bug.is_long).violations
-            if violations:
+            if violations and violations[0].invariant in expected:
                 break
+            # What follows from a mistake may show first. It does not count.
+            others += [f"seed {seed}: {violations[0]}" for _ in violations[:1]]
         else:
-            pytest.fail(f"not found within {_MAX_SEEDS} seeds from {bug.first_seed}")
-    assert violations[0].invariant in bug.breaks.split(", "), f"seed {seed}: {violations[0]}"
+            pytest.fail(f"not found within {_MAX_SEEDS} seeds from {bug.first_seed}, but {others}")
     with substituted():
         assert not simulate(seed, kind=bug.kind, is_long=bug.is_long).violations
 
