@@ -113,8 +113,31 @@ QUERIES = [
     "SELECT id, vector FROM t WHERE delay >= (SELECT avg(id) FROM t) ORDER BY id LIMIT 3",
     "SELECT a.* FROM t a JOIN t b ON a.id = b.id + 1 ORDER BY a.id LIMIT 3",
     "SELECT DISTINCT carrier, \"Odd name\" FROM t ORDER BY carrier, \"Odd name\" LIMIT 3",
+    "SELECT id FROM t WHERE id IS NULL",
+    "SELECT carrier FROM t WHERE id IS NULL",
+    "SELECT count(*) FROM t WHERE id IS NOT NULL",
+    "SELECT carrier FROM t WHERE id IS NOT NULL AND delay > 60",
+    "SELECT sum(CASE WHEN id IS NULL THEN 1 ELSE 0 END) FROM t",
+    "SELECT a.delay FROM t a LEFT JOIN t b ON a.id = b.id + 1 WHERE b.id IS NULL",
     "SELECT id, vector FROM t WHERE carrier = '\"tags\"' OR id > 60 ORDER BY id LIMIT 3",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["log", "generation", "base"])
+def test_null_structs_whose_children_have_no_nulls(tmp_path: Path, state: str) -> None:
+    place = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("place", place)])
+    table = weir.create(tmp_path / "table", schema, primary_key="id", fsync=False)
+    rows = [{"id": 1, "place": {"x": 1}}, {"id": 2, "place": None}]
+    with table.writer(flush_on_close=state != "log") as writer:
+        writer.upsert(rows)
+    if state == "base":
+        table.maintenance.merge()
+    assert table.scan().to_table().sort_by("id").to_pylist() == rows
+    assert table.get([2, 1]).sort_by("id").to_pylist() == rows
+    for condition, wanted in [("IS NULL", [2]), ("IS NOT NULL", [1]), ("= 0", []), ("= 1", [1])]:
+        found = table.sql(f"SELECT id FROM t WHERE place['x'] {condition}").to_table()
+        assert found.column("id").to_pylist() == wanted
 
 
 @pytest.mark.parametrize("query", QUERIES)

@@ -21,6 +21,7 @@ from weir.lsm.keys import KeyIndex, KeySet
 from weir.lsm.log_tail import TailRun, with_run
 from weir.lsm.visible_generations import visible_generations
 from weir.read.lookup import get_rows
+from weir.schema.relabel import as_schema
 from weir.snapshots.capture import cut_at
 from weir.snapshots.expiry import naming_what_is_gone
 from weir.snapshots.shard_view import ShardView
@@ -106,7 +107,7 @@ class ShardState:
         repeated = repeated[~deleted[previous[repeated]]]
         source[repeated] = found.num_rows + previous[repeated]
         absent = source < 0
-        together = pa.concat_tables([found, changes.select(self._schema.names).cast(self._schema)])
+        together = pa.concat_tables([found, as_schema(changes.select(self._schema.names), self._schema)])
         taken = together.combine_chunks().take(pa.array(source, mask=absent))
         columns = [column.combine_chunks() for column in taken.columns]
         fields = list(before_type(self._schema))

@@ -16,6 +16,7 @@ from weir.errors import ShardConflictError
 from weir.lsm.base_rows import base_rows_with_keys
 from weir.lsm.keys import KeySet
 from weir.lsm.newest import FreshSource
+from weir.schema.relabel import as_schema
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 
@@ -145,14 +146,14 @@ class _Part:
 def _read_source(source: FreshSource, rows: Offsets, offsets: Offsets, asked: _Projection) -> _Part:
     if not asked.read:
         return _Part(offsets, _NO_COLUMNS)
-    return _Part(offsets, _as_schema(source.take(rows, asked.read), asked.read_schema))
+    return _Part(offsets, as_schema(source.take(rows, asked.read), asked.read_schema))
 
 
 def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projection) -> _Part:
     which, rows = base_rows_with_keys(base, keys, asked.read)
     if rows is None or not asked.read:
         return _Part(offsets[which], _NO_COLUMNS)
-    return _Part(offsets[which], _as_schema(rows.select(asked.read), asked.read_schema))
+    return _Part(offsets[which], as_schema(rows.select(asked.read), asked.read_schema))
 
 
 def _parts(reads: Sequence[Callable[[], _Part]], threads: Executor) -> list[_Part]:
@@ -180,7 +181,3 @@ def _together(parts: Sequence[_Part], keys: KeySet, asked: _Projection) -> pa.Ta
     }
     columns = [known[name] if name in known else rows.column(name) for name in asked.names]
     return pa.Table.from_arrays(columns, schema=asked.nothing.schema)
-
-
-def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return table if table.schema.equals(schema) else table.cast(schema)

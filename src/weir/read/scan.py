@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.read.plan import ScanPlan
+from weir.schema.relabel import as_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,10 +69,10 @@ class Scan:
             return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
         if len(plan.tasks) == 1:
             with self._reading():
-                return _as_schema(plan.tasks[0].table(), plan.schema)
+                return as_schema(plan.tasks[0].table(), plan.schema)
         with self._reading():
             tables = list(plan.engine.executors.scans.map(lambda task: task.table(), plan.tasks))
-        return pa.concat_tables([_as_schema(table, plan.schema) for table in tables])
+        return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas DataFrame."""
@@ -111,10 +112,6 @@ class Scan:
                 if batch is None:
                     break
                 if batch.num_rows:
-                    yield from _as_schema(pa.Table.from_batches([batch]), plan.schema).to_batches()
+                    yield from as_schema(pa.Table.from_batches([batch]), plan.schema).to_batches()
                     if left is not None:
                         left -= batch.num_rows
-
-
-def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return table if table.schema.equals(schema, check_metadata=True) else table.cast(schema)

@@ -12,6 +12,7 @@ from datafusion import DataFrame, Expr, column, lit
 from weir.lsm.filters import check_filter
 from weir.read.scan import Scan
 from weir.read.sql_query import Needed, needed_by, quoted, sql_context, sql_failure
+from weir.schema.relabel import nulls_inside
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class SqlQuery:
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         context = sql_context()
+        rows = nulls_inside(rows)
         batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
         # The query sees them through a view with every column, and cannot mean them by their own name.
         name = f"rows of {self._name}"

@@ -18,6 +18,7 @@ from datafusion.plan import LogicalPlan
 from datafusion.unparser import Dialect, Unparser
 
 from weir.errors import FilterError, QueryError
+from weir.schema.relabel import nullable_inside
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
 
 __all__ = ["Needed", "Top", "needed_by", "quoted", "sql_context", "sql_failure"]
@@ -105,7 +106,10 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
 
 def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Schema, str], None]) -> Needed:
     context = sql_context()
-    context.register_record_batches(quoted(name), [schema.empty_table().to_batches() or [_empty(schema)]])
+    # A column without nulls lets the plan decide "id IS NULL" by itself and ask for no such column; the
+    # query, which sees nulls where nothing was asked for, would decide otherwise.
+    nullable = pa.schema([field.with_nullable(True) for field in nullable_inside(schema)])
+    context.register_record_batches(quoted(name), [[_empty(nullable)]])
     try:
         plan = context.sql_with_options(query, _ONLY_QUERIES).optimized_logical_plan()
     except Exception as error:  # DataFusion raises nothing more specific

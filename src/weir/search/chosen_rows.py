@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import QueryError
+from weir.schema.relabel import as_schema
 
 __all__ = ["fetch_chosen", "order_by_key", "result_schema", "take_numbered", "take_row_ids"]
 
@@ -161,5 +162,5 @@ def take_numbered(
         sources[at].take(distinct[of == at] - starts[at], list(columns)) for at in np.unique(of).tolist()
     ]
     schema = parts[0].schema
-    table = pa.concat_tables([part if part.schema.equals(schema) else part.cast(schema) for part in parts])
+    table = pa.concat_tables([as_schema(part, schema) for part in parts])
     return table.take(pa.array(place))

@@ -8,7 +8,6 @@ the keys are not in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from uuid import UUID
 
 import numpy as np
@@ -25,6 +24,7 @@ from weir.lsm.key_groups import KeyGroup, key_groups
 from weir.lsm.keys import KeySet
 from weir.lsm.log_tail import TailRun, with_run
 from weir.lsm.newest import FreshSource
+from weir.schema.relabel import as_schema
 from weir.storage.interface import ObjectStore
 from weir.write.decision.operation import LogPlaceBefore
 from weir.write.memtable.memtable import MemTable
@@ -123,7 +123,7 @@ class PresentRows:
             entries = [item for item in memtable.entries if item.position > since.position]
             if any(item.entry.num_rows for item in entries):
                 run = TailRun(self._shard_id, entries, schema, self._key_columns)
-                parts.append(_as(run.rows.select(list(self._key_columns)), key_schema))
+                parts.append(as_schema(run.rows.select(list(self._key_columns)), key_schema))
         listed = [one for one in manifest.flushed_generations if one.generation >= since.generation]
         if len(listed) < manifest.current_generation - since.generation:
             raise ConflictError(
@@ -173,13 +173,13 @@ class PresentRows:
                 alive = ~source.tombstones[rows]
                 if alive.any():
                     which.append(left[found[alive]])
-                    parts.append(_as(source.take(rows[alive], list(columns)), wanted))
+                    parts.append(as_schema(source.take(rows[alive], list(columns)), wanted))
             left = left[~settled]
         if left.size:
             found, rows_of_base = base_rows_with_keys(base, keys.take(left), list(columns))
             if rows_of_base is not None and found.size:
                 which.append(left[found])
-                parts.append(_as(rows_of_base.select(list(columns)), wanted))
+                parts.append(as_schema(rows_of_base.select(list(columns)), wanted))
         if not parts:
             return np.zeros(0, dtype=np.int64), wanted.empty_table()
         return np.concatenate(which), pa.concat_tables(parts)
@@ -231,11 +231,3 @@ class PresentRows:
             ]
             self._groups = (place, key_groups(self._store.engine.cache, base.namespace, sources))
         return self._groups[1]
-
-
-def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    if table.schema.equals(schema):
-        return table
-    with suppress(pa.ArrowInvalid):
-        return pa.Table.from_arrays(table.columns, schema=schema)
-    return table.cast(schema)
