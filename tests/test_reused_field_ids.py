@@ -116,6 +116,22 @@ def test_nothing_of_the_dropped_column_shows(
     assert shown in dataset(place).to_table().to_pylist()
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.list_(pa.int32())], ids=str)
+def test_nothing_shows_of_what_data_files_hold_of_a_dropped_column(tmp_path: Path, kind: pa.DataType) -> None:
+    """Plain Lance drops the column with the highest id, whose values its files keep; Weir adds the next."""
+    place = tmp_path / "t"
+    table = make(place)
+    with table.writer() as writer:
+        writer.upsert([ROW])
+    table.maintenance.merge()
+    dataset(place).drop_columns(["x"])
+    table.alter(add=[pa.field("y", kind)])
+    for reader in (table, opened(place)):
+        assert rows(reader) == [{"id": 1, "v": 10, "y": None}]
+        assert reader.scan(filter="y IS NULL").count() == 1
+    assert dataset(place).to_table().to_pylist() == [{"id": 1, "v": 10, "y": None}]
+
+
 def test_a_writer_that_is_open_takes_the_new_column_for_another(tmp_path: Path) -> None:
     place = tmp_path / "t"
     make(place)
@@ -133,6 +149,18 @@ def test_a_writer_that_is_open_takes_the_new_column_for_another(tmp_path: Path) 
         {"id": 1, "v": 10, "y": None},
         {"id": 2, "v": 20, "y": 5},
     ]
+
+
+def test_a_writer_that_is_open_hears_of_a_column_that_somebody_has_seen(tmp_path: Path) -> None:
+    """One of the same name and type, so that nothing but a look at the table tells it from the other."""
+    place = tmp_path / "t"
+    make(place)
+    with opened(place).writer() as writer:
+        writer.upsert([ROW])
+        reuse(place, X)
+        assert rows(opened(place)) == [{**ROW, "x": None}]
+        writer.upsert([{**ROW, "id": 2}])
+        assert rows(opened(place)) == [{**ROW, "x": None}, {**ROW, "id": 2}]
 
 
 def test_a_snapshot_of_before_shows_what_it_did(tmp_path: Path) -> None:

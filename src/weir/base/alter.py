@@ -89,7 +89,8 @@ def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
         fields = decode_fields(manifest.data, where=manifest.where)
         altered = alteration.applied(base.schema, _needed(base, manifest, fields))
         schema = table_schema(altered.schema, base.primary_key)
-        last_id = max(_last_field_id(base.details), *(one.id for one in fields))
+        # Data files still hold what plain Lance has dropped, under ids that no column has any more.
+        last_id = max(_last_field_id(base.details), base.dataset.max_field_id, *(one.id for one in fields))
         new_fields = _born(
             _renumbered(_library_fields(schema), fields, altered.origins, last_id), base, manifest.version + 1
         )

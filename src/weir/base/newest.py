@@ -1,7 +1,7 @@
-"""Which version of a table somebody in this process has seen with other columns than before.
+"""Which version of a table somebody in this process has seen, perhaps with other columns than before.
 
 Whoever writes for long goes by the columns it has begun with, and is not to ask the store before each write
-whether they are still those. Whoever alters them, or reads and finds them altered, says so here.
+whether they are still those. Whoever alters them, opens the table, or reads and finds them altered, says so here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _seen: dict[str, int] = {}
 
 
 def saw(base: BaseTable) -> None:
-    """Tell this process of a version whose columns are others than those of the version before."""
+    """Tell this process of a version whose columns may be others than those that a writer goes by."""
     if base.version > _seen.get(base.namespace, 0):
         _seen[base.namespace] = base.version
 

@@ -215,6 +215,8 @@ class SnapshotReader:
         self._store = store
         self._base = base
         self._columns = base.row_schema
+        # The columns may be others than those that writers of this process began with.
+        saw(base)
         self._shards: dict[UUID, ShardReader] = {}
         self._lock = threading.Lock()
         self._latest: tuple[float, ReadSnapshot] | None = None

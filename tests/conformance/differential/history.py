@@ -33,6 +33,8 @@ WEIGHTS = {
     "catch_up": 1,
     "weir_indexes": 1,
     "weir_alters": 2,
+    "weir_widens": 1,
+    "weir_clones": 1,
     "lance_alters": 2,
     "lance_merge_inserts": 3,
     "lance_deletes": 2,
@@ -42,6 +44,7 @@ WEIGHTS = {
     "lance_optimizes_indexes": 1,
     "lance_cleans_up": 1,
     "lance_restores": 1,
+    "lance_clones": 1,
 }
 
 

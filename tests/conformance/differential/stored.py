@@ -13,6 +13,7 @@ from tests.conformance import library
 from weir.base.dataset_fields import marks_of
 from weir.format import layout
 from weir.format.field_births import Births, births_of
+from weir.format.field_ids import FIELD_ID
 
 
 def log_of(place: Path, shard: UUID) -> Iterator[tuple[int, int | None, pa.Table]]:
@@ -54,6 +55,29 @@ def unmerged_columns(place: Path) -> Iterator[Births]:
     for shard in library.shards_of(place):
         for _, path in library.unmerged_of(place, shard):
             yield marks_of(lance.dataset(str(place / layout.generation_path(shard, path))))
+
+
+def unflushed_types(place: Path) -> Iterator[dict[int, str]]:
+    """Yield for each log entry that no generation has the types of its columns, by field id."""
+    for shard in library.shards_of(place):
+        manifest = library.manifest_of(place, shard)
+        for position, _, rows in log_of(place, shard):
+            if position > manifest.replay_after_wal_entry_position and rows.num_rows:
+                fields = {(one.metadata or {}).get(FIELD_ID): one.type for one in rows.schema}
+                yield {int(number): str(kind) for number, kind in fields.items() if number is not None}
+
+
+def unmerged_types(place: Path) -> Iterator[dict[int, str]]:
+    """Yield the same for each generation that is not merged."""
+    for shard in library.shards_of(place):
+        for _, path in library.unmerged_of(place, shard):
+            yield types_of(lance.dataset(str(place / layout.generation_path(shard, path))))
+
+
+def types_of(dataset: lance.LanceDataset) -> dict[int, str]:
+    """Return the types of a dataset's columns, by field id."""
+    names = {one.name(): one.id() for one in dataset.lance_schema.fields()}
+    return {names[one.name]: str(one.type) for one in dataset.schema}
 
 
 def unmerged_keys(place: Path, names: list[str]) -> set[tuple[object, ...]]:

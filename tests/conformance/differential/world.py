@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from lance.mem_wal import CompactedSsTable, ShardWriter
 from tests.conformance import library
 from tests.conformance.differential.shapes import TYPES, Column, Key, Model, Shape, Values, random_shape
 from tests.conformance.differential.stored import (
+    types_of,
     unflushed_columns,
     unflushed_keys,
+    unflushed_types,
     unmerged_columns,
     unmerged_keys,
+    unmerged_types,
 )
 from tests.sharding.oracles import library_values
 
@@ -38,6 +42,7 @@ from weir.write.table_writer import TableWriter
 _SHARD_IDS = UUID(bytes=b"LSMWRITE_SHARD01")
 _SHARED_MEMORY = Path("/dev/shm")
 
+WIDER = {pa.int32(): pa.int64(), pa.decimal128(12, 2): pa.decimal128(20, 2)}
 FLUSH_POINTS = ("flush.after_data", "flush.before_manifest", "flush.after_manifest")
 MERGE_POINTS = ("merge.before_deletes", "merge.between_passes", "merge.before_commit", "merge.after_commit")
 CLAIM_POINTS = ("claim.between_lease_and_epoch", "claim.between_epoch_and_fence")
@@ -81,6 +86,10 @@ class World:
         self.written: dict[Key, Values | None] = {}
         self.versions: dict[int, tuple[Shape, object]] = {}
         self.ids: dict[object, UUID] = {}
+        self.places = 1
+        # A clone's shards have ids of Weir's own, and files of other tables may be the base table's.
+        self.is_clone = False
+        self.borrows = False
 
     def _make(self) -> None:
         shape, rule = self.model.shape, self.rule
@@ -231,6 +240,8 @@ class World:
 
     def _shard_of(self, rule: str, value: Any) -> UUID:
         """Return the shard of a value: the one there is, else LanceDB's, or one of no rule."""
+        if self.is_clone:
+            return self._shards_of_a_clone()[value]
         derived = uuid5(_SHARD_IDS, rule if value is None else f"{rule}-{value}")
         shards = library.shards_of(self.place)
         if derived in shards or not self.random_ids:
@@ -239,9 +250,23 @@ class World:
             self.ids[value] = uuid4()
         return self.ids[value]
 
+    def _shards_of_a_clone(self) -> dict[Any, UUID]:
+        """Return the shards by value; by None without a rule."""
+        shards = self.table.status().shards
+        return {next(iter(one.values.values()), None): one.shard_id for one in shards}
+
+    def _is_in_a_shard(self, key: Key) -> bool:
+        """Whether the library can know where a key goes: a shard of Weir's, which only Weir makes."""
+        try:
+            return bool(self._by_shard([key]))
+        except KeyError:
+            return False
+
     def _their_writer(self, shard: UUID, chance: random.Random) -> tuple[ShardWriter, Shape]:
         if shard not in self.theirs:
-            if self._is_stale(unflushed_columns(self.place)):
+            if self._is_stale(unflushed_columns(self.place)) or self._is_narrower(
+                unflushed_types(self.place)
+            ):
                 self.recover(chance)
             dataset = lance.dataset(str(self.place))
             limits: dict[str, Any] = chance.choice(
@@ -259,6 +284,10 @@ class World:
         return self.theirs[shard]
 
     def _library_writes(self, chance: random.Random, keys: list[Key], *, delete: bool) -> None:
+        if self.is_clone:
+            keys = [key for key in keys if self._is_in_a_shard(key)]
+            if not keys:
+                return
         for shard, group in self._by_shard(keys):
             for attempt in range(2):
                 writer, shape = self._their_writer(shard, chance)
@@ -340,22 +369,98 @@ class World:
         self.table.maintenance.catch_up_indexes()
 
     def weir_indexes(self, chance: random.Random) -> None:
-        names = {one.name for one in self.table.indexes.list()}
+        indexes = self.table.indexes.list()
+        taken = {one.name for one in indexes} | {f"{one.column}_idx" for one in indexes}
         scalar = [one for one in self.model.shape.columns if pa.types.is_primitive(one.type)]
         if scalar:
             column = chance.choice(scalar)
-            if f"{column.name}_idx" not in names:
+            if f"{column.name}_idx" not in taken:
                 self.table.indexes.create(column.name, "BTREE")
 
     def weir_alters(self, chance: random.Random) -> None:
         alteration, shape = self._alteration(chance)
+        dropped, added = alteration.get("drop", []), alteration.get("add", [])
+        if {one.name for one in added} & set(dropped):
+            # A column is named once in an alter.
+            if self._alter(drop=dropped):
+                assert self._alter(add=added)
+                self._altered(shape)
+        elif self._alter(**alteration):
+            self._altered(shape)
+
+    def _alter(self, **alteration: Any) -> bool:
+        """Whether no index was in the way."""
         try:
             self.table.alter(**alteration)
         except weir.errors.SchemaError as error:
             if "index" not in str(error):
                 raise
-            return
-        self._altered(shape)
+            return False
+        return True
+
+    def weir_widens(self, chance: random.Random) -> None:
+        shape = self.model.shape
+        columns = [one for one in shape.columns if one.type in WIDER]
+        if columns:
+            chosen = chance.choice(columns)
+            made = replace(chosen, type=WIDER[chosen.type])
+            if self._alter(widen={chosen.name: made.type}):
+                columns = [made if one is chosen else one for one in shape.columns]
+                self._altered(replace(shape, columns=tuple(columns)))
+
+    # Clones, in which a history may go on
+
+    def weir_clones(self, chance: random.Random) -> None:
+        """Clone with all that is not merged."""
+        if self.borrows:
+            return  # refused by name: its files are another table's
+        source, rows = self.table, dict(self.model.rows)
+        clone = weir.clone(source.uri, str(self._next_place()), fsync=False)
+        self._compare("a clone", clone.scan().to_table())
+        if chance.random() < 0.7:
+            self._go_on_in(clone, rows)
+
+    def lance_clones(self, chance: random.Random) -> None:
+        """Clone the base table by itself, by means that know nothing of what is not merged."""
+        self._settle_half_merged()
+        dataset, target = lance.dataset(str(self.place)), self._next_place()
+        how = chance.choice(["shallow", "deep", "branch", "copy"])
+        if how == "shallow":
+            dataset.shallow_clone(str(target), dataset.version)
+        elif how == "deep":
+            dataset.deep_clone(str(target), dataset.version)
+        elif how == "branch":
+            target = Path(str(dataset.create_branch(target.name).uri).removeprefix("file://"))
+        else:
+            shutil.copytree(self.place, target, ignore=shutil.ignore_patterns("_mem_wal", "tree"))
+        shape = self.model.shape
+        found = lance.dataset(str(target)).to_table().to_pylist()
+        rows = {shape.key_of(row): shape.values_of(row) for row in found}
+        before, self.model.rows = self.model.rows, rows
+        clone = weir.open(target, fsync=False)
+        self._compare(f"a clone by {how}", clone.scan().to_table())
+        if chance.random() < 0.7:
+            self.borrows = self.borrows or how in ("shallow", "branch")
+            self._go_on_in(clone, rows)
+            # Until its first write it has the merge progress of its source, which the library believes, and
+            # is no table of its own.
+            self.weir_upserts(chance)
+            self.feed_token, self.fed = self.table.snapshot(retain=None), dict(self.written)
+        else:
+            self.model.rows = before
+
+    def _next_place(self) -> Path:
+        self.places += 1
+        return self.directory / f"t{self.places}"
+
+    def _go_on_in(self, clone: weir.Table, rows: dict[Key, Values]) -> None:
+        if self.ours is not None:
+            self._leave_ours()
+        self.library_closes(random.Random(0))
+        self.table, self.place, self.is_clone = clone, Path(clone.uri.removeprefix("file://")), True
+        self.model.rows, self.written, self.fed = rows, dict(rows), dict(rows)
+        self.feed_token = clone.snapshot(retain=None)
+        self.versions, self.ids = {}, {}
 
     # Plain Lance
 
@@ -394,6 +499,16 @@ class World:
         births = marks_of(lance.dataset(str(self.place)))
         return any(
             number in births and births[number] != birth for one in stored for number, birth in one.items()
+        )
+
+    def _is_narrower(self, stored: Iterable[Mapping[int, str]]) -> bool:
+        """Whether a column is stored in another type than it has by now: the library stops at it."""
+        now = types_of(lance.dataset(str(self.place)))
+        widened = {str(kind) for kind in WIDER}
+        return any(
+            kind in widened and now.get(number, kind) != kind
+            for one in stored
+            for number, kind in one.items()
         )
 
     def _alteration(self, chance: random.Random) -> tuple[dict[str, Any], Shape]:
@@ -527,7 +642,11 @@ class World:
         self._compare("Weir's get", found)
         if table.scan().count() != len(self.model.rows):
             raise DifferenceError("Weir's count differs")
-        if not unflushed_keys(self.place, names) and not self._is_stale(unmerged_columns(self.place)):
+        if (
+            not unflushed_keys(self.place, names)
+            and not self._is_stale(unmerged_columns(self.place))
+            and not self._is_narrower(unmerged_types(self.place))
+        ):
             self._compare("the library's scan", library.scan(self.place))
         if feed:
             self._check_feed()
