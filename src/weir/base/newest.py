@@ -1,7 +1,7 @@
 """Which version of a table somebody in this process has seen, perhaps with other columns than before.
 
 Whoever writes for long goes by the columns it has begun with, and is not to ask the store before each write
-whether they are still those. Whoever alters them, opens the table, or reads and finds them altered, says so here.
+whether they are still those. Whoever alters them, opens the table, or reads and finds them altered, says so.
 """
 
 from __future__ import annotations
