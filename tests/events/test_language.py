@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -27,6 +28,19 @@ def test_no_word_is_reserved(word: str) -> None:
     assert str(query(f"QUERY x ORDER BY {word} DESC LIMIT 1").order_by[0].field) == word
 
 
+def test_a_field_may_be_called_as_the_aggregate_of_it() -> None:
+    assert [one.column for one in query("QUERY x COUNT count BY limit").aggregates] == ["count_count"]
+    assert [one.column for one in query("QUERY x COUNT, MAX max").aggregates] == ["count", "max_max"]
+
+
+def test_clauses_of_a_sequence_come_in_any_order() -> None:
+    found = query(
+        'QUERY a FOLLOWED BY b LIMIT 3 WITHIN "2h" WHERE a.x = 1 USING TIME at LINKED BY y USING time'
+    )
+    assert (str(found.linked_by), str(found.using_time), str(found.using)) == ("y", "at", "time")
+    assert (found.limit, found.within) == (3, timedelta(hours=2))
+
+
 def test_keywords_come_in_any_case_and_names_as_they_are() -> None:
     found = query(
         'query SignUp where Plan != "free" and nOt (A is nOt null) count per Day by Country limit 3'
@@ -48,7 +62,7 @@ def test_comments_and_escapes() -> None:
         ("QUERY x\n  WHERE a = = 1", "line 2, column 13", "a number"),
         ("QUERY x WHERE (a = 1", "line 1, column 21", ")"),
         ("QUERY x LIMIT 1 LIMIT 2", "line 1, column 23", "once"),
-        ("QUERY x COUNT COUNT", "line 1, column 7", "once"),
+        ("QUERY x COUNT COUNT COUNT", "line 1, column 7", "once"),
         ("QUERY x LIMIT -1", "line 1, column 15", "at least 0"),
         ("QUERY x LIMIT 1.5", "line 1, column 15", "at least 0"),
         ("QUERY x PER fortnight COUNT", "line 1, column 13", "week"),

@@ -38,6 +38,15 @@ def store(tmp_path: Path) -> Iterator[EventStore]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStore]:
+    """A store that whatever is refused leaves as it was."""
+    with weir.events.create(tmp_path_factory.mktemp("refusing") / "store", buckets=2) as opened:
+        opened.define("signup", SIGNUP)
+        opened.define("order", {"amount": "int", "at": "datetime | null"})
+        yield opened
+
+
 def ids(store: EventStore) -> list[int]:
     found: list[int] = store.replay().to_table().column("event_id").to_pylist()
     return found
@@ -74,7 +83,14 @@ def test_a_store_is_made_once_and_opened_where_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"buckets": 0}, {"buckets": 2000}, {"buckets": True}, {"flush_threshold": 0}]
+    "options",
+    [
+        {"buckets": 0},
+        {"buckets": 2000},
+        {"buckets": True},
+        {"flush_threshold": 0},
+        {"events_per_zone": 0},
+    ],
 )
 def test_options_have_bounds(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
@@ -98,6 +114,7 @@ def test_types_from_dataclasses_arrow_and_pydantic(store: EventStore) -> None:
     class Seen(pydantic.BaseModel):
         at: datetime
         tags: list[str]
+        price: Decimal = pydantic.Field(max_digits=9, decimal_places=2)
 
     store.define("paid", Paid)
     store.define("seen", Seen)
@@ -111,7 +128,7 @@ def test_types_from_dataclasses_arrow_and_pydantic(store: EventStore) -> None:
         "on": "date",
         "note": "string | null",
     }
-    assert texts["seen"] == {"at": "datetime", "tags": "list<string>"}
+    assert texts["seen"] == {"at": "datetime", "tags": "list<string>", "price": "decimal(9,2)"}
     assert texts["moved"] == {"x": "float", "n": "int | null"}
 
 
@@ -133,11 +150,11 @@ def test_types_from_dataclasses_arrow_and_pydantic(store: EventStore) -> None:
         None,
     ],
 )
-def test_types_that_cannot_be_are_refused(store: EventStore, fields: Any) -> None:
-    before = store.types()
+def test_types_that_cannot_be_are_refused(refusing: EventStore, fields: Any) -> None:
+    before = refusing.types()
     with pytest.raises(InputError):
-        store.define("other", fields)
-    assert store.types() == before
+        refusing.define("other", fields)
+    assert refusing.types() == before
 
 
 def test_a_new_version_adds_and_widens(store: EventStore) -> None:
@@ -174,11 +191,11 @@ def test_a_new_version_adds_and_widens(store: EventStore) -> None:
         {**SIGNUP, "amount": "float"},
     ],
 )
-def test_a_new_version_may_do_nothing_else(store: EventStore, fields: dict[str, Any]) -> None:
+def test_a_new_version_may_do_nothing_else(refusing: EventStore, fields: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="signup"):
-        store.define("signup", fields)
-    store.define("signup", SIGNUP)
-    assert list(store.types()["signup"].versions) == [1]
+        refusing.define("signup", fields)
+    refusing.define("signup", SIGNUP)
+    assert list(refusing.types()["signup"].versions) == [1]
 
 
 # --- Refusals ------------------------------------------------------------------------------------
@@ -200,16 +217,16 @@ def test_a_new_version_may_do_nothing_else(store: EventStore, fields: dict[str, 
     ],
 )
 def test_a_payload_that_does_not_fit_names_event_and_field(
-    store: EventStore, payload: dict[str, Any], field: str
+    refusing: EventStore, payload: dict[str, Any], field: str
 ) -> None:
-    with store.writer() as writer:
+    with refusing.writer() as writer:
         with pytest.raises(InputError) as refused:
             writer.append("signup", "u", payload)
         assert "signup" in str(refused.value)
         assert field in str(refused.value)
         with pytest.raises(InputError):
             writer.append_all("u", [("order", {"amount": 1}), ("signup", payload)])
-    assert ids(store) == []
+    assert ids(refusing) == []
 
 
 @pytest.mark.parametrize(
@@ -231,10 +248,10 @@ def test_a_payload_that_does_not_fit_names_event_and_field(
         ("order", "u", {"amount": 1}, None, "0"),
     ],
 )
-def test_what_cannot_be_appended_is_refused(store: EventStore, arguments: tuple[Any, ...]) -> None:
-    with store.writer() as writer, pytest.raises(InputError):
+def test_what_cannot_be_appended_is_refused(refusing: EventStore, arguments: tuple[Any, ...]) -> None:
+    with refusing.writer() as writer, pytest.raises(InputError):
         writer.append(*arguments)
-    assert ids(store) == []
+    assert ids(refusing) == []
 
 
 @pytest.mark.parametrize(
@@ -262,11 +279,14 @@ def test_what_cannot_be_appended_is_refused(store: EventStore, arguments: tuple[
             79,
         ),
         ("PLOT QUERY order COUNT", 12),
+        ('DEFINE new FIELDS {"event_id": "int"}', 8),
     ],
 )
-def test_queries_that_cannot_be_are_refused_by_their_place(store: EventStore, text: str, place: int) -> None:
+def test_queries_that_cannot_be_are_refused_by_their_place(
+    refusing: EventStore, text: str, place: int
+) -> None:
     with pytest.raises(QueryError, match=f"line 1, column {place}]"):
-        store.execute(text)
+        refusing.execute(text)
 
 
 # --- Versions and order --------------------------------------------------------------------------

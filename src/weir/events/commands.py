@@ -47,7 +47,7 @@ class CommandRunner:
         if isinstance(command, tree.Compare):
             return self._compare(command)
         if isinstance(command, tree.Define):
-            return self._store.define(command.name.text, command.fields, command.version)
+            return self._define(command)
         if isinstance(command, (tree.Store, tree.Batch)):
             return self._append(command)
         if isinstance(command, tree.Remember):
@@ -75,6 +75,12 @@ class CommandRunner:
         if isinstance(command, tree.Ping):
             return "PONG"
         raise QueryError(f"{type(command).__name__.upper()} is no command here", where="line 1, column 1")
+
+    def _define(self, command: tree.Define) -> None:
+        try:
+            self._store.define(command.name.text, command.fields, command.version)
+        except InputError as error:
+            raise failure(error.message, command.name.place, error.hint) from None
 
     def _remember(self, command: tree.Remember, text: str) -> Result:
         try:

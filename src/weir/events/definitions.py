@@ -58,7 +58,10 @@ def fields_of(given: Any, event: str) -> dict[str, FieldType]:
         ]
     elif isinstance(given, type) and hasattr(given, "model_fields"):
         hints = typing.get_type_hints(given, include_extras=True)
-        pairs = [(name, _from_python(hints[name], event, name)) for name in given.model_fields]
+        pairs = [
+            (name, _from_python(_with_digits(hints[name], field), event, name))
+            for name, field in given.model_fields.items()
+        ]
     else:
         raise SchemaError(
             f"event {event!r}: {given!r:.80} says no fields",
@@ -90,6 +93,21 @@ def _from_arrow(kind: pa.DataType, nullable: bool, event: str, name: str) -> Fie
         item = kind.value_field
         return FieldType("list", nullable, item=_from_arrow(item.type, item.nullable, event, name))
     raise SchemaError(f"event {event!r}, field {name!r}: no field is of type {kind}", where=f"{event}.{name}")
+
+
+def _with_digits(hint: Any, field: Any) -> Any:
+    """Return a hint of pydantic, with the digits that its field gives a decimal."""
+    found = {
+        name: getattr(one, name)
+        for one in field.metadata
+        for name in ("max_digits", "decimal_places")
+        if getattr(one, name, None) is not None
+    }
+    if "max_digits" not in found:
+        return hint
+    digits = f"decimal({found['max_digits']},{found.get('decimal_places', 0)})"
+    is_optional = type(None) in typing.get_args(hint)
+    return typing.Annotated[Decimal, f"{digits} | null" if is_optional else digits]
 
 
 def _from_python(hint: Any, event: str, name: str) -> Any:

@@ -67,7 +67,7 @@ from weir.table.table import Table
 __all__ = ["EventStore", "create", "open"]
 
 _HERE = Place(1, 1)
-_LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31)}
+_LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31), "events_per_zone": (1, 1 << 20)}
 
 
 def create(
@@ -75,6 +75,7 @@ def create(
     *,
     buckets: int = 4,
     flush_threshold: int = 100_000,
+    events_per_zone: int = 2048,
     fsync: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> EventStore:
@@ -89,6 +90,9 @@ def create(
         1,024, default 4.
     flush_threshold : int
         Events of a shard that are held in memory before they are written to a generation. Default 100,000.
+    events_per_zone : int
+        Events of a zone, for which the least and the greatest value of numbers are kept: a query skips zones
+        that cannot match. Fewer let it skip more, for more to keep. Default 2,048.
     fsync : bool
         On local disk, whether an acknowledged event survives the loss of power. Default True.
     storage_options : mapping of str to str, optional
@@ -111,7 +115,11 @@ def create(
     >>> store.execute('QUERY signup WHERE plan != "free" COUNT').to_table().to_pylist()
     [{'count': 1}]
     """
-    options = {"buckets": buckets, "flush_threshold": flush_threshold}
+    options = {
+        "buckets": buckets,
+        "flush_threshold": flush_threshold,
+        "events_per_zone": events_per_zone,
+    }
     for name, value in options.items():
         least, most = _LEAST_MOST[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

@@ -74,7 +74,7 @@ def parse(text: str) -> Command:
     if not pieces:
         raise place_error("there is no command", Place(1, 1), "Expected one, such as QUERY")
     try:
-        return build(_read(pieces, _end(text)))
+        return _read(pieces, _end(text))
     except RecursionError:
         raise place_error("the command is nested too deep", pieces[0].place) from None
 
@@ -84,14 +84,18 @@ def _end(text: str) -> Place:
     return Place(len(lines), len(lines[-1]) + 1)
 
 
-def _read(pieces: list[Scanned], end: Place) -> Tree[Any]:
+def _read(pieces: list[Scanned], end: Place) -> Command:
     names: set[int] = set()
     worst: tuple[int, QueryError] | None = None
     for _ in range(_ATTEMPTS):
         choices: list[int] = []
         reached, result = _attempt(pieces, end, names, choices)
         if isinstance(result, Tree):
-            return result
+            try:
+                return build(result)
+            except QueryError as error:
+                # COUNT count, where there is such a field, reads as two aggregates at first.
+                reached, result = len(pieces), error
         if worst is None or reached > worst[0]:
             worst = reached, result
         # The last word that could be a name, too; those after it are open again.
