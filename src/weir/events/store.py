@@ -60,6 +60,7 @@ from weir.events.result import Result
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import ids_between, of_context, scan_events
 from weir.events.writer import EventWriter
+from weir.events.zones import build_indexes
 from weir.storage.interface import ObjectStore
 from weir.table.opening import table_store
 from weir.table.table import Table
@@ -675,6 +676,8 @@ class EventStore:
             self._known = self._stored_catalog.change(partial(without_erased, erased=catalog))
         self.flush()
         reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
+        if any(index.num_rows for index in self._table.indexes.list()):
+            build_indexes(self._table, self._catalog(True))
         if erasure.events:
             for table in self.tables.values():
                 table.maintenance.compact(max_deleted=0.0)

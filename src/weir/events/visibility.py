@@ -26,6 +26,7 @@ __all__ = [
     "filter_text",
     "ids_between",
     "instant",
+    "is_readable_instant",
     "of_context",
     "scan_events",
     "timestamp_from",
@@ -66,12 +67,17 @@ def of_context(context: str) -> Expr:
     return col("context_id") == lit(context)
 
 
+def is_readable_instant(micros: int) -> bool:
+    """Whether a scan can compare with an instant."""
+    return _LEAST < micros < _MOST
+
+
 def timestamp_from(column: str, since: int | None, until: int | None) -> list[Expr]:
     """Return conditions on a column of instants; what no scan could read is left out."""
     found = []
-    if since is not None and _LEAST < since < _MOST:
+    if since is not None and is_readable_instant(since):
         found.append(col(column) >= instant(since))
-    if until is not None and _LEAST < until < _MOST:
+    if until is not None and is_readable_instant(until):
         found.append(col(column) < instant(until))
     return found
 

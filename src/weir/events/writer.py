@@ -20,6 +20,7 @@ from weir.events.clock import SHARD_BITS, HybridClock
 from weir.events.names import check_context
 from weir.events.payloads import CheckedEvent, checked_event, columns_of_events, columns_of_table
 from weir.events.versions import ContextVersions
+from weir.events.zones import ROWS_WORTH_INDEXES, build_indexes
 from weir.table.table import Table
 
 __all__ = ["Appended", "EventWriter", "Ingested"]
@@ -112,6 +113,7 @@ class EventWriter:
         # Who holds it decides what comes next in the log: ids are given and rows queued in one go.
         self._order = threading.Lock()
         self._versions = ContextVersions(table, catalog)
+        self._indexing = threading.Lock()
         self._claimed: set[int] = set()
         self._pending: dict[int, list[Future[Any]]] = {}
         self._turns = threading.Condition()
@@ -120,6 +122,8 @@ class EventWriter:
         self._letting_go = False
         self._others_may_have_been = False
         self._closed = False
+        self._written = 0
+        self._indexed: Catalog | None = None
 
     @property
     def holds(self) -> bool:
@@ -269,8 +273,18 @@ class EventWriter:
             return ids, self._enqueue(pa.table({"event_id": ids, **columns}), wanted, source)
 
         written: list[int] = []
+        self._index_what_is_written(rows)
         ids = self._in_turn(enqueue, lambda ids: self._versions.clear(wanted), written.append)
         return Ingested(ids, written[-1])
+
+    def _index_what_is_written(self, rows: int) -> None:
+        """See to it that generations get indexes, once there may be one that gains from them."""
+        with self._indexing:
+            self._written += rows
+            catalog = self._catalog(False)
+            if self._written >= ROWS_WORTH_INDEXES and self._indexed is not catalog:
+                build_indexes(self._table, catalog)
+                self._indexed = catalog
 
     # --- The order of the log --------------------------------------------------------------------
 

@@ -13,11 +13,20 @@ from datafusion import Expr, col, lit
 from weir.events.catalog import Catalog
 from weir.events.cursors import Cursor, arrivals
 from weir.events.event_types import EventType
+from weir.events.instants import parse_instant
 from weir.events.language import tree
 from weir.events.names import CORE_NAMES
 from weir.events.query.conditions import condition_of, fields_of_condition
 from weir.events.query.scope import Column, Scope
-from weir.events.visibility import all_of, any_of, filter_text, of_context, timestamp_from, visible
+from weir.events.visibility import (
+    all_of,
+    any_of,
+    filter_text,
+    is_readable_instant,
+    of_context,
+    timestamp_from,
+    visible,
+)
 from weir.read.scan import Scan
 from weir.table.table import Table
 
@@ -134,9 +143,9 @@ class StepsRead:
             if len(held) == 1:
                 found += timestamp_from(held[0], self.bounds.since, self.bounds.until)
         for condition in step.conditions:
-            if all(self._is_plain(step, field) for field in fields_of_condition(condition)) and _is_simple(
-                condition
-            ):
+            if all(
+                self._is_plain(step, field) for field in fields_of_condition(condition)
+            ) and self._is_simple(condition):
                 found.append(
                     condition_of(condition, self.scope, lambda one: col(_held_by(step.type, one)[0]))
                 )
@@ -147,8 +156,25 @@ class StepsRead:
     def _is_plain(self, step: StepRead, field: tree.FieldName) -> bool:
         """Whether a scan can look at a field: it is one column, whose values can be written exactly."""
         column = self.scope.get(field)
-        kinds = ("string", "enum", "int", "float", "bool")
+        kinds = ("string", "enum", "int", "float", "bool", "date", "datetime")
         return column.type.kind in kinds and len(_held_by(step.type, column)) == 1
+
+    def _is_simple(self, condition: tree.Condition) -> bool:
+        """Whether a scan can decide a condition as DataFusion does."""
+        if isinstance(condition, tree.Not):
+            return self._is_simple(condition.condition)
+        if isinstance(condition, (tree.All, tree.AnyOf)):
+            return len(condition.conditions) <= 20 and all(
+                self._is_simple(one) for one in condition.conditions
+            )
+        if isinstance(condition, (tree.IsNull, tree.Bare)):
+            return True
+        if isinstance(condition, tree.Like):
+            return False
+        values = condition.values if isinstance(condition, tree.IsIn) else _compared_with(condition)
+        if self.scope.get(condition.field).type.is_time:
+            return all(is_readable_instant(parse_instant(one.value)) for one in values)
+        return all(isinstance(one.value, str) or -_LARGEST <= one.value <= _LARGEST for one in values)
 
     def tables(self) -> list[pa.Table]:
         """Return the events of every step, by the internal names of their columns."""
@@ -187,20 +213,6 @@ def field_array(rows: pa.Table, kind: EventType, column: Column) -> pa.ChunkedAr
     held = _held_by(kind, column)
     arrays = [rows.column(name).cast(column.type.arrow, safe=False) for name in reversed(held)]
     return arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)
-
-
-def _is_simple(condition: tree.Condition) -> bool:
-    """Whether a scan can decide a condition as DataFusion does."""
-    if isinstance(condition, tree.Not):
-        return _is_simple(condition.condition)
-    if isinstance(condition, (tree.All, tree.AnyOf)):
-        return len(condition.conditions) <= 20 and all(_is_simple(one) for one in condition.conditions)
-    if isinstance(condition, (tree.IsNull, tree.Bare)):
-        return True
-    if isinstance(condition, tree.Like):
-        return False
-    values = condition.values if isinstance(condition, tree.IsIn) else _compared_with(condition)
-    return all(isinstance(one.value, str) or -_LARGEST <= one.value <= _LARGEST for one in values)
 
 
 def _compared_with(condition: tree.Comparison | tree.Between) -> tuple[tree.Value, ...]:

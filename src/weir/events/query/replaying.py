@@ -15,6 +15,7 @@ from weir.events.event_types import CORE_FIELDS, EventType
 from weir.events.field_types import INSTANT
 from weir.events.language import tree
 from weir.events.names import CORE_NAMES
+from weir.events.query.explaining import described_scan
 from weir.events.query.reading import field_array
 from weir.events.query.running import observe
 from weir.events.query.scope import CORE_TYPES, Column, failure
@@ -233,7 +234,7 @@ class ReplayPlan:
         """Return how the answer is found."""
         of = "all contexts" if self.context is None else f"context {self.context!r}"
         lines = [f"replay of {of}: {', '.join(kind.name for kind in self.types)}, in the order of event_id"]
-        return "\n".join([*lines, *("  " + line for line in self.scan().explain().splitlines())])
+        return "\n".join([*lines, *described_scan(self.scan(), self.catalog, self.types)])
 
 
 def _between(values: pa.ChunkedArray, since: int | None, until: int | None) -> pa.ChunkedArray:

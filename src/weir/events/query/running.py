@@ -11,6 +11,7 @@ from weir.events.field_types import INSTANT
 from weir.events.instants import now_micros
 from weir.events.query.buckets import bucket_of
 from weir.events.query.conditions import condition_of
+from weir.events.query.explaining import described_scan
 from weir.events.query.matching import matched
 from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
 from weir.events.query.scope import Column
@@ -238,5 +239,5 @@ def explain_query(plan: QueryPlan) -> str:
         lines.append(f"query of {scope.types[0].name}")
     if plan.grouping is not None:
         lines.append(f"  aggregates {', '.join(field.name for field in grouped_fields(plan.grouping))}")
-    lines += ["  " + line for line in plan.read.scan().explain().splitlines()]
+    lines += described_scan(plan.read.scan(), plan.read.catalog, scope.types)
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from datafusion.plan import LogicalPlan
 from weir.errors import QueryError
 from weir.events.catalog import Catalog
 from weir.events.clock import HybridClock
+from weir.events.query.explaining import described_scan
 from weir.events.query.planner import QueryPlan
 from weir.events.query.reading import Bounds, StepRead, StepsRead
 from weir.events.query.running import observe, run_rows, selected, session
@@ -117,8 +118,8 @@ def query_by_sql(plan: QueryPlan, where: str, clock: HybridClock) -> Result:
         return result
 
     def explain() -> str:
-        scanned = "\n".join("  " + line for line in whole.read.scan().explain().splitlines())
-        return f"query of {whole.scope.types[0].name} where {where}\n{scanned}"
+        lines = described_scan(whole.read.scan(), whole.read.catalog, whole.scope.types)
+        return "\n".join([f"query of {whole.scope.types[0].name} where {where}", *lines])
 
     return Result(run, explain, plan.warnings)
 
@@ -199,7 +200,7 @@ class SqlPlan:
         """Return how the answer is found."""
         lines = [f"SQL {self.query}"]
         for read in self.reads:
-            lines += ["  " + line for line in read.scan().explain().splitlines()]
+            lines += described_scan(read.scan(), read.catalog, read.scope.types)
         return "\n".join(lines)
 
 

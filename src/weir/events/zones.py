@@ -1,0 +1,86 @@
+"""Which index each column of the events gets, so that zones that cannot match are skipped.
+
+The policy goes by the type of a field: bitmaps for enums and booleans, Bloom filters of zones for texts, the
+least and the greatest value of zones for numbers and times. Each index is one of the events table: its
+flushes build it per generation and list it in the generation's catalog, its upkeep in the base table.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from weir.errors import IndexExistsError
+from weir.events.catalog import Catalog
+from weir.events.field_types import FieldType
+from weir.table.table import Table
+
+__all__ = ["ROWS_WORTH_INDEXES", "build_indexes", "index_kinds", "zone_rows"]
+
+ROWS_WORTH_INDEXES = 16_384
+"""Events from which on a generation has indexes."""
+_DEFAULT_ZONE = 2048
+_CORE = {
+    "event_type": "BITMAP",
+    # What a replay asks for.
+    "context_id": "BTREE",
+    # Events come nearly in the order of their time.
+    "timestamp": "ZONEMAP",
+}
+_BY_TYPE = {
+    "enum": "BITMAP",
+    "bool": "BITMAP",
+    "string": "BLOOMFILTER",
+    "int": "ZONEMAP",
+    "float": "ZONEMAP",
+    "date": "ZONEMAP",
+    "datetime": "ZONEMAP",
+}
+
+
+def index_kinds(catalog: Catalog) -> dict[str, str]:
+    """Return the kind of index of every column of the events table that gets one.
+
+    Fields of one name and type share a column. It is taken for an enum if any of them is one.
+
+    Examples
+    --------
+    >>> from weir.events.field_types import parse_field_type
+    >>> fields = {"plan": parse_field_type(["free", "pro"], "signup", "plan")}
+    >>> index_kinds(Catalog({}).defined("signup", fields, None))["f_plan"]
+    'BITMAP'
+    """
+    found = dict(_CORE)
+    for kind in catalog.types.values():
+        for fields in kind.versions.values():
+            for name, field in fields.items():
+                for column in kind.columns[name]:
+                    _add(found, column, field)
+    return found
+
+
+def _add(found: dict[str, str], column: str, field: FieldType) -> None:
+    kind = _BY_TYPE.get(field.kind)
+    if kind is not None and (column not in found or kind == "BITMAP"):
+        found[column] = kind
+
+
+def zone_rows(catalog: Catalog) -> int:
+    """Return how many events a zone has."""
+    return int(catalog.options.get("events_per_zone", _DEFAULT_ZONE))
+
+
+def build_indexes(table: Table, catalog: Catalog) -> None:
+    """Build the indexes that the events table does not have yet. Others may do so at the same time."""
+    present = {index.column: index for index in table.indexes.list()}
+    for column, kind in index_kinds(catalog).items():
+        parameters: dict[str, Any] = {"rows_per_zone": zone_rows(catalog)} if kind == "ZONEMAP" else {}
+        index = present.get(column)
+        if index is None:
+            with suppress(IndexExistsError):
+                table.indexes.create(column, kind, **parameters)
+        elif index.num_rows and index.definition is not None and index.definition.kind == kind:
+            # One of a table without rows has zones of the library's own size.
+            known = index.definition.parameters
+            if any(known.get(name) != value for name, value in parameters.items()):
+                table.indexes.create(column, kind, name=index.name, replace=True, **parameters)

@@ -1,0 +1,94 @@
+"""Zones and pruning: which index each field has, what a plan says of it, and the same answers with it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import weir
+from weir.events.store import EventStore
+
+_WRITE = """
+import sys, pyarrow as pa, weir
+store = weir.events.create(sys.argv[1], buckets=1, events_per_zone=512, fsync=False)
+fields = {"status": ["ok", "slow", "lost"], "ms": "int", "host": "string", "at": "datetime", "ok": "bool"}
+store.define("call", fields)
+n = 20_000
+instants = pa.array([1_700_000_000_000_000 + i * 1_000_000 for i in range(n)], pa.timestamp("us", "UTC"))
+with store.writer() as writer:
+    writer.ingest("call", pa.table({
+        "context_id": [f"c{i // 100}" for i in range(n)],
+        "timestamp": instants,
+        "status": ["lost" if i % 1000 == 0 else "slow" if i < 600 else "ok" for i in range(n)],
+        "ms": list(range(n)),
+        "host": [f"h{i // 500}" for i in range(n)],
+        "at": instants,
+        "ok": [i % 1000 != 0 for i in range(n)],
+    }))
+"""
+"""What another process writes, whose rows are in memory nowhere here."""
+
+_QUERIES = [
+    ("QUERY call WHERE status = slow COUNT", "EnumBitmap(status)", 599),
+    ("QUERY call WHERE status != ok COUNT", "EnumBitmap(status)", 619),
+    ("QUERY call WHERE NOT ok COUNT", "EnumBitmap(ok)", 20),
+    ("QUERY call WHERE ms BETWEEN 700 AND 720 COUNT", "ZoneRange(ms)", 21),
+    ("QUERY call WHERE host = h7 COUNT", "ZoneBloom(host)", 500),
+    ('QUERY call WHERE at >= "2023-11-15T03:00:00Z" COUNT', "TemporalRange(at)", 2800),
+    ('QUERY call SINCE "2023-11-15T03:00:00Z" COUNT', "TemporalRange(timestamp)", 2800),
+    ('QUERY call USING at UNTIL "2023-11-14T22:14:20Z" COUNT', "TemporalRange(at)", 60),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> EventStore:
+    path = tmp_path_factory.mktemp("zones") / "store"
+    subprocess.run([sys.executable, "-c", _WRITE, str(path)], check=True)
+    return weir.events.open(path, fsync=False)
+
+
+def _pruned(text: str) -> tuple[int, int]:
+    found = re.search(r"zones: (\d+) read, (\d+) pruned", text)
+    assert found is not None
+    return int(found[1]), int(found[2])
+
+
+def _check(store: EventStore, source: str) -> None:
+    for text, strategy, count in _QUERIES:
+        result = store.execute(text)
+        assert result.to_table().to_pylist() == [{"count": count}], text
+        explained = result.explain()
+        assert strategy in next(line for line in explained.splitlines() if source in line), text
+        read, pruned = _pruned(explained)
+        assert read + pruned == 40, text
+        assert pruned >= 10, text
+
+
+def test_zones_of_generations_are_pruned(store: EventStore) -> None:
+    _check(store, "generation 1: reads")
+    # Without an index of a generation that is so small everything is read.
+    assert "FullScan(context_id)" in store.replay("c7").explain()
+
+
+def test_zones_of_the_base_table_are_pruned(store: EventStore) -> None:
+    store.maintain()
+    _check(store, "base table")
+    replayed = store.replay("c7")
+    assert "BTree(context_id)" in replayed.explain()
+    assert replayed.to_table().column("ms").to_pylist() == list(range(700, 800))
+    indexes = {index.column: index for index in store.tables["events"].indexes.list()}
+    assert indexes["f_status"].library_kind == "Bitmap"
+    zones = indexes["f_ms"].definition
+    assert zones is not None
+    assert zones.parameters["rows_per_zone"] == 512
+
+
+def test_a_plan_names_no_field_that_is_not_read(store: EventStore) -> None:
+    explained = store.execute("QUERY call WHERE ms > 19990 RETURN [host]").explain()
+    assert "ms" in explained
+    assert "host" in explained
+    for name in ("status", "at", "ok"):
+        assert re.search(rf"\b(f_)?{name}\b", explained) is None, explained
