@@ -33,12 +33,13 @@ from weir.format import layout
 from weir.format.index_details import MergedGeneration
 from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
-from weir.merge import commit as merge_module
+from weir.merge import merge_insert
 from weir.merge.commit import MergeResult, merge_run
 from weir.merge.plan import MergeTask, plan_merge
 from weir.merge.rows import read_runs
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a001")
+pytestmark = pytest.mark.usefixtures("merged_by")
 
 
 def task_of(base: BaseTable, *generations: FlushedGeneration, after: int | None = None) -> MergeTask:
@@ -141,7 +142,7 @@ def test_a_generation_without_tombstone_column_has_no_deletes(tmp_path: Path) ->
 def test_a_large_run_is_streamed_with_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_module, "_STREAM_FROM_BYTES", 1)
+    monkeypatch.setattr(merge_insert, "_STREAM_FROM_BYTES", 1)
     base = new_table(tmp_path, rows=[(number, "base") for number in range(50)])
     rows: list[Row | Key] = [(number, "merged") for number in range(25, 75)]
     rows += [(number,) for number in range(0, 50, 5)]
@@ -154,7 +155,7 @@ def test_a_large_run_is_streamed_with_the_same_result(
 def test_few_rows_for_a_large_table_are_looked_up_in_the_key_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_module, "_LOOKUP_BELOW", 1)
+    monkeypatch.setattr(merge_insert, "_LOOKUP_BELOW", 1)
     base = new_table(tmp_path, rows=[(number, "base") for number in range(200)])
     model = contents(base)
     # The second merge meets rows the index does not cover yet, and rows it covers that are gone.
@@ -261,13 +262,13 @@ def test_a_generation_that_changes_while_it_is_merged_is_noticed(tmp_path: Path)
     (source,) = run._sources
     shrunk = replace(source, dataset=dataset)
     with pytest.raises(CorruptionError, match="had 2 rows and has 1"):
-        list(type(run)([shrunk], run.deletes).upserts(base.schema))
+        list(type(run)([shrunk], run.deletes, run.upserted).upserts(base.schema))
 
 
 def test_a_failure_while_rows_are_streamed_keeps_its_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_module, "_STREAM_FROM_BYTES", 1)
+    monkeypatch.setattr(merge_insert, "_STREAM_FROM_BYTES", 1)
     base = new_table(tmp_path)
     flushed = write_generation(base, SHARD, 1, [(1, "a"), (2, "b")])
     broken = _raiser(CorruptionError("broken batch", where="there"), after=1)

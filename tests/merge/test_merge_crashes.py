@@ -13,7 +13,12 @@ from weir.merge.commit import merge_run
 from weir.merge.plan import MergeTask
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a003")
-MERGE = "from weir.merge.commit import merge_run\nmerge_run(*arguments)"
+MERGE = """
+import weir.merge.commit
+task, by_tasks = arguments
+weir.merge.commit.merges_in_waves = lambda base: by_tasks
+weir.merge.commit.merge_run(task)
+"""
 
 
 @pytest.mark.parametrize(
@@ -21,12 +26,17 @@ MERGE = "from weir.merge.commit import merge_run\nmerge_run(*arguments)"
     [
         ("merge.before_deletes", False),
         ("merge.between_passes", False),
+        ("merge.before_rows", False),
+        ("merge.after_rows", False),
+        ("merge.between_waves", False),
+        ("merge.before_deletions", False),
+        ("merge.after_deletions", False),
         ("merge.before_commit", False),
         ("merge.after_commit", True),
     ],
 )
 def test_a_killed_merger_leaves_a_merge_that_can_be_finished(
-    tmp_path: Path, place: str, committed: bool
+    tmp_path: Path, merged_by: str, place: str, committed: bool
 ) -> None:
     base = new_table(tmp_path, rows=[(1, "base"), (2, "base"), (3, "base")])
     model = contents(base)
@@ -37,7 +47,9 @@ def test_a_killed_merger_leaves_a_merge_that_can_be_finished(
         apply(model, base, rows)
         generations.append(write_generation(base, SHARD, number, rows))
     task = MergeTask(base.store, SHARD, tuple(generations), 0)
-    exit_code = run_python(MERGE, task, environment={"WEIR_FAILPOINTS": f"{place}=kill"})
+    exit_code = run_python(
+        MERGE, task, merged_by == "tasks", environment={"WEIR_FAILPOINTS": f"{place}=kill"}
+    )
     assert exit_code == -signal.SIGKILL
     assert progress(base, SHARD) == (2 if committed else 0)
     # Whatever is in the base table already, with the generations on top of it everything is right.

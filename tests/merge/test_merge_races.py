@@ -30,12 +30,21 @@ from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.errors import ConflictError
 from weir.format.shard_manifest import FlushedGeneration
-from weir.merge import commit as merge_module
+from weir.merge import merge_insert, waves
 from weir.merge.commit import MergeResult, merge_run
 from weir.merge.plan import MergeTask
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a002")
-PLACES = ["merge.before_deletes", "merge.between_passes", "merge.before_commit"]
+PLACES = [
+    "merge.before_deletes",
+    "merge.between_passes",
+    "merge.before_rows",
+    "merge.after_rows",
+    "merge.between_waves",
+    "merge.after_deletions",
+    "merge.before_commit",
+]
+pytestmark = pytest.mark.usefixtures("merged_by")
 START: list[Row] = [(1, "base"), (2, "base"), (3, "base")]
 
 
@@ -142,14 +151,16 @@ def test_runs_that_overlap_come_to_the_same_rows(
     assert progress(base, SHARD) == 3
 
 
-def test_a_foreign_change_of_a_row_that_is_deleted_is_retried(tmp_path: Path) -> None:
+def test_a_foreign_change_of_a_row_that_is_deleted_is_retried(tmp_path: Path, merged_by: str) -> None:
     base = new_table(tmp_path, rows=START)
     task = task_of(base, write_generation(base, SHARD, 1, [(1,), (9, "new")]))
 
     def change_by_hand() -> None:
         lance.dataset(base.uri).update({"value": "'by hand'"}, where="id = 1")
 
-    with interrupted("merge.before_deletes", change_by_hand):
+    with interrupted(
+        "merge.before_deletes" if merged_by == "library" else "merge.before_commit", change_by_hand
+    ):
         merge_run(task)
     assert sorted(contents(base.latest())) == [(2,), (3,), (9,)]
 
@@ -179,13 +190,14 @@ def test_compaction_and_index_builds_may_come_in_between(tmp_path: Path, place: 
 
 
 def test_endless_interference_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_module, "_MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(merge_insert, "_MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(waves, "_MAX_ATTEMPTS", 2)
     base = new_table(tmp_path, rows=START)
     task = task_of(base, write_generation(base, SHARD, 1, [(1,), (9, "new")]))
     original = failpoint.reach
 
     def reach(name: str) -> None:
-        if name == "merge.before_deletes":
+        if name in ("merge.before_deletes", "merge.between_waves"):
             lance.dataset(base.uri).update({"value": "'by hand'"}, where="id = 1")
 
     monkeypatch.setattr(failpoint, "reach", reach)

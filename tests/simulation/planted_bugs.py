@@ -26,7 +26,8 @@ import weir.lsm.newest
 import weir.maintenance.garbage.garbage
 import weir.maintenance.garbage.policy
 import weir.maintenance.garbage.survey
-import weir.merge.commit
+import weir.merge.merge_insert
+import weir.merge.new_rows
 import weir.merge.rows
 import weir.read.planner
 import weir.rows.conforming
@@ -57,7 +58,7 @@ from weir.format.source import Source, SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.log.replay import unflushed
 from weir.log.wal import PositionedEntry, Wal, first_unflushed_position
-from weir.merge.commit import _Merge
+from weir.merge.merge_insert import _Merge
 from weir.merge.rows import RunRows
 from weir.snapshots.consumers import StoredConsumer
 from weir.snapshots.shard_view import ShardReader, ShardView
@@ -162,14 +163,16 @@ def _older_generation_wins() -> Sequence[Patch]:
 
 
 def _tombstones_dropped_at_merge() -> Sequence[Patch]:
-    read_runs = weir.merge.commit.read_runs  # type: ignore[attr-defined]
+    read_runs = weir.merge.rows.read_runs
 
     def without_deletes(*arguments: Any) -> RunRows:
         run = read_runs(*arguments)
         run.deletes = run.deletes.slice(0, 0)
         return run
 
-    return [(weir.merge.commit, "read_runs", without_deletes)]
+    return [
+        (module, "read_runs", without_deletes) for module in (weir.merge.merge_insert, weir.merge.new_rows)
+    ]
 
 
 def _tombstones_shown() -> Sequence[Patch]:

@@ -39,7 +39,14 @@ from weir.format.table_manifest import decode_files
 from weir.storage.interface import ObjectStore
 from weir.storage.local_files import sync_directory, sync_file
 
-__all__ = ["DurableVersions", "committing", "make_durable", "sync_objects", "waits_for_disk"]
+__all__ = [
+    "DurableVersions",
+    "committing",
+    "make_durable",
+    "make_files_durable",
+    "sync_objects",
+    "waits_for_disk",
+]
 
 _TABLES = 256
 _ONE_BY_ONE = 64
@@ -204,11 +211,22 @@ def make_durable(store: ObjectStore, version: int) -> None:
         _remember(store, version, newest)
 
 
-def _publish(store: ObjectStore, manifest: TableManifest) -> None:
-    """Publish a version when it and those it comes after are on the disk."""
+def make_files_durable(store: ObjectStore, manifest: TableManifest) -> None:
+    """Make what a version refers to durable that is about to be published, as :func:`make_durable` does."""
+    if waits_for_disk(store):
+        _sync_files(store, manifest)
+
+
+def _sync_files(store: ObjectStore, manifest: TableManifest) -> dict[str, str]:
     newest = _files_of(manifest)
     todo = {mark: path for mark, path in newest.items() if path != manifest.path}
     _sync(store, manifest.version, todo)
+    return newest
+
+
+def _publish(store: ObjectStore, manifest: TableManifest) -> None:
+    """Publish a version when it and those it comes after are on the disk."""
+    newest = _sync_files(store, manifest)
     store.put_if_absent(manifest.path, manifest.data)
     if is_spent(store, manifest.version):
         # Planned before the newest version was published once more above torn ones: nobody looks here.

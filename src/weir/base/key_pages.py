@@ -38,7 +38,7 @@ from weir.engine.cache import ByteBudgetCache
 from weir.errors import CorruptionError
 from weir.indexing.library_message import library_message
 
-__all__ = ["KeyPages", "key_pages"]
+__all__ = ["KeyPages", "indexed_pages", "key_pages"]
 
 Offsets = npt.NDArray[np.int64]
 RowAddresses = npt.NDArray[np.uint64]
@@ -53,6 +53,9 @@ _GATHERED_UP_TO_ROWS = 2_000_000
 _READS_OF_WHOLE = 8
 """Reading one page takes about so many times its share of reading all."""
 _NOMINAL_BYTES = 4096
+_SWEPT_PAGES = 64
+_GAP_PAGES = 8
+"""Pages that are read though nobody asks for them, since two reads take longer."""
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
 _REUSE_INDEX = "__lance_frag_reuse"
@@ -146,6 +149,12 @@ class _Segment:
                 pages.update(self._read(at, at + 1))
         return [pages[at] for at in wanted]
 
+    def read(self, first: int, end: int) -> _Page:
+        """Read the pages from ``first`` to before ``end`` as one, without keeping them."""
+        start = first * self.page_rows
+        with _damage_is_named(self.place):
+            return self.file.read(start, min(end * self.page_rows, self.rows) - start)
+
     def whole(self) -> _Page:
         """Return all pages as one."""
         return self.cache.get_or_load(self._whole_key, self._load_whole, lambda loaded: loaded.nbytes)
@@ -219,6 +228,35 @@ class KeyPages:
         which, addresses = self._find(_searchable(keys.take(order)))
         return order.to_numpy().astype(np.int64)[which], addresses
 
+    @property
+    def rows(self) -> int:
+        """Rows of all its segments."""
+        return sum(segment.rows for segment in self._segments)
+
+    @property
+    def page_rows(self) -> int:
+        """Rows of a page, at most."""
+        return max((segment.page_rows for segment in self._segments), default=0)
+
+    def sweep(self, keys: pa.Array) -> Iterator[tuple[Offsets, RowAddresses]]:
+        """Find the rows that have one of many keys, or had until they were deleted, some pages at a time.
+
+        What is read is not kept, so that it takes no more memory however many keys there are.
+
+        Parameters
+        ----------
+        keys : Array
+            Keys of the column's type, ascending, without nulls.
+
+        Yields
+        ------
+        which, addresses : ndarray
+            As :meth:`find` returns them, of some of the keys.
+        """
+        wanted = _searchable(keys)
+        for segment in self._segments:
+            yield from _swept(segment, wanted)
+
     def take(self, addresses: RowAddresses, columns: list[str]) -> pa.Table:
         """Return the rows at some addresses, in their order, without those that have been deleted."""
         if len(addresses) == 1:
@@ -254,15 +292,28 @@ def key_pages(base: BaseTable) -> KeyPages | None:
     That is where the index lacks fragments (merged moments ago), the key has several columns or a type
     without pages in Arrow's order, or the files are not as expected.
     """
+    pages, lacking = indexed_pages(base)
+    return None if lacking else pages
+
+
+def indexed_pages(base: BaseTable) -> tuple[KeyPages | None, frozenset[int]]:
+    """Return the pages of the key index, and the fragments that it lacks.
+
+    Returns
+    -------
+    pages : KeyPages or None
+        None where only the library can tell which rows have a key.
+    lacking : frozenset of int
+        The fragments of which the pages say nothing.
+    """
     key = ("key pages", base.namespace, base.version_key)
-    # Wrapped, because the cache takes None for a miss.
-    return base.engine.cache.get_or_load(key, lambda: (_open(base),), lambda _: _NOMINAL_BYTES)[0]
+    return base.engine.cache.get_or_load(key, lambda: _open(base), lambda _: _NOMINAL_BYTES)
 
 
-def _open(base: BaseTable) -> KeyPages | None:
+def _open(base: BaseTable) -> tuple[KeyPages | None, frozenset[int]]:
     dataset = base.dataset
     if len(base.primary_key) != 1 or dataset.has_stable_row_ids:
-        return None
+        return None, frozenset()
     (column,) = base.primary_key
     name = key_index_names(dataset, base.primary_key).get(column)
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
@@ -270,16 +321,16 @@ def _open(base: BaseTable) -> KeyPages | None:
     segments = []
     indexes = {index.name: index for index in list_indexes(dataset)}
     if name not in indexes or _REUSE_INDEX in indexes:
-        return None
+        return None, frozenset()
     for described in indexes[name].segments:
         covered = existing.intersection(described.fragment_ids)
         left -= covered
         if covered:
             segment = _open_segment(base, str(described.uuid), covered, base.schema.field(column).type)
             if segment is None:
-                return None
+                return None, frozenset()
             segments.append(segment)
-    return None if left else KeyPages(dataset, segments)
+    return KeyPages(dataset, segments), frozenset(left)
 
 
 def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataType) -> _Segment | None:
@@ -406,6 +457,41 @@ def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | 
     if len(found) == 1:
         return _spoken_for(segment, *found[0])
     return _spoken_for(segment, *(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+def _swept(segment: _Segment, keys: Values) -> Iterator[tuple[Offsets, RowAddresses]]:
+    """Find keys, that ascend, in the pages of a segment that may have them, read many at a time."""
+    held = segment.held()
+    if held is not None:
+        found = _found_in(segment, held, keys)
+        if found is not None:
+            yield found
+        return
+    first = _search(segment.high, keys, "left")
+    end = _search(segment.low, keys, "right")
+    for begin, stop in _stretches(_union(first, end)):
+        page = segment.read(begin, stop)
+        # Keys ascend, and so do the pages that they may be in.
+        start = int(end.searchsorted(begin, side="right"))
+        which, rows = _rows_with(page.values, keys[start : int(first.searchsorted(stop, side="left"))])
+        if which.size:
+            found = _spoken_for(segment, which + start, page.addresses[rows])
+            if found is not None:
+                yield found
+
+
+def _stretches(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield which pages to read together, as the first and the one behind the last."""
+    begin = stop = -1
+    for at in pages:
+        if begin >= 0 and (at - stop > _GAP_PAGES or at - begin >= _SWEPT_PAGES):
+            yield begin, stop
+            begin = -1
+        if begin < 0:
+            begin = at
+        stop = at + 1
+    if begin >= 0:
+        yield begin, stop
 
 
 def _found_in(segment: _Segment, page: _Page, keys: Values) -> tuple[Offsets, RowAddresses] | None:

@@ -11,7 +11,7 @@ and starts over from what the winner wrote.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -35,6 +35,7 @@ __all__ = [
     "TRANSACTIONS",
     "mem_wal_index_change",
     "publish_details",
+    "publish_manifest",
     "publish_operation",
     "publish_schema",
     "publish_version",
@@ -211,17 +212,40 @@ def publish_version(store: ObjectStore, scratch: Path, version: int, *, counts_d
     """
     path = manifest_path(version, counts_down=counts_down)
     own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
-    transactions = {f"{TRANSACTIONS}/{file.name}": file for file in own}
-    for name, file in transactions.items():
-        # Random names: nothing refers to them until the manifest has its place.
-        store.put(name, file.read_bytes())
+    transactions = {f"{TRANSACTIONS}/{file.name}": file.read_bytes() for file in own}
     data = (scratch / VERSIONS / path.removeprefix(f"{VERSIONS}/")).read_bytes()
+    return publish_manifest(store, TableManifest(version, path, data, f"{store.uri}/{path}"), transactions)
+
+
+def publish_manifest(
+    store: ObjectStore, manifest: TableManifest, transactions: Mapping[str, bytes]
+) -> int | None:
+    """Publish a version whose other files are in the table already.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The version.
+    transactions : mapping of str to bytes
+        The transaction file that it names, by its path.
+
+    Returns
+    -------
+    int or None
+        The version, or None if somebody else has published it.
+    """
+    version, path = manifest.version, manifest.path
+    for name, content in transactions.items():
+        # Random names: nothing refers to them until the manifest has its place.
+        store.put(name, content)
     try:
-        store.put_if_absent(path, data)
+        store.put_if_absent(path, manifest.data)
     except ObjectExistsError:
         # Ours all the same if the answer to an earlier attempt was lost (invariant I4): no two
         # manifests are alike, every one names its own transaction.
-        if bytes(store.get(path)) != data:
+        if bytes(store.get(path)) != bytes(manifest.data):
             store.delete(transactions)
             return None
     if is_spent(store, version):

@@ -29,6 +29,7 @@ __all__ = [
     "decode_index_section",
     "decode_restored_version",
     "read_head",
+    "read_sections",
     "with_version",
 ]
 
@@ -235,6 +236,33 @@ def read_head(manifest: Bytes, *, where: str) -> memwal_pb2.TableManifest:
     """
     view = memoryview(manifest).cast("B")
     return _read(memwal_pb2.TableManifest(), view, _head_offset(view, where), "table manifest", where)
+
+
+def read_sections(
+    manifest: Bytes, *, where: str
+) -> tuple[memwal_pb2.IndexSection, memwal_pb2.Transaction | None]:
+    """Return what is before the ``Manifest`` message of a manifest file: indexes, and the transaction if any.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest, or there is something else in it.
+    """
+    view = memoryview(manifest).cast("B")
+    head, section = _decode(manifest, where)
+    transaction = None
+    starts = [head.index_section] if head.HasField("index_section") else []
+    if head.HasField("transaction_section"):
+        starts.append(head.transaction_section)
+        transaction = _read(
+            memwal_pb2.Transaction(), view, head.transaction_section, "transaction section", where
+        )
+    at = 0
+    for start in sorted(starts):
+        at = start + _LENGTH.size + _LENGTH.unpack_from(view, start)[0] if start == at else -1
+    if at != _head_offset(view, where):
+        raise CorruptionError("the table manifest has parts that are not known", where=where)
+    return section, transaction
 
 
 def with_version(manifest: Bytes, version: int, *, where: str) -> bytes:

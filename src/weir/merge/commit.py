@@ -1,88 +1,25 @@
 """Merging runs of generations, of one shard or of several, into the base table, exactly once.
 
 Lance MemWAL spec, section "MemTable Merger" and Appendix 2. The rows and the generation they bring
-the shard up to are one commit of the library's ``merge_insert``, so a merge either happened or did
-not, and whoever repeats it finds out from the table.
-
-A run that has deletes as well as rows takes two commits, since one ``merge_insert`` cannot do both:
-
-1. The deletes, marked only as such (:mod:`weir.base.merge_guard`). They are pinned: the library looks up
-   the keys in the version whose merge progress was read, deletes exactly those physical rows, and fails
-   if another commit has touched one of them. A row that a newer generation has put there since is
-   another physical row.
-   After a crash here the run is still unmerged, and its tombstones hide the same keys anyway.
-2. The rows, with the mark (:mod:`weir.base.merge_guard` says why the mark is two numbers). If the
-   library refuses it, somebody else has merged in between and this merge has changed nothing.
-
-A run with only deletes, or with nothing at all, is one commit with the mark.
-
-Runs of several shards are merged like one. ``merge_insert`` looks at all keys of the base table, which costs
-as much for few rows as for many, and their marks can be in one commit.
-
-Merges that run at the same time get in each other's way, also those of different shards: a commit holds a
-Bloom filter of the keys that it inserts, made for 8,192 of them, and the library takes two filters that have
-bits in common for the same key inserted twice. The one that is later begins anew.
+the shard up to are one commit, so a merge either happened or did not, and whoever repeats it finds out
+from the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from uuid import UUID
+from collections.abc import Sequence
 
-import lance
-import pyarrow as pa
-from lance import CompactedSsTable
-from lance.dataset import MergeInsertBuilder
-
-from weir.base.details_commit import wait_for_turn
-from weir.base.durability import committing
-from weir.base.key_index import key_index_names
-from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
-from weir.base.merge_guard import deletes_id, guard_id
+from weir.base.row_commit import rows_can_be_committed
 from weir.base.table import BaseTable
-from weir.engine import failpoint
-from weir.errors import ConflictError, CorruptionError, WeirError
-from weir.format.wal_entry import TOMBSTONE
+from weir.engine.runner import Runner, ThreadRunner
+from weir.merge.merge_insert import merge_by_library
 from weir.merge.plan import MergeTask
-from weir.merge.rows import Run, RunRows, SettledRuns, read_runs, settle_runs
+from weir.merge.result import MergeResult
+from weir.merge.waves import merge_in_waves
 
-__all__ = ["MergeResult", "merge_run", "merge_runs"]
+__all__ = ["MergeResult", "merge_run", "merge_runs", "merges_in_waves"]
 
-_MAX_ATTEMPTS = 32
-_STREAM_FROM_BYTES = 1024 * 1024 * 1024
-_LOOKUP_BELOW = 50_000
-"""Base rows per merged row from which on looking keys up in the index beats scanning the keys: with
-5,000,000 rows and a warm index, 100 lookups took 28 ms, 1,000 took 145 ms, the scan 35 to 46 ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class MergeResult:
-    """What a merge did.
-
-    Parameters
-    ----------
-    rows_upserted : int
-        Rows inserted or replaced.
-    rows_deleted : int
-        Rows of the base table deleted. A tombstone whose key the base table lacks counts nothing.
-    generations : tuple of int
-        The generations this merge took in, those of a shard ascending; empty if others had merged all of
-        them.
-    version : int
-        The version of the base table that contains the whole task.
-    was_already_merged : bool
-        Whether others had merged all of it, so that nothing was done.
-    shards : int, default 0
-        How many shards it took generations of.
-    """
-
-    rows_upserted: int
-    rows_deleted: int
-    generations: tuple[int, ...]
-    version: int
-    was_already_merged: bool
-    shards: int = 0
+_IN_WAVES = False
 
 
 def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
@@ -90,7 +27,9 @@ def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
     return merge_runs((task,), base=base)
 
 
-def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> MergeResult:
+def merge_runs(
+    tasks: Sequence[MergeTask], *, base: BaseTable | None = None, runner: Runner | None = None
+) -> MergeResult:
     """Merge the generations of tasks into the base table and record that they are merged.
 
     Safe to call again after any failure, and at the same time from several processes: the
@@ -103,6 +42,8 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
         The runs (:func:`~weir.merge.plan.plan_merge`), at least one, each of another shard.
     base : BaseTable, optional
         The table at any version, to save opening it.
+    runner : Runner, optional
+        Executes the tasks that the merge is divided into. Default: threads of this process.
 
     Returns
     -------
@@ -117,178 +58,15 @@ def merge_runs(tasks: Sequence[MergeTask], *, base: BaseTable | None = None) -> 
     CorruptionError
         A generation is missing or unreadable. The table is unchanged.
     """
-    base = (BaseTable.open(tasks[0].store) if base is None else base).latest_to_change()
-    run: RunRows | SettledRuns | None = None
-    read_after: dict[UUID, int] = {}
-    deleted = 0
-    for attempt in range(_MAX_ATTEMPTS):
-        if attempt:
-            wait_for_turn(attempt)
-            base = base.latest_to_change()
-        merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
-        todo = _todo(tasks, merged, where=base.uri)
-        if not todo:
-            return MergeResult(0, deleted, (), base.version, True)
-        merge: _Merge | None = None
-        try:
-            if base.merge_engine is not None:
-                run = settle_runs(todo, base, base.merge_engine)
-            elif run is None or read_after != merged:
-                keys = pa.schema([base.row_schema.field(name) for name in base.primary_key])
-                run, read_after = read_runs(todo, keys), merged
-            with committing(base.store, base.dataset) as dataset:
-                merge = _Merge(base, dataset, [task for task, _ in todo], merged, run)
-                upserted, now_deleted = merge.commit()
-        except _LostRaceError:
-            pass
-        except CorruptionError:
-            # Nothing is corrupt if others have merged it, so long ago that it has been collected.
-            details = base.latest().details
-            if all(details.merged_generation(shard_id) == before for shard_id, before in merged.items()):
-                raise
-        else:
-            numbers = tuple(one.generation for _, left in todo for one in left)
-            return MergeResult(
-                upserted, deleted + now_deleted, numbers, merge.version, False, shards=len(todo)
-            )
-        deleted += 0 if merge is None else merge.deleted_before_race
-    raise ConflictError(
-        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to merge {_named(tasks)}",
-        where=base.uri,
-        hint="Merge it again, and run fewer services on the table at once",
-    )
+    base = BaseTable.open(tasks[0].store) if base is None else base
+    if merges_in_waves(base):
+        return merge_in_waves(tasks, base, ThreadRunner() if runner is None else runner)
+    return merge_by_library(tasks, base)
 
 
-def _todo(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, where: str) -> list[Run]:
-    """Return what of each task is not merged yet."""
-    todo: list[Run] = []
-    for task in tasks:
-        up_to = merged[task.shard_id]
-        if up_to < task.after_generation:
-            raise ConflictError(
-                f"shard {task.shard_id} is merged up to generation {up_to}, and this task starts after "
-                f"{task.after_generation}",
-                where=where,
-                hint="Run the merge tasks of a shard in order",
-            )
-        left = tuple(one for one in task.generations if one.generation > up_to)
-        if left:
-            todo.append((task, left))
-    return todo
+def merges_in_waves(base: BaseTable) -> bool:
+    """Whether many tasks can merge into the table together; otherwise the library does it in one process.
 
-
-def _named(tasks: Sequence[MergeTask]) -> str:
-    return f"shard {tasks[0].shard_id}" if len(tasks) == 1 else f"{len(tasks)} shards"
-
-
-class _LostRaceError(Exception):
-    """Another commit got in the way; nothing but pinned deletes may have been committed."""
-
-
-class _Merge:
-    """One attempt to merge runs, planned against one version of the base table."""
-
-    def __init__(
-        self,
-        base: BaseTable,
-        dataset: lance.LanceDataset,
-        tasks: Sequence[MergeTask],
-        merged: Mapping[UUID, int],
-        run: RunRows | SettledRuns,
-    ) -> None:
-        self._base = base
-        self._tasks = tasks
-        self._merged = merged
-        self._run = run
-        self._dataset = dataset
-        self._read_failure: WeirError | None = None
-        self.deleted_before_race = 0
-
-    @property
-    def version(self) -> int:
-        """The version last committed."""
-        return self._dataset.version
-
-    def commit(self) -> tuple[int, int]:
-        """Return the number of rows upserted and deleted."""
-        run = self._run
-        deleted = 0
-        failpoint.reach("merge.before_deletes")
-        if run.deletes.num_rows and run.num_upserts:
-            pinned = self._builder(run.deletes.num_rows).when_matched_delete()
-            if marks := self._deletes_marks():
-                pinned = pinned.mark_sstables_as_compacted(marks)
-            deleted = self._execute(pinned, run.deletes)["num_deleted_rows"]
-            self.deleted_before_race = deleted
-        failpoint.reach("merge.between_passes")
-        if run.num_upserts:
-            final = self._builder(run.num_upserts).when_matched_update_all().when_not_matched_insert_all()
-            source = self._upserts()
-        else:
-            final = self._builder(run.deletes.num_rows).when_matched_delete()
-            source = run.deletes
-        final = final.mark_sstables_as_compacted(self._marks())
-        failpoint.reach("merge.before_commit")
-        counts = self._execute(final, source)
-        failpoint.reach("merge.after_commit")
-        return (
-            counts["num_inserted_rows"] + counts["num_updated_rows"],
-            deleted + counts["num_deleted_rows"],
-        )
-
-    def _marks(self) -> list[CompactedSsTable]:
-        return [
-            mark
-            for task in self._tasks
-            for mark in (
-                CompactedSsTable(str(task.shard_id), task.last_generation),
-                CompactedSsTable(str(guard_id(task.shard_id)), self._merged[task.shard_id] + 1),
-            )
-        ]
-
-    def _deletes_marks(self) -> list[CompactedSsTable]:
-        """Return the marks of the deletes, but for those that a merge before this one has left behind."""
-        reached = self._base.details.merged_generation
-        marks = ((deletes_id(task.shard_id), task.last_generation) for task in self._tasks)
-        return [CompactedSsTable(str(mark), last) for mark, last in marks if reached(mark) < last]
-
-    def _builder(self, rows: int) -> MergeInsertBuilder:
-        key = self._base.primary_key
-        look_up = (
-            len(key) == 1
-            and rows * _LOOKUP_BELOW < self._dataset.count_rows()
-            and bool(key_index_names(self._dataset, key))
-        )
-        # The library would wait for seconds before it tries again, and then with the same marks.
-        return self._dataset.merge_insert(list(key)).use_index(look_up).conflict_retries(0)
-
-    def _upserts(self) -> pa.Table | pa.RecordBatchReader:
-        schema = self._base.schema
-        # With rests, so that reads and writes of this process get their turn.
-        batches = self._base.engine.throttle.paced(self._batches())
-        if sum(task.nbytes for task in self._tasks) < _STREAM_FROM_BYTES:
-            # The library joins against the smaller side only if it knows how large they are.
-            return pa.Table.from_batches(list(batches), schema=schema)
-        return pa.RecordBatchReader.from_batches(schema, batches)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        try:
-            rows = self._base.row_schema
-            yield from self._run.upserts(rows.remove(rows.get_field_index(TOMBSTONE)))
-        except WeirError as error:
-            # The library would pass on no more than its text.
-            self._read_failure = error
-            raise
-
-    def _execute(
-        self, builder: MergeInsertBuilder, source: pa.Table | pa.RecordBatchReader
-    ) -> dict[str, int]:
-        try:
-            counts: dict[str, int] = builder.execute(source)
-        except LIBRARY_ERRORS as error:
-            if self._read_failure is not None:
-                raise self._read_failure from error
-            if classify(error) in (LibraryFailure.CONFLICT, LibraryFailure.STALE_PROGRESS):
-                raise _LostRaceError from error
-            raise storage_failure(error, f"merging {_named(self._tasks)}", where=self._base.uri) from error
-        return counts
+    It has to do what Weir knows of it, and rows have to be where their addresses are.
+    """
+    return _IN_WAVES and not base.dataset.has_stable_row_ids and rows_can_be_committed()

@@ -70,11 +70,14 @@ class RunRows:
         The generations, those of a shard ascending.
     deletes : Table
         The key columns of the keys that are deleted.
+    upserted : Table
+        Those of the keys that have a row.
     """
 
-    def __init__(self, sources: Sequence[_Source], deletes: pa.Table) -> None:
+    def __init__(self, sources: Sequence[_Source], deletes: pa.Table, upserted: pa.Table) -> None:
         self._sources = sources
         self.deletes = deletes
+        self.upserted = upserted
 
     @cached_property
     def num_upserts(self) -> int:
@@ -163,7 +166,8 @@ def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
         _Source(task, flushed, dataset, mask)
         for (task, flushed), dataset, mask in zip(generations, datasets, upserts, strict=True)
     ]
-    return RunRows(sources, together.filter(pa.array(newest & deleted)))
+    kept, gone = (together.filter(pa.array(mask)) for mask in (newest & ~deleted, newest & deleted))
+    return RunRows(sources, gone, kept)
 
 
 class SettledRuns:
@@ -175,11 +179,14 @@ class SettledRuns:
         Of every key that changes its row.
     deletes : Table
         The key columns of the keys that have none any more.
+    upserted : Table
+        Those of the keys that change their row.
     """
 
     def __init__(self, rows: pa.Table, deletes: pa.Table) -> None:
         self._rows = rows
         self.deletes = deletes
+        self.upserted = rows.select(deletes.schema.names)
 
     @property
     def num_upserts(self) -> int:

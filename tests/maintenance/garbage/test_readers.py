@@ -251,7 +251,8 @@ def test_a_merge_that_finds_its_generations_gone_while_it_reads(
             advance(table, clock, fences=True)
         return read(*arguments)
 
-    monkeypatch.setattr("weir.merge.commit.read_runs", held_up)
+    monkeypatch.setattr("weir.merge.merge_insert.read_runs", held_up)
+    monkeypatch.setattr("weir.merge.new_rows.read_runs", held_up)
     (result,) = [merge_run(task) for task in tasks]
     assert result.was_already_merged
     assert rows(weir.open(table.uri)) == EXPECTED

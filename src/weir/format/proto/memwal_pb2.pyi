@@ -197,18 +197,20 @@ class TableField(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., encoding: _Optional[int] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class TableManifest(_message.Message):
-    __slots__ = ("fields", "fragments", "version", "index_section", "transaction_file")
+    __slots__ = ("fields", "fragments", "version", "index_section", "transaction_file", "transaction_section")
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_SECTION_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[TableField]
     fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
     version: int
     index_section: int
     transaction_file: bytes
-    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[bytes] = ...) -> None: ...
+    transaction_section: int
+    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[bytes] = ..., transaction_section: _Optional[int] = ...) -> None: ...
 
 class DataFragment(_message.Message):
     __slots__ = ("id", "files", "deletion_file")
@@ -231,10 +233,18 @@ class DataFile(_message.Message):
     def __init__(self, path: _Optional[bytes] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
 
 class Transaction(_message.Message):
-    __slots__ = ("restore",)
+    __slots__ = ("restore", "update")
     RESTORE_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     restore: Restore
-    def __init__(self, restore: _Optional[_Union[Restore, _Mapping]] = ...) -> None: ...
+    update: Update
+    def __init__(self, restore: _Optional[_Union[Restore, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ...) -> None: ...
+
+class Update(_message.Message):
+    __slots__ = ("merged_generations",)
+    MERGED_GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    merged_generations: _containers.RepeatedCompositeFieldContainer[MergedGeneration]
+    def __init__(self, merged_generations: _Optional[_Iterable[_Union[MergedGeneration, _Mapping]]] = ...) -> None: ...
 
 class Restore(_message.Message):
     __slots__ = ("version",)

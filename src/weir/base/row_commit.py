@@ -1,0 +1,305 @@
+"""Replacing rows of the base table and recording merge progress, as one version that many tasks have made.
+
+A merge of the library's, ``merge_insert``, is one call on one machine. Here the parts of it are calls of
+their own: new fragments are written (:func:`write_fragment_files`), rows are marked as deleted in the
+fragments they are in (:func:`without_rows`), and all of it becomes a version with the merge progress
+(:func:`commit_rows`). Until then nobody finds any of these files, and the library's cleanup removes them
+some day if that never comes.
+
+As in :mod:`weir.base.publish`, the version is built from a copy of the manifest it follows, and published
+with one put-if-absent: whoever has committed meanwhile has taken its place.
+
+Whatever Weir knows of the library that is nowhere promised, for this, is in this module and in
+:mod:`weir.format.merged_version`. :func:`rows_can_be_committed` tries it on a table of a few rows: where
+the library has changed, merges are the library's own (:mod:`weir.merge.merge_insert`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+from uuid import UUID, uuid4
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.dataset import LanceOperation
+from lance.fragment import FragmentMetadata, write_fragments
+
+from weir.base.durability import make_durable, make_files_durable
+from weir.base.library_errors import LIBRARY_ERRORS, is_panic, storage_failure
+from weir.base.manifest import VERSIONS, TableManifest, manifest_path, read_manifest
+from weir.base.publish import TRANSACTIONS, publish_details, publish_manifest
+from weir.base.scratch import scratch_directory
+from weir.engine.logs import get_logger
+from weir.errors import WeirError
+from weir.format.index_details import IndexDetails, MergedGeneration
+from weir.format.merged_version import transaction_with_marks, with_merge_marks
+from weir.format.table_fields import decode_fields
+from weir.storage.interface import ObjectStore
+from weir.storage.local import LocalStore
+
+__all__ = [
+    "FragmentLeft",
+    "RowChange",
+    "commit_rows",
+    "deletion_files",
+    "fragment_files",
+    "fragments_of",
+    "rows_can_be_committed",
+    "without_rows",
+    "write_fragment_files",
+]
+
+_log = get_logger(__name__)
+_DATA = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLeft:
+    """What is left of a fragment of some version without some of its rows. Can be pickled.
+
+    Parameters
+    ----------
+    fragment_id : int
+        The fragment.
+    left : str or None
+        The library's description of it, with a deletion file that nobody else refers to; None if no row is
+        left.
+    deleted : int
+        Rows that were there and are not left.
+    file : str or None
+        Path of that deletion file, relative to the table.
+    """
+
+    fragment_id: int
+    left: str | None
+    deleted: int
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What a merge makes of the rows of a version.
+
+    Parameters
+    ----------
+    left : sequence of FragmentLeft
+        The fragments that lose rows.
+    new : sequence of str
+        The library's descriptions of fragments that were written for it.
+    """
+
+    left: Sequence[FragmentLeft]
+    new: Sequence[str]
+
+
+def fragments_of(dataset: lance.LanceDataset) -> dict[int, str]:
+    """Return the library's description of every fragment of a version, by its id: equal if it is the same."""
+    return {one.fragment_id: _text(one.metadata) for one in dataset.get_fragments()}
+
+
+def _text(metadata: FragmentMetadata) -> str:
+    return json.dumps(metadata.to_json(), sort_keys=True)
+
+
+def _fragment(text: str) -> FragmentMetadata:
+    return FragmentMetadata.from_json(text)
+
+
+def write_fragment_files(
+    dataset: lance.LanceDataset, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> tuple[str, ...]:
+    """Write rows into fragments that belong to no version yet, and return the library's descriptions.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The base table: the fragments have the ids of its columns.
+    schema : Schema
+        Its columns.
+    batches : iterable of RecordBatch
+        The rows. They are written as they come.
+    """
+    reader = pa.RecordBatchReader.from_batches(schema, batches)
+    written = write_fragments(reader, dataset, mode="append")
+    return tuple(_text(one) for one in written if one.physical_rows)
+
+
+def without_rows(
+    dataset: lance.LanceDataset, fragment_id: int, offsets: npt.NDArray[np.int64]
+) -> FragmentLeft | None:
+    """Delete rows of a fragment, in a deletion file that belongs to no version yet.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The base table at a version.
+    fragment_id : int
+        One of its fragments.
+    offsets : ndarray of int64
+        Which rows: their places in the fragment. Those that have been deleted before count for nothing.
+
+    Returns
+    -------
+    FragmentLeft or None
+        None if there is no such fragment.
+    """
+    fragment = dataset.get_fragment(fragment_id)
+    if fragment is None:
+        return None
+    before = fragment.num_deletions
+    left: Any = fragment._fragment.delete_rows(offsets.tolist())
+    if left is None:
+        return FragmentLeft(fragment_id, None, fragment.physical_rows - before)
+    metadata = left.metadata()
+    file = left.deletion_file()
+    deleted = (metadata.deletion_file.num_deleted_rows if metadata.deletion_file else 0) - before
+    return FragmentLeft(fragment_id, _text(metadata), deleted, file)
+
+
+def fragment_files(descriptions: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the data files of fragments, relative to the table."""
+    for text in descriptions:
+        yield from (f"{_DATA}/{file['path']}" for file in json.loads(text)["files"])
+
+
+def deletion_files(left: Iterable[FragmentLeft]) -> Iterator[str]:
+    """Yield the paths of the deletion files of what is left of fragments, relative to the table."""
+    for one in left:
+        if one.file is not None:
+            yield one.file
+
+
+def commit_rows(
+    store: ObjectStore, manifest: TableManifest, change: RowChange, marks: Sequence[MergedGeneration]
+) -> int | None:
+    """Publish the version after ``manifest`` with other rows, and with merge progress.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The version that the change was made for, or a later one in which all fragments that lose rows are
+        what they were.
+    change : RowChange
+        What becomes of the rows.
+    marks : sequence of MergedGeneration
+        The merge progress to record, beside what is recorded of others.
+
+    Returns
+    -------
+    int or None
+        The version published, or None if somebody else has published that version.
+
+    Raises
+    ------
+    StorageError
+        The library refuses, or the disk.
+    """
+    make_durable(store, manifest.version)
+    built, transactions = _build(store, manifest, change, marks)
+    make_files_durable(store, built)
+    return publish_manifest(store, built, transactions)
+
+
+def _build(
+    store: ObjectStore, manifest: TableManifest, change: RowChange, marks: Sequence[MergedGeneration]
+) -> tuple[TableManifest, dict[str, bytes]]:
+    """Return the manifest of the next version, and its transaction file by its path."""
+    left = [_fragment(one.left) for one in change.left if one.left is not None]
+    operation = LanceOperation.Update(
+        removed_fragment_ids=[one.fragment_id for one in change.left if one.left is None],
+        updated_fragments=left,
+        new_fragments=[_fragment(text) for text in change.new],
+        fields_modified=[],
+        fields_for_preserving_frag_bitmap=_all_fields(manifest),
+        update_mode="rewrite_rows",
+    )
+    version = manifest.version + 1
+    path = manifest_path(version, counts_down=manifest.counts_down)
+    with scratch_directory() as scratch:
+        copied = scratch / manifest.path
+        copied.parent.mkdir()
+        copied.write_bytes(manifest.data)
+        try:
+            lance.LanceDataset.commit(str(scratch), operation, read_version=manifest.version)
+        except LIBRARY_ERRORS as error:
+            raise storage_failure(error, "building the table's next version", where=store.uri) from error
+        files = (scratch / TRANSACTIONS).glob(f"{manifest.version}-*")
+        transactions = {
+            f"{TRANSACTIONS}/{file.name}": transaction_with_marks(
+                file.read_bytes(), marks, where=f"{store.uri}/{TRANSACTIONS}/{file.name}"
+            )
+            for file in files
+        }
+        data = (scratch / VERSIONS / path.removeprefix(f"{VERSIONS}/")).read_bytes()
+    where = f"{store.uri}/{path}"
+    library_made = TableManifest(version, path, data, where)
+    entry = library_made.mem_wal_index()
+    details = IndexDetails() if entry is None else library_made.decode_details(entry)
+    data = with_merge_marks(data, _marked(details, marks), uuid4(), marks, where=where)
+    return TableManifest(version, path, data, where), transactions
+
+
+def _all_fields(manifest: TableManifest) -> list[int]:
+    return sorted(field.id for field in decode_fields(manifest.data, where=manifest.where))
+
+
+def _marked(details: IndexDetails, marks: Sequence[MergedGeneration]) -> IndexDetails:
+    todo = {mark.shard_id: mark for mark in marks}
+    merged = []
+    for one in details.merged_generations:
+        mark = todo.pop(one.shard_id, None)
+        merged.append(one if mark is None else replace(one, generation=mark.generation))
+    return replace(details, merged_generations=(*merged, *todo.values()))
+
+
+@lru_cache(maxsize=1)
+def rows_can_be_committed() -> bool:
+    """Whether the library does for merges what this module asks of it: tried once in a process."""
+    try:
+        with scratch_directory() as directory:
+            _try_out(str(directory / "table"))
+    except (WeirError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        _log.warning("merge.by_library", reason=f"{type(error).__name__}: {error}")
+        return False
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        _log.warning("merge.by_library", reason=str(error))
+        return False
+    return True
+
+
+def _try_out(place: str) -> None:
+    rows = pa.table({"key": [1, 2, 3, 4], "value": ["a", "b", "c", "d"]})
+    dataset = lance.write_dataset(rows, place, max_rows_per_file=2)
+    store = LocalStore(place, fsync=False)
+    _check(publish_details(store, read_manifest(store, dataset.version), IndexDetails()), 2)
+    dataset = lance.dataset(place)
+    more = pa.table({"key": [1, 5], "value": ["e", "f"]})
+    new = write_fragment_files(dataset, rows.schema, more.to_batches())
+    gone = [(0, [0]), (1, [0, 1])]
+    found = [without_rows(dataset, number, np.array(offsets)) for number, offsets in gone]
+    left = [one for one in found if one is not None]
+    _check([one.deleted for one in left], [1, 2])
+    mark = MergedGeneration(UUID(int=7), 3)
+    manifest = read_manifest(store, 2)
+    _check([commit_rows(store, manifest, RowChange(left, new), [mark]) for _ in range(2)], [3, None])
+    after = lance.dataset(place)
+    _check(after.version, 3)
+    _check(after.to_table().sort_by("key").column("value").to_pylist(), ["e", "b", "f"])
+    made = read_manifest(store, 3)
+    entry = made.mem_wal_index()
+    _check(None if entry is None else made.decode_details(entry).merged_generations, (mark,))
+
+
+def _check(found: object, expected: object) -> None:
+    if found != expected:
+        raise ValueError(f"the library has come to {found!r} and not to {expected!r}")

@@ -1,0 +1,90 @@
+"""The keys of what is merged, on their way from the tasks that settle rows to those that replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from lance.file import LanceFileReader, LanceFileWriter
+
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.table import library_options
+from weir.format.wal_entry import TOMBSTONE
+from weir.storage.interface import ObjectStore
+
+__all__ = ["MergedKeys", "read_keys", "write_keys"]
+
+_INLINE_BYTES = 64 * 1024
+"""Up to which keys travel with the tasks: they pass through the machine that plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedKeys:
+    """The keys of a run. Can be pickled.
+
+    Parameters
+    ----------
+    rows : int
+        How many.
+    deletes : int
+        How many of them are deletes.
+    inline : bytes or None
+        The keys, if they are few: an Arrow IPC stream.
+    path : str or None
+        Where they are otherwise: a Lance file among the data files. No version refers to it, so that the
+        library's cleanup removes it if nobody else does.
+    """
+
+    rows: int
+    deletes: int
+    inline: bytes | None = None
+    path: str | None = None
+
+
+def write_keys(store: ObjectStore, upserted: pa.Table, deletes: pa.Table) -> MergedKeys:
+    """Pass keys on.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    upserted : Table
+        The key columns of the keys that have a row.
+    deletes : Table
+        Those of the keys that are deleted.
+    """
+    flags = [pa.repeat(pa.scalar(flag), part.num_rows) for flag, part in ((False, upserted), (True, deletes))]
+    table = pa.concat_tables([upserted, deletes.cast(upserted.schema)])
+    table = table.append_column(TOMBSTONE, pa.chunked_array(flags, pa.bool_())).combine_chunks()
+    rows = table.num_rows
+    if table.nbytes <= _INLINE_BYTES:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return MergedKeys(rows, deletes.num_rows, inline=sink.getvalue().to_pybytes())
+    path = f"data/{uuid4().hex}.lance"
+    where = f"{store.uri}/{path}"
+    try:
+        with LanceFileWriter(where, table.schema, storage_options=library_options(store)) as writer:
+            for batch in table.to_batches():
+                writer.write_batch(batch)
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "writing the keys of a merge", where=where) from error
+    return MergedKeys(rows, deletes.num_rows, path=path)
+
+
+def read_keys(store: ObjectStore, keys: Sequence[MergedKeys]) -> pa.Table:
+    """Return the keys of some runs, one after the other, with the column ``_tombstone``."""
+    return pa.concat_tables([_read(store, one) for one in keys])
+
+
+def _read(store: ObjectStore, keys: MergedKeys) -> pa.Table:
+    if keys.inline is not None:
+        return pa.ipc.open_stream(keys.inline).read_all()
+    where = f"{store.uri}/{keys.path}"
+    try:
+        return LanceFileReader(where, storage_options=library_options(store)).read_all().to_table()
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "reading the keys of a merge", where=where) from error

@@ -1,0 +1,256 @@
+"""The second wave of a merge: which rows of the base table have a merged key, as deletion files.
+
+Where the key index knows the fragments, its pages are searched: those alone that may have one of the keys.
+The keys of other fragments are read, and each looked for among the merged ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.base.key_pages import KeyPages, indexed_pages
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.row_commit import FragmentLeft, without_rows
+from weir.base.table import BaseTable
+from weir.engine import failpoint
+from weir.engine.concurrent_map import concurrent_map
+from weir.format.wal_entry import TOMBSTONE
+from weir.lsm.damage import reading
+from weir.lsm.keys import KeyIndex, KeyMatcher, KeySet
+from weir.merge.merged_keys import MergedKeys, read_keys
+
+__all__ = ["ReplacedRows", "ReplacedRowsTask", "delete_replaced_rows", "replaced_rows_tasks"]
+
+_ROWS_PER_TASK = 4_000_000
+_MOST_TASKS = 256
+_ROWS_BY_INDEX = 32_000_000
+"""Rows of pages of the key index that one task searches; of more, many tasks read the keys sooner."""
+_FRAGMENT_SHIFT = np.uint64(32)
+_OFFSETS = np.uint64(0xFFFFFFFF)
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number whose bits are as good as random: the high bits of a product depend on all bits of a key."""
+
+Rows = npt.NDArray[np.int64]
+RowAddresses = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedRowsTask:
+    """Find the rows of some fragments that have one of some keys. Picklable, stateless.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version to read.
+    fragment_ids : tuple of int
+        The fragments.
+    keys : tuple of MergedKeys
+        The keys of every run.
+    by_index : bool
+        Whether to search the key index for them.
+    """
+
+    base: BaseTable
+    fragment_ids: tuple[int, ...]
+    keys: tuple[MergedKeys, ...]
+    by_index: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedRows:
+    """What is left of fragments. Can be pickled.
+
+    Parameters
+    ----------
+    fragment_ids : tuple of int
+        The fragments that were looked at.
+    left : tuple of FragmentLeft
+        Those that lose rows.
+    deletes : dict of int to int
+        By fragment, how many of these rows have no new one in their place; those without any are left away.
+    repeats : bool
+        Whether several runs have one key, which none should.
+    """
+
+    fragment_ids: tuple[int, ...]
+    left: tuple[FragmentLeft, ...]
+    deletes: dict[int, int]
+    repeats: bool
+
+
+def replaced_rows_tasks(
+    base: BaseTable, fragment_ids: Sequence[int], keys: Sequence[MergedKeys]
+) -> tuple[ReplacedRowsTask, ...]:
+    """Return the tasks that look at fragments: one that asks the key index, and others that read keys.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version.
+    fragment_ids : sequence of int
+        The fragments.
+    keys : sequence of MergedKeys
+        The keys of every run.
+    """
+    left = set(fragment_ids)
+    tasks: list[ReplacedRowsTask] = []
+    pages, lacking = indexed_pages(base)
+    touched = 0 if pages is None else min(sum(one.rows for one in keys) * pages.page_rows, pages.rows)
+    if pages is not None and touched <= _ROWS_BY_INDEX and left - lacking:
+        indexed = left - lacking
+        tasks.append(ReplacedRowsTask(base, tuple(sorted(indexed)), tuple(keys), by_index=True))
+        left = left & lacking
+    sizes = {one.fragment_id: one.physical_rows for one in base.dataset.get_fragments()}
+    enough = max(_ROWS_PER_TASK, -(-sum(sizes.values()) // _MOST_TASKS))
+    group: list[int] = []
+    for number in sorted(left):
+        group.append(number)
+        if sum(sizes[one] for one in group) >= enough:
+            tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), by_index=False))
+            group = []
+    if group or not tasks:
+        tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), by_index=False))
+    return tuple(tasks)
+
+
+def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
+    """Find the rows that have a merged key, and delete them in deletion files that no version has yet.
+
+    In memory are the merged keys, some keys of the base table, and the places of the rows found.
+
+    Raises
+    ------
+    StorageError
+        The store failed.
+    """
+    base = task.base
+    failpoint.reach("merge.before_deletions")
+    keys = read_keys(base.store, task.keys)
+    gone = keys.column(TOMBSTONE).to_numpy()
+    wanted = KeySet([keys.column(name) for name in base.primary_key])
+    pages = indexed_pages(base)[0] if task.by_index else None
+    with reading(f"base table version {base.version}", base.uri):
+        found = _scanned(task, wanted) if pages is None else _indexed(task, pages, wanted)
+        parts = list(found) if wanted and task.fragment_ids else []
+    which = np.concatenate([one for one, _ in parts]) if parts else np.zeros(0, dtype=np.int64)
+    addresses = np.concatenate([one for _, one in parts]) if parts else np.zeros(0, dtype=np.uint64)
+    # Pages name rows that are gone already; with an index that begins twice with a fragment, twice.
+    addresses, first = np.unique(addresses, return_index=True)
+    of_deletes = addresses[gone[which[first]]]
+    if pages is not None and of_deletes.size:
+        of_deletes = pages.take(of_deletes, ["_rowid"]).column("_rowid").to_numpy()
+    fragments = addresses >> _FRAGMENT_SHIFT
+    numbers, starts = np.unique(fragments, return_index=True)
+    offsets = np.split((addresses & _OFFSETS).astype(np.int64), starts[1:])
+    work = list(zip(numbers.tolist(), offsets, strict=True)) if addresses.size else []
+    try:
+        left = concurrent_map(partial(_delete, base), work, is_local=base.store.is_local, engine=base.engine)
+        kept = tuple(one for one in left if one is not None)
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "deleting replaced rows", where=base.uri) from error
+    deleted, counts = np.unique(of_deletes >> _FRAGMENT_SHIFT, return_counts=True)
+    failpoint.reach("merge.after_deletions")
+    return ReplacedRows(
+        task.fragment_ids,
+        kept,
+        dict(zip(deleted.tolist(), counts.tolist(), strict=True)),
+        len(task.keys) > 1 and len(KeyIndex.build(wanted).rows) < len(wanted),
+    )
+
+
+def _delete(base: BaseTable, work: tuple[int, Rows]) -> FragmentLeft | None:
+    return without_rows(base.dataset, *work)
+
+
+def _indexed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterator[tuple[Rows, RowAddresses]]:
+    """Yield which keys rows have, and the addresses of the rows, as the key index has them."""
+    order = pc.sort_indices(wanted.columns[0])
+    of_order = order.to_numpy().astype(np.int64)
+    asked = np.array(task.fragment_ids, dtype=np.uint64)
+    for which, addresses in pages.sweep(wanted.columns[0].take(order)):
+        chosen = np.isin(addresses >> _FRAGMENT_SHIFT, asked)
+        yield of_order[which[chosen]], addresses[chosen]
+
+
+def _scanned(task: ReplacedRowsTask, wanted: KeySet) -> Iterator[tuple[Rows, RowAddresses]]:
+    """Yield which keys rows have, and the addresses of the rows, by reading the keys of fragments."""
+    base = task.base
+    fragments = [base.dataset.get_fragment(number) for number in task.fragment_ids]
+    scanner = base.dataset.scanner(
+        columns=list(base.primary_key),
+        with_row_address=True,
+        fragments=[one for one in fragments if one is not None],
+        scan_in_order=False,
+    )
+    matcher = _Matcher(wanted)
+    for batch in base.engine.throttle.paced(scanner.to_batches()):
+        rows, which = matcher.match([batch.column(name) for name in base.primary_key])
+        if rows.size:
+            yield which, batch.column("_rowaddr").to_numpy()[rows]
+
+
+class _Matcher:
+    """Finds those among many rows that have one of some keys.
+
+    Parameters
+    ----------
+    wanted : KeySet
+        The keys, each once.
+    """
+
+    def __init__(self, wanted: KeySet) -> None:
+        kind = wanted.columns[0].type
+        self._sieve: _Sieve | None = None
+        if len(wanted.columns) == 1 and pa.types.is_integer(kind):
+            self._sieve = _Sieve(wanted)
+        else:
+            self._exact = KeyMatcher(wanted)
+            self._row_of_number = np.zeros(self._exact.count, dtype=np.int64)
+            self._row_of_number[self._exact.number_of_row] = np.arange(len(wanted))
+
+    def match(self, columns: Sequence[pa.Array]) -> tuple[Rows, Rows]:
+        """Return the offsets of the rows with such a key, and which of the keys they have."""
+        if self._sieve is not None:
+            return self._sieve.match(columns)
+        rows, numbers = self._exact.match(columns)
+        return rows, self._row_of_number[numbers]
+
+
+class _Sieve:
+    """Finds integer keys: nearly all others are told by a bit of their own, in a table the caches hold.
+
+    Parameters
+    ----------
+    wanted : KeySet
+        The keys, of one column of integers.
+    """
+
+    def __init__(self, wanted: KeySet) -> None:
+        bits = min(max(len(wanted).bit_length() + 5, 16), 26)
+        self._shift = np.uint64(64 - bits)
+        self._index = KeyIndex.build(wanted)
+        self._there = np.zeros(1 << bits, dtype=bool)
+        self._there[self._place(wanted.hashes)] = True
+
+    def match(self, columns: Sequence[pa.Array]) -> tuple[Rows, Rows]:
+        """Return the offsets of the rows with such a key, and which of the keys they have."""
+        if columns[0].null_count:
+            (there,) = columns[0].is_valid().to_numpy(zero_copy_only=False).nonzero()
+            found, which = self.match([columns[0].drop_null()])
+            return there[found], which
+        keys = KeySet(columns)
+        (maybe,) = self._there[self._place(keys.hashes)].nonzero()
+        found, which = self._index.lookup(keys.take(maybe))
+        return maybe[found], which
+
+    def _place(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        places = values * _SPREAD
+        places >>= self._shift
+        return places

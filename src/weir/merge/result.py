@@ -1,0 +1,65 @@
+"""What a merge did, and what there is left to do of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from weir.errors import ConflictError
+from weir.merge.plan import MergeTask
+from weir.merge.rows import Run
+
+__all__ = ["MergeResult", "named", "unmerged_runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge did.
+
+    Parameters
+    ----------
+    rows_upserted : int
+        Rows inserted or replaced.
+    rows_deleted : int
+        Rows of the base table deleted. A tombstone whose key the base table lacks counts nothing.
+    generations : tuple of int
+        The generations this merge took in, those of a shard ascending; empty if others had merged all of
+        them.
+    version : int
+        The version of the base table that contains the whole task.
+    was_already_merged : bool
+        Whether others had merged all of it, so that nothing was done.
+    shards : int, default 0
+        How many shards it took generations of.
+    """
+
+    rows_upserted: int
+    rows_deleted: int
+    generations: tuple[int, ...]
+    version: int
+    was_already_merged: bool
+    shards: int = 0
+
+
+def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, where: str) -> list[Run]:
+    """Return what of each task is not merged yet."""
+    todo: list[Run] = []
+    for task in tasks:
+        up_to = merged[task.shard_id]
+        if up_to < task.after_generation:
+            raise ConflictError(
+                f"shard {task.shard_id} is merged up to generation {up_to}, and this task starts after "
+                f"{task.after_generation}",
+                where=where,
+                hint="Run the merge tasks of a shard in order",
+            )
+        left = tuple(one for one in task.generations if one.generation > up_to)
+        if left:
+            todo.append((task, left))
+    return todo
+
+
+def named(tasks: Sequence[MergeTask]) -> str:
+    """Return what tasks are called in messages."""
+    return f"shard {tasks[0].shard_id}" if len(tasks) == 1 else f"{len(tasks)} shards"

@@ -1,0 +1,203 @@
+"""Merging runs of generations by many tasks and one commit, exactly once.
+
+1. **New rows** (:mod:`weir.merge.new_rows`): one task per run writes the newest row of every key into new
+   fragments, and passes the keys on.
+2. **Replaced rows** (:mod:`weir.merge.replaced_rows`): one task per group of fragments of the base table,
+   or of the key index, finds the rows that have one of these keys, and deletes them in new deletion files.
+3. **One commit** (:mod:`weir.base.row_commit`): new fragments, deletion files and the marks of all shards
+   become the version after the one that was read. Nobody refers to any of these files before.
+
+Whoever has committed meanwhile has taken the number of that version. Then what its commit has left true is
+kept, and the rest done again: fragments that are new, or have lost rows, are looked at anew; runs of which
+generations were merged, or all of them if columns have changed, are written anew. With a merge engine,
+whose rows depend on those of the base table, all are written anew after any commit that has changed rows.
+What was written in vain is deleted.
+
+Runs of several shards have no key in common. Should they all the same, the library merges them, by whose
+order the last one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.base.details_commit import wait_for_turn
+from weir.base.manifest import read_manifest
+from weir.base.merge_guard import guard_id
+from weir.base.row_commit import FragmentLeft, RowChange, commit_rows, deletion_files, fragments_of
+from weir.base.table import BaseTable
+from weir.engine import failpoint
+from weir.engine.logs import get_logger
+from weir.engine.runner import Runner
+from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, SnapshotExpiredError, WeirError
+from weir.format.index_details import MergedGeneration
+from weir.merge.merge_insert import merge_by_library
+from weir.merge.new_rows import NewRows, NewRowsTask, write_new_rows
+from weir.merge.plan import MergeTask
+from weir.merge.replaced_rows import ReplacedRows, delete_replaced_rows, replaced_rows_tasks
+from weir.merge.result import MergeResult, named, unmerged_runs
+from weir.merge.rows import Run
+
+__all__ = ["merge_in_waves"]
+
+_log = get_logger(__name__)
+_MAX_ATTEMPTS = 64
+
+
+def merge_in_waves(tasks: Sequence[MergeTask], base: BaseTable, runner: Runner) -> MergeResult:
+    """Merge the generations of tasks and record it: see :func:`weir.merge.commit.merge_runs`.
+
+    Parameters
+    ----------
+    tasks : sequence of MergeTask
+        The runs, at least one, each of another shard.
+    base : BaseTable
+        The table at any version.
+    runner : Runner
+        Executes the tasks of the waves.
+    """
+    work = _Work(runner)
+    try:
+        for attempt in range(_MAX_ATTEMPTS):
+            wait_for_turn(attempt)
+            base = base.latest_to_change()
+            merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
+            todo = unmerged_runs(tasks, merged, where=base.uri)
+            if not todo:
+                return MergeResult(0, 0, (), base.version, True)
+            try:
+                work.prepare(base, todo)
+                version = work.commit(base, merged)
+            except (CorruptionError, SnapshotExpiredError, ObjectNotFoundError):
+                # Nothing is wrong if others have merged it, or removed the version, meanwhile.
+                if base.latest().version == base.version:
+                    raise
+                continue
+            if work.repeats:
+                return merge_by_library(tasks, base)
+            if version is not None:
+                numbers = tuple(one.generation for _, left in todo for one in left)
+                return MergeResult(work.rows, work.deletes, numbers, version, False, shards=len(todo))
+    finally:
+        work.clean_up(base)
+    raise ConflictError(
+        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to merge {named(tasks)}",
+        where=base.uri,
+        hint="Merge it again, and run fewer services on the table at once",
+    )
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the tasks of a merge have done so far.
+
+    Parameters
+    ----------
+    runner : Runner
+        Executes them.
+    """
+
+    runner: Runner
+    written: dict[UUID, NewRows] = field(default_factory=dict)
+    """By shard."""
+    looked_at: dict[int, tuple[str, ReplacedRows]] = field(default_factory=dict)
+    """By fragment, with its description then."""
+    schema: pa.Schema | None = None
+    fragments: dict[int, str] = field(default_factory=dict)
+    repeats: bool = False
+    in_vain: list[str] = field(default_factory=list)
+    is_open: bool = True
+    """Whether nobody refers to what was written: not once it may have been published."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that were written."""
+        return sum(one.rows for one in self.written.values())
+
+    @property
+    def deletes(self) -> int:
+        """Rows that were deleted and have no new one in their place."""
+        return sum(found.deletes.get(number, 0) for number, (_, found) in self.looked_at.items())
+
+    def prepare(self, base: BaseTable, todo: Sequence[Run]) -> None:
+        """Have done what is not done yet, or no longer right, for a version."""
+        fragments = fragments_of(base.dataset)
+        moved = base.merge_engine is not None and fragments != self.fragments
+        if base.row_schema != self.schema or moved:
+            self._forget(list(self.written))
+        self.schema, self.fragments = base.row_schema, fragments
+        wanted = {task.shard_id: (task, left) for task, left in todo}
+        self._forget([shard for shard, one in self.written.items() if wanted.get(shard) != one.run])
+        missing = [NewRowsTask(base, run) for shard, run in wanted.items() if shard not in self.written]
+        if missing:
+            self._look_again(list(self.looked_at))
+        for written in self.runner.run(write_new_rows, missing):
+            self.written[written.run[0].shard_id] = written
+        failpoint.reach("merge.between_waves")
+        self._look_again(
+            [number for number, (then, _) in self.looked_at.items() if fragments.get(number) != then]
+        )
+        unseen = [number for number in fragments if number not in self.looked_at]
+        keys = [self.written[shard].keys for shard in wanted]
+        if unseen or missing:
+            for found in self.runner.run(delete_replaced_rows, replaced_rows_tasks(base, unseen, keys)):
+                self.repeats = self.repeats or found.repeats
+                for number in found.fragment_ids:
+                    self.looked_at[number] = (fragments[number], found)
+
+    def commit(self, base: BaseTable, merged: dict[UUID, int]) -> int | None:
+        """Publish the version after ``base``; None if somebody else has."""
+        failpoint.reach("merge.before_commit")
+        if self.repeats:
+            return None
+        left = [
+            one
+            for number, (_, found) in self.looked_at.items()
+            for one in found.left
+            if one.fragment_id == number
+        ]
+        new = [text for one in self.written.values() for text in one.fragments]
+        marks = []
+        for shard, one in self.written.items():
+            marks.append(MergedGeneration(shard, one.run[0].last_generation))
+            # The library's merges of the same generations are refused by it (weir.base.merge_guard).
+            marks.append(MergedGeneration(guard_id(shard), merged[shard] + 1))
+        manifest = read_manifest(base.store, base.version)
+        self.is_open = False
+        version = commit_rows(base.store, manifest, RowChange(left, new), marks)
+        self.is_open = version is None
+        failpoint.reach("merge.after_commit")
+        return version
+
+    def clean_up(self, base: BaseTable) -> None:
+        """Delete what nobody refers to."""
+        if self.is_open:
+            self._forget(list(self.written))
+            self._look_again(list(self.looked_at))
+        else:
+            keys = (one.keys.path for one in self.written.values())
+            self.in_vain += [path for path in keys if path is not None]
+        try:
+            base.store.delete(self.in_vain)
+        except WeirError as error:
+            # The library's cleanup deletes it some day.
+            _log.warning("merge.left_behind", where=base.uri, files=len(self.in_vain), error=str(error))
+
+    def _forget(self, shards: Sequence[UUID]) -> None:
+        for shard in shards:
+            self.in_vain += self.written.pop(shard).files
+        if shards:
+            self._look_again(list(self.looked_at))
+
+    def _look_again(self, fragments: Sequence[int]) -> None:
+        for number in fragments:
+            self.in_vain += deletion_files(self._left_of(number))
+            del self.looked_at[number]
+
+    def _left_of(self, fragment: int) -> list[FragmentLeft]:
+        _, found = self.looked_at[fragment]
+        return [one for one in found.left if one.fragment_id == fragment]
