@@ -15,6 +15,9 @@ from weir.lsm.keys import KeyIndex, KeyMatcher, KeySet
 SMALL = st.integers(0, 6)
 
 
+TYPES = (*SUPPORTED_TYPES, pa.binary(16))
+
+
 def column(numbers: list[int], kind: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pa.array([number % 2 == 1 for number in numbers], kind)
@@ -22,19 +25,19 @@ def column(numbers: list[int], kind: pa.DataType) -> pa.Array:
         return pa.array(numbers, kind)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pa.array(["x" * number for number in numbers], kind)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.array([number.to_bytes(16, "big") for number in numbers], kind)
     return pa.array([b"\x00" * number for number in numbers], kind)
 
 
-@pytest.mark.parametrize("kind", SUPPORTED_TYPES, ids=str)
+@pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_hashes_tell_the_values_of_every_type_apart(kind: pa.DataType) -> None:
     distinct = column(list(range(100)), kind)
     expected = 2 if pa.types.is_boolean(kind) else 100
     assert len(set(KeySet([distinct]).hashes.tolist())) == expected
 
 
-@pytest.mark.parametrize(
-    "kinds", [*((kind,) for kind in SUPPORTED_TYPES), (pa.string(), pa.uint8())], ids=str
-)
+@pytest.mark.parametrize("kinds", [*((kind,) for kind in TYPES), (pa.string(), pa.uint8())], ids=str)
 @given(data=st.data())
 def test_index_and_matcher_equal_a_dict(kinds: tuple[pa.DataType, ...], data: st.DataObject) -> None:
     row = st.tuples(*(SMALL for _ in kinds))
@@ -74,7 +77,7 @@ def test_equal_hashes_of_different_keys_are_told_apart(monkeypatch: pytest.Monke
     assert list(zip(found.tolist(), rows.tolist(), strict=True)) == [(0, 2), (2, 3)]
 
 
-@pytest.mark.parametrize("kind", SUPPORTED_TYPES, ids=str)
+@pytest.mark.parametrize("kind", TYPES, ids=str)
 @given(lists=st.lists(st.lists(SMALL, max_size=5), min_size=1, max_size=5))
 def test_a_merged_index_equals_one_that_is_built(kind: pa.DataType, lists: list[list[int]]) -> None:
     merged = KeyIndex.merge([KeyIndex.build(KeySet([column(one, kind)])) for one in lists])

@@ -35,7 +35,8 @@ from weir.format import layout
 from weir.format.field_births import FIRST, births_of, with_births
 from weir.format.field_ids import new_field_ids, with_field_ids, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
-from weir.format.keys import PrimaryKey
+from weir.format.keys import FEATURE as KEY_TYPES
+from weir.format.keys import PrimaryKey, key_note
 from weir.format.merge_engine import FEATURE, MERGE_ENGINE, MergeEngine, encode
 from weir.format.newest import key_codes, newest_rows
 from weir.format.unsliced import unsliced
@@ -107,10 +108,11 @@ def create_base_table(
     schema = table_schema(schema, primary_key)
     schema = _marked(schema)
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
+    details = _with_key_feature(details, schema, primary_key)
     if merge_engine is not None:
         recorded = {MERGE_ENGINE: encode(merge_engine, field_ids(schema))}
         defaults = {**details.writer_config_defaults, **recorded}
-        details = replace(details, features=(FEATURE,), writer_config_defaults=defaults)
+        details = replace(details, features=(*details.features, FEATURE), writer_config_defaults=defaults)
     _check_shard_specs(shard_specs, all_field_ids(schema))
     rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)
     _refuse_existing(store)
@@ -190,6 +192,7 @@ def adopt_base_table(
         _refuse_index(store, manifest)
         check_stored_types(dataset)
         key = _key_to_adopt(store, dataset, primary_key)
+        details = _with_key_feature(details, dataset.schema, key)
         _check_shard_specs(shard_specs, all_field_ids(dataset.lance_schema))
         if check_keys:
             _check_stored_keys(store, dataset, key)
@@ -222,6 +225,12 @@ def _refuse_index(store: ObjectStore, manifest: TableManifest) -> None:
         raise TableExistsError(
             "the dataset is a Weir table already", where=store.uri, hint="Open it with weir.open"
         )
+
+
+def _with_key_feature(details: IndexDetails, schema: pa.Schema, primary_key: Sequence[str]) -> IndexDetails:
+    """Return details that stop the library's writers, if they cannot hash such a key."""
+    note = key_note([schema.field(name).type for name in primary_key])
+    return replace(details, features=(KEY_TYPES,)) if note else details
 
 
 def _new_details(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import lance
 import pyarrow as pa
 
 from weir.errors import SchemaError
+from weir.format.keys import key_note
 
 __all__ = ["check_stored_types", "refuse_blobs", "unreadable_by_library"]
 
@@ -58,8 +59,11 @@ def check_stored_types(dataset: lance.LanceDataset) -> None:
             )
 
 
-def unreadable_by_library(schema: pa.Schema) -> str:
+def unreadable_by_library(schema: pa.Schema, primary_key: Sequence[str]) -> str:
     """Return why the released library cannot read rows of a schema back from a log, or ``""`` if it can."""
+    note = key_note([schema.field(name).type for name in primary_key])
+    if note:
+        return note
     found = next((path for path, field in _fields(schema) if _extension(field) in _JSON_EXTENSIONS), None)
     return "" if found is None else f"it cannot read the JSON column {found!r} back from the log"
 

@@ -12,11 +12,12 @@ int8 ... int64         8 bytes, big-endian, sign bit flipped
 uint8 ... uint64       8 bytes, big-endian
 bool                   1 byte, ``00`` or ``01``
 string, binary         its bytes with every ``00`` written as ``00 ff``, then ``00 00``
+fixed-size binary      its bytes
 =====================  ======================================================================
 
-The types are those the released library accepts in a primary key; it rejects all others (floats,
-decimals, dates, times, timestamps, fixed-size binary, dictionaries, nested types) when the MemWAL
-is set up, and it rejects nullable key columns.
+The released library accepts all of these in a primary key but fixed-size binary, whose tables it cannot
+write. It rejects every other type too (floats, decimals, dates, times, timestamps, dictionaries, nested
+types) when the MemWAL is set up, and nullable key columns.
 """
 
 from __future__ import annotations
@@ -31,7 +32,19 @@ import pyarrow.compute as pc
 
 from weir.errors import SchemaError
 
-__all__ = ["SUPPORTED_TYPES", "PrimaryKey", "check_key_columns", "check_key_type", "encode_keys"]
+__all__ = [
+    "FEATURE",
+    "SUPPORTED_TYPES",
+    "PrimaryKey",
+    "check_key_columns",
+    "check_key_type",
+    "encode_keys",
+    "key_note",
+]
+
+FEATURE = "key_types"
+"""The feature of a table whose key the released library cannot hash: its writers stop there."""
+
 
 SUPPORTED_TYPES: tuple[pa.DataType, ...] = (
     pa.int8(),
@@ -48,9 +61,9 @@ SUPPORTED_TYPES: tuple[pa.DataType, ...] = (
     pa.binary(),
     pa.large_binary(),
 )
-"""Types a primary-key column may have."""
+"""Types a primary-key column may have with Weir and with the library. Weir takes fixed-size binary too."""
 
-_SUPPORTED_IDS = frozenset(type.id for type in SUPPORTED_TYPES)
+_SUPPORTED_IDS = frozenset({*(type.id for type in SUPPORTED_TYPES), pa.binary(1).id})
 _NULL = pa.scalar(b"\x00", pa.binary())
 _NOT_NULL = pa.scalar(b"\x01", pa.binary())
 _TERMINATOR = pa.scalar(b"\x00\x00", pa.binary())
@@ -77,6 +90,20 @@ def check_key_type(column: str, type: pa.DataType) -> None:
         raise _unsupported(f"column {column!r}", type)
 
 
+def key_note(types: Sequence[pa.DataType]) -> str:
+    """Return why the released library cannot write a table with such a key; empty if it can.
+
+    Examples
+    --------
+    >>> key_note([pa.binary(16)])
+    'it takes no fixed_size_binary[16] column in a primary key'
+    """
+    for type in types:
+        if type not in SUPPORTED_TYPES:
+            return f"it takes no {type} column in a primary key"
+    return ""
+
+
 def check_key_columns(columns: Sequence[pa.Array]) -> int:
     """Check that these are the key columns of some rows, and return how many rows.
 
@@ -99,7 +126,7 @@ def check_key_columns(columns: Sequence[pa.Array]) -> int:
 def _unsupported(column: str, type: pa.DataType) -> SchemaError:
     return SchemaError(
         f"{column} of type {type} cannot be part of a primary key",
-        hint=f"Supported types: {', '.join(map(str, SUPPORTED_TYPES))}",
+        hint=f"Supported types: {', '.join(map(str, SUPPORTED_TYPES))}, fixed_size_binary[n]",
     )
 
 
@@ -112,7 +139,7 @@ class PrimaryKey:
     columns : tuple of str
         Names of the columns, at least one.
     types : tuple of pyarrow.DataType
-        Their types, in the same order, each one of :data:`SUPPORTED_TYPES`.
+        Their types, in the same order, each of a supported type.
 
     Raises
     ------
@@ -181,7 +208,7 @@ def encode_keys(columns: Sequence[pa.Array]) -> pa.Array:
     Parameters
     ----------
     columns : sequence of pyarrow.Array
-        The key columns, in key order, all of one length, each of a type in :data:`SUPPORTED_TYPES`.
+        The key columns, in key order, all of one length, each of a supported type.
 
     Returns
     -------
@@ -219,6 +246,8 @@ def _pieces(column: pa.Array) -> list[pa.Array | pa.Scalar]:
     if pa.types.is_boolean(column.type):
         bits = column.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return [_fixed(bits.reshape(-1, 1))]
+    if pa.types.is_fixed_size_binary(column.type):
+        return [_NOT_NULL, column.cast(pa.binary())]
     value = pc.replace_substring(column.cast(pa.binary()), b"\x00", b"\x00\xff")
     return [_NOT_NULL, value, _TERMINATOR]
 
@@ -226,6 +255,8 @@ def _pieces(column: pa.Array) -> list[pa.Array | pa.Scalar]:
 def _filler(type: pa.DataType) -> pa.Scalar:
     if pa.types.is_integer(type) or pa.types.is_boolean(type):
         return pa.scalar(0).cast(type)
+    if pa.types.is_fixed_size_binary(type):
+        return pa.scalar(bytes(type.byte_width), type)
     return pa.scalar(b"").cast(type)
 
 

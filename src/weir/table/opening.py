@@ -150,7 +150,7 @@ def _newest_spec(base: BaseTable) -> ShardSpec:
 def _told(base: BaseTable) -> BaseTable:
     """Say of a new table if the released library cannot write it too; afterwards its status does."""
     spec = _newest_spec(base)
-    note = library_note(spec) or unreadable_by_library(base.schema)
+    note = library_note(spec) or unreadable_by_library(base.schema, base.primary_key)
     if note:
         sharded_by = describe_spec(spec, base.field_ids)
         _log.warning("table.library_cannot_route", where=base.uri, sharded_by=sharded_by, reason=note)

@@ -709,7 +709,8 @@ class Table:
             snapshot,
             values_of={shard: held.to_text() for shard, held in values.items() if held is not None},
             sharded_by=self.sharded_by,
-            library_note=library_note(self._table.sharding.spec) or unreadable_by_library(self.schema),
+            library_note=library_note(self._table.sharding.spec)
+            or unreadable_by_library(self.schema, self.primary_key),
             twins=find_twins(snapshot, self._table.sharding.router, values),
         )
 
