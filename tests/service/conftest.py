@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ import httpx2
 import pytest
 import turbopuffer
 
-from tests.service.process import ServiceProcess, make_key
+from tests.service.process import ServiceProcess
+from weir.service.keys.store import KeyStore
+from weir.storage.open import open_store
+
+_numbers = itertools.count()
 
 
 class Served:
@@ -19,8 +24,8 @@ class Served:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.key = make_key(root, "admin")
-        self.process = ServiceProcess(root, "--no-fsync", auth=True)
+        self.key = KeyStore(open_store(root, fsync=False)).create("test", "admin")[1]
+        self.process = ServiceProcess(root, "--no-fsync", "--compaction-interval", "5s", auth=True)
 
     def client(self, key: str | None = None, **options: Any) -> Any:
         """Return the unmodified client; what it says of types is too narrow for what it takes."""
@@ -52,3 +57,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def client(served: Served) -> Any:
     """The client, with the key of an administrator."""
     return served.client()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A namespace that no other test has."""
+    return f"ns-{next(_numbers)}-{abs(hash(request.node.nodeid)) % 100_000}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,6 @@ import turbopuffer
 
 from tests.service.conftest import Served
 from tests.service.process import ServiceProcess, make_key
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A namespace that no other test has."""
-    return f"ns-{next(_numbers)}-{abs(hash(request.node.nodeid)) % 100_000}"
-
 
 ROWS = [
     {"id": 1, "vector": [1.0, 0.0], "text": "walrus tusk", "n": 1, "tags": ["sea", "ice"], "ok": True},

@@ -246,6 +246,17 @@ def test_vectors_are_fetched_packed_and_deleted_by_filter(http: httpx2.Client, p
     assert sorted(ids(found(http, place, sources=[HERE], top_k=10))) == ["a", "b", "c", "p"]
 
 
+def test_a_write_is_taken_once_by_its_key(http: httpx2.Client, place: str) -> None:
+    body = {"vectors": [{"id": "once", "values": [1.0, 2.0]}]}
+    key = {"idempotency-key": "k"}
+    assert http.post(f"{place}/vectors", json=body, headers=key).json() == {"upserted": 1}
+    assert http.request("DELETE", f"{place}/vectors", json={"ids": ["once"]}).status_code == 204
+    assert http.post(f"{place}/vectors", json=body, headers=key).json() == {"upserted": 1}
+    assert http.post(f"{place}/vectors/get", json={"ids": ["once"]}).json()["missing"] == ["once"]
+    other = {"vectors": [{"id": "other", "values": [1.0, 2.0]}]}
+    assert http.post(f"{place}/vectors", json=other, headers=key).status_code == 422
+
+
 def test_compaction_and_the_nouns_of_it(http: httpx2.Client, place: str) -> None:
     http.request("DELETE", f"{place}/vectors", json={"ids": ["d"]})
     manifest = http.get(f"{place}/manifest").json()

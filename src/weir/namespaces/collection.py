@@ -101,6 +101,7 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
     engine: EngineContext | None = None,
+    max_attributes: int = 1024,
     **writer_options: Any,
 ) -> Namespaces:
     """Open the namespaces below a directory or bucket path; there need not be any yet.
@@ -113,6 +114,8 @@ def open(
         As for :func:`weir.create`.
     engine : Engine, optional
         What their tables share. Default: that of the process.
+    max_attributes : int
+        The most attributes of a namespace. Default 1,024.
     **writer_options
         As for :meth:`weir.Table.writer`.
 
@@ -128,5 +131,5 @@ def open(
     ['docs']
     >>> namespaces.close()
     """
-    tables = Tables(str(root), storage_options, fsync, writer_options, engine)
+    tables = Tables(str(root), storage_options, fsync, writer_options, engine, max_attributes)
     return Namespaces(open_store(root, storage_options, fsync=fsync), tables)

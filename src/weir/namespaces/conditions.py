@@ -6,7 +6,7 @@ nobody else writes in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import datafusion
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError
-from weir.namespaces.attributes import AttributeType
+from weir.namespaces.definition import Definition
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.filter.sql import Columns, condition_sql
 from weir.namespaces.names import ID
@@ -38,7 +38,7 @@ def meets(
     condition: Filter,
     present: pa.Table,
     new: pa.Table | None,
-    type_of: Callable[[str], AttributeType | None],
+    definition: Definition,
 ) -> Mask:
     """Return which documents meet a condition.
 
@@ -50,12 +50,14 @@ def meets(
         The documents as they are.
     new : Table, optional
         Of each, the values that it is to get; what it lacks is missing.
-    type_of : callable
-        Returns the type of an attribute.
+    definition : Definition
+        The namespace.
     """
     if not present.num_rows:
         return np.zeros(0, dtype=bool)
-    sql = condition_sql(condition, Columns(type_of, new=_NEW))
+    sql = condition_sql(
+        condition, Columns(definition.type_of, new=_NEW, is_filterable=definition.is_filterable)
+    )
     if sql in ("true", "false"):
         return np.full(present.num_rows, sql == "true")
     columns = dict(zip(present.schema.names, present.columns, strict=True))

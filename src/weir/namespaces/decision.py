@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError
+from weir.namespaces.attributes import Kind
 from weir.namespaces.conditions import Mask, meets, patched_rows, positions_of
 from weir.namespaces.definition import Definition
 from weir.namespaces.documents import column_table, id_column, patch_values, row_table
@@ -87,9 +88,22 @@ def prepare(write: Write, definition: Definition) -> Prepared:
         _refuse_missing_vectors(write.patches, definition)
     if len(write.deletes):
         deletes = id_column(definition.id_kind, write.deletes)
+    if definition.id_kind is Kind.UUID:
+        _refuse_doubled(upserts, patches, deletes)
     if write.patch_where is not None:
         patch_values(write.patch_where.values, definition, 1)
     return Prepared(write, definition, upserts, patches, given, deletes)
+
+
+def _refuse_doubled(upserts: pa.Table | None, patches: pa.Table | None, deletes: pa.Array | None) -> None:
+    """Refuse a UUID that is in a write twice, in whatever spelling."""
+    ids = [one.column(ID) for one in (upserts, patches) if one is not None]
+    ids += [] if deletes is None else [pa.chunked_array([deletes])]
+    every = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.binary(16)).combine_chunks()
+    first = np.asarray(pc.index_in(every, value_set=every))
+    doubled = np.flatnonzero(first != np.arange(len(every)))
+    if len(doubled):
+        raise InputError(f"row {doubled[0]}: the id is in the write already, and one write has it once")
 
 
 def _refuse_missing_vectors(patches: Documents, definition: Definition) -> None:
@@ -214,7 +228,7 @@ def _decide_upserts(
             write.upsert_condition,
             there.take(pa.array(at[known])),
             rows.take(pa.array(known)),
-            prepared.definition.type_of,
+            prepared.definition,
         )
         keep = np.ones(rows.num_rows, dtype=bool)
         keep[known] = met
@@ -236,7 +250,7 @@ def _decide_patches(
     rows, new = there.take(pa.array(at[known])), patch.take(pa.array(known))
     given = {name: mask[known] for name, mask in prepared.given.items()}
     if write.patch_condition is not None:
-        met = meets(write.patch_condition, rows, new, prepared.definition.type_of)
+        met = meets(write.patch_condition, rows, new, prepared.definition)
         rows, new = rows.filter(pa.array(met)), new.filter(pa.array(met))
         given = {name: mask[met] for name, mask in given.items()}
     if rows.num_rows:
@@ -252,7 +266,7 @@ def _decide_deletes(
         return []
     if write.delete_condition is not None:
         there = present(ids)
-        met = meets(write.delete_condition, there, None, prepared.definition.type_of)
+        met = meets(write.delete_condition, there, None, prepared.definition)
         ids = there.column(ID).filter(pa.array(met))
     if len(ids):
         decided.changes.append(as_deletes(ids))

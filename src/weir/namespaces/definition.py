@@ -89,6 +89,11 @@ class Definition:
         known = self.attributes.get(attribute)
         return None if known is None else known.type
 
+    def is_filterable(self, attribute: str) -> bool:
+        """Return whether filters may name an attribute."""
+        known = self.attributes.get(attribute)
+        return known is None or known.filterable
+
     def with_attributes(self, added: Mapping[str, Attribute]) -> Definition:
         """Return the definition with attributes added or replaced."""
         return replace(self, attributes={**self.attributes, **added})

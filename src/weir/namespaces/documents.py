@@ -60,6 +60,9 @@ def id_column(kind: Kind, ids: Sequence[Any]) -> pa.Array:
         for row, length in enumerate(lengths):
             if not 1 <= length <= _MOST_ID_BYTES:
                 raise InputError(f"row {row}: an id has 1 to {_MOST_ID_BYTES} bytes, this one has {length}")
+        for row, one in enumerate(ids):
+            if "\0" in one:
+                raise InputError(f"row {row}: an id holds no NUL")
     return column
 
 

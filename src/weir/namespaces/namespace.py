@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from weir.errors import (
     InputError,
     NamespaceNotFoundError,
     NamespaceReadOnlyError,
+    SnapshotExpiredError,
     TableNotFoundError,
     WeirError,
 )
@@ -36,7 +38,7 @@ from weir.namespaces.locks import SharedLock
 from weir.namespaces.names import ID, check_attribute_name
 from weir.namespaces.query import Answer, Limit, Query, State
 from weir.namespaces.ranking import Nearest, Ranking
-from weir.namespaces.reading import Reading
+from weir.namespaces.reading import Reading, one_read
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.statistics import Statistics
 from weir.namespaces.write import Declaration, Documents, Write, Written
@@ -70,6 +72,8 @@ class Tables:
         Of writers.
     engine : Engine, optional
         What all of them share. Default: that of the process.
+    max_attributes : int
+        The most attributes of a namespace.
     """
 
     def __init__(
@@ -79,7 +83,9 @@ class Tables:
         fsync: bool,
         writer_options: Mapping[str, Any],
         engine: EngineContext | None,
+        max_attributes: int = 1024,
     ) -> None:
+        self.max_attributes = max_attributes
         self._root = root.rstrip("/")
         self._engine = engine
         self._options: dict[str, Any] = {"storage_options": storage_options, "fsync": fsync}
@@ -173,6 +179,22 @@ class Opened:
         self.keeping_up = threading.Lock()
         self.last_upkeep = LastUpkeep()
         self.statistics: tuple[float, Statistics] | None = None
+        self.recent: tuple[float, str] | None = None
+
+    def token(self) -> str:
+        """Return a token of the newest state; remember it for reads that may be of an older one."""
+        taken = time.monotonic()
+        token = str(self.table.snapshot(retain=None))
+        self.recent = (taken, token)
+        return token
+
+    def recent_token(self, max_staleness: float) -> tuple[float, str]:
+        """Return when a state was the newest, at most so many seconds ago, and its token."""
+        recent = self.recent
+        if recent is None or time.monotonic() - recent[0] > max_staleness:
+            taken = time.monotonic()
+            recent = (taken, self.token())
+        return recent
 
     def updated_at(self) -> datetime:
         """Return when something was written last, by whatever process."""
@@ -377,9 +399,17 @@ class Namespace:
         if kind is Kind.INT:
             kind = Kind.UINT
         definition = Definition.new(kind, write.metric or Metric.COSINE)
-        definition = _extended(definition, write)
+        definition = self._checked(_extended(definition, write))
         prepare(write, definition)
         return self.create(definition)
+
+    def _checked(self, definition: Definition) -> Definition:
+        most = self._tables.max_attributes
+        if len(definition.attributes) > most:
+            raise InputError(
+                f"a namespace has at most {most:,} attributes, this would have {len(definition.attributes):,}"
+            )
+        return definition
 
     def create(self, definition: Definition) -> Opened:
         """Make the namespace, unless somebody else does at this moment."""
@@ -403,7 +433,7 @@ class Namespace:
     def _prepared(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
         """Return a checked write, once the namespace has every attribute that it brings."""
         for _ in range(_ATTEMPTS):
-            definition = _extended(opened.definition, write)
+            definition = self._checked(_extended(opened.definition, write))
             prepared = prepare(write, definition)
             if definition is opened.definition:
                 return opened, prepared
@@ -458,7 +488,8 @@ class Namespace:
             return table.get(pa.table({ID: ids}), columns.names).cast(columns)
 
         def scan(filter: Filter, most: int) -> pa.Table:
-            sql = filter_sql(filter, prepared.definition.type_of)
+            definition = prepared.definition
+            sql = filter_sql(filter, definition.type_of, definition.is_filterable)
             return table.scan(columns.names, filter=sql, limit=most).to_table().cast(columns)
 
         return decide(prepared, get, scan)
@@ -547,10 +578,20 @@ class Namespace:
         return self._read(lambda opened: self._answers(opened, queries, state or State()))
 
     def _answers(self, opened: Opened, queries: Sequence[Query], state: State) -> list[Answer]:
-        if len(queries) > 1 and state.token is None:
-            state = State(token=str(opened.table.snapshot(retain=None)))
-        reading = Reading(opened.table, opened.definition, state)
-        return [reading.answer(query) for query in queries]
+        taken, token = time.monotonic(), state.token
+        if token is None and state.max_staleness is not None:
+            taken, token = opened.recent_token(state.max_staleness)
+        elif token is None and not (len(queries) == 1 and one_read(queries[0])):
+            token = opened.token()
+        try:
+            reading = Reading(opened.table, opened.definition, State(token=token))
+            answers = [reading.answer(query) for query in queries]
+        except SnapshotExpiredError:
+            if state.token is not None:
+                raise
+            opened.recent = None
+            return self._answers(opened, queries, State())
+        return [replace(one, token=token or reading.seen, taken=taken) for one in answers]
 
     def get(
         self, ids: Sequence[Any], attributes: Sequence[str] | None = None, state: State | None = None

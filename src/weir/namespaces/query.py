@@ -102,11 +102,17 @@ class Answer:
         The numbers.
     groups : list of dict, optional
         The numbers of each group, with the values it has in common.
+    token : str
+        The state of the namespace that the query saw.
+    taken : float
+        When that state was the newest, by the monotonic clock: every write acknowledged before is in it.
     """
 
     rows: pa.Table | None = None
     aggregates: Mapping[str, Any] | None = None
     groups: list[dict[str, Any]] | None = None
+    token: str = ""
+    taken: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,13 +21,18 @@ from weir.namespaces.query import MOST_ROWS, Aggregate, Answer, Limit, Query, St
 from weir.namespaces.ranking import Max, Nearest, Order, Product, Sum, TextRanking, Words, texts_in
 from weir.namespaces.values import column_values
 
-__all__ = ["DISTANCE", "Reading"]
+__all__ = ["DISTANCE", "Reading", "one_read"]
 
 DISTANCE = "$dist"
 """What a document is ranked by: its distance, or its score."""
 
 _EVERY_PARTITION = 100_000
 _NULLS = "%null"
+
+
+def one_read(query: Query) -> bool:
+    """Whether a query reads the table once, in a way that tells what state it saw."""
+    return isinstance(query.rank_by, Nearest | Words) and not query.limit.per
 
 
 class _Ranked(Protocol):
@@ -51,6 +56,7 @@ class Reading:
         self._table = table
         self._definition = definition
         self._when = state.read_options
+        self.seen = ""
 
     def answer(self, query: Query) -> Answer:
         """Return what a query finds.
@@ -93,7 +99,7 @@ class Reading:
     def vectors(self, attribute: str, filter: Filter, most: int) -> pa.FixedSizeListArray:
         """Return vectors of documents that a filter takes, whichever."""
         column = self._ranked_by(attribute).column
-        sql = filter_sql(filter, self._definition.type_of)
+        sql = filter_sql(filter, self._definition.type_of, self._definition.is_filterable)
         return (
             self._table.scan([column], filter=sql, limit=most, **self._when)
             .to_table()
@@ -102,7 +108,8 @@ class Reading:
         )
 
     def _filter(self, query: Query) -> str | None:
-        return filter_sql(query.filter, self._definition.type_of)
+        definition = self._definition
+        return filter_sql(query.filter, definition.type_of, definition.is_filterable)
 
     # ---- documents -------------------------------------------------------------------------------------
 
@@ -148,7 +155,9 @@ class Reading:
 
     def _nearest(self, ranking: Nearest, query: Query, sql: str | None) -> _Ranked:
         def found(rows: int, columns: Sequence[str]) -> pa.Table:
-            table = self._search(ranking, query, sql, rows, columns).to_table()
+            search = self._search(ranking, query, sql, rows, columns)
+            table = search.to_table()
+            self.seen = str(search.snapshot)
             return _renamed(table, "_distance")
 
         return found
@@ -236,9 +245,9 @@ class Reading:
 
     def _text(self, query: Any, rows: int, columns: Sequence[str], sql: str | None) -> pa.Table:
         try:
-            table = self._table.search_text(
-                query, rows, filter=sql, columns=list(columns), **self._when
-            ).to_table()
+            search = self._table.search_text(query, rows, filter=sql, columns=list(columns), **self._when)
+            table = search.to_table()
+            self.seen = str(search.snapshot)
         except QueryError as error:
             if "has no word" not in error.message:
                 raise

@@ -70,6 +70,7 @@ def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) 
             storage_options=options.storage_options,
             fsync=options.fsync,
             engine=engine,
+            max_attributes=options.max_attributes,
             lease_ttl=options.lease_ttl,
             holder=members.here.id,
         )

@@ -48,6 +48,7 @@ class Operator(StrEnum):
     ALL_TOKENS = "ContainsAllTokens"
     ANY_TOKEN = "ContainsAnyToken"
     TOKEN_SEQUENCE = "ContainsTokenSequence"
+    FUZZY = "Fuzzy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,19 @@ class Comparison:
         With what; a tuple for those that take several values, None for "is missing".
     last_as_prefix : bool
         Of tokens: whether the last one may be the beginning of a word. Default False.
+    edits : int, optional
+        Of a fuzzy comparison: how many characters may be added, left out or replaced; None if the value is
+        too short to be compared.
+    case_sensitive : bool
+        Of a fuzzy comparison: whether capitals count. Default True.
     """
 
     attribute: str
     operator: Operator
     value: object
     last_as_prefix: bool = False
+    edits: int | None = None
+    case_sensitive: bool = True
 
 
 @dataclass(frozen=True, slots=True)

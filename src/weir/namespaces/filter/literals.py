@@ -32,6 +32,8 @@ def text_literal(text: str) -> str:
 def literal(name: str, type: AttributeType, value: object) -> str:
     """Return a value as SQL, of the type of an attribute or of its elements.
 
+    A whole number is of no type of its own, which leaves indexes usable, unless it is compared with elements.
+
     Raises
     ------
     InputError
@@ -43,7 +45,8 @@ def literal(name: str, type: AttributeType, value: object) -> str:
     if isinstance(checked, bool):
         return "true" if checked else "false"
     if type.kind is Kind.UINT:
-        return f"arrow_cast('{checked}', 'UInt64')" if int(str(checked)) > 2**63 - 1 else str(checked)
+        wide = type.is_list or int(str(checked)) > 2**63 - 1
+        return f"arrow_cast('{checked}', 'UInt64')" if wide else str(checked)
     if type.kind is Kind.INT:
         # The least of all cannot be written as a number with a sign before it.
         return f"arrow_cast('{checked}', 'Int64')" if checked == -(2**63) else str(checked)

@@ -7,7 +7,7 @@ left are ``AND`` and ``OR`` over conditions that are true exactly where the filt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weir.errors import InputError
@@ -45,12 +45,14 @@ class Columns:
         What is put before the column of a document. Default: nothing.
     new : str, optional
         What is put before that of its new version; None where there is none.
+    is_filterable : callable
+        Returns whether filters may name an attribute. Default: every one.
     """
 
     type_of: Types
     present: str = ""
     new: str | None = None
-    options: Mapping[str, bool] | None = None
+    is_filterable: Callable[[str], bool] = lambda _: True
 
     def column(self, attribute: str) -> str:
         """Return the column of an attribute as SQL."""
@@ -69,7 +71,9 @@ class Columns:
         return identifier(self.new + column_of(attribute))
 
 
-def filter_sql(filter: Filter, type_of: Types) -> str | None:
+def filter_sql(
+    filter: Filter, type_of: Types, is_filterable: Callable[[str], bool] = lambda _: True
+) -> str | None:
     """Return a filter as a condition; None if it takes every document.
 
     Parameters
@@ -78,11 +82,13 @@ def filter_sql(filter: Filter, type_of: Types) -> str | None:
         The filter.
     type_of : callable
         Returns the type of an attribute; None for one that no document has.
+    is_filterable : callable
+        Returns whether filters may name an attribute. Default: every one.
 
     Raises
     ------
     InputError
-        If a value does not fit its attribute, or an operator its type.
+        If a value does not fit its attribute, or an operator its type, or the attribute is not filterable.
 
     Examples
     --------
@@ -93,7 +99,7 @@ def filter_sql(filter: Filter, type_of: Types) -> str | None:
     >>> filter_sql(And((Comparison("n", Operator.EQ, None), Comparison("t", Operator.CONTAINS, "x'"))), types)
     "((`n` IS NULL) AND (coalesce(array_has(`t`, 'x'''), false)))"
     """
-    sql = condition_sql(filter, Columns(type_of))
+    sql = condition_sql(filter, Columns(type_of, is_filterable=is_filterable))
     return None if sql == "true" else sql
 
 
@@ -122,6 +128,8 @@ def _compiled(filter: Filter, columns: Columns, *, negated: bool) -> str:
 
 def _comparison(one: Comparison, columns: Columns, *, negated: bool) -> str:
     type = columns.type_of(one.attribute)
+    if type is not None and not columns.is_filterable(one.attribute):
+        raise InputError(f"attribute {one.attribute!r} is not filterable")
     if isinstance(one.value, NewValue):
         return _against_new(one, columns, type, negated=negated)
     if type is None:
@@ -217,6 +225,12 @@ def _of_text(one: Comparison, column: str, type: AttributeType) -> str:
             return f"starts_with({column}, {text_literal(stem)})"
         flags = "(?si)" if one.operator is Operator.IGLOB else "(?s)"
         return f"regexp_like({column}, {text_literal(flags + glob_pattern(text))})"
+    if one.operator is Operator.FUZZY:
+        text = _text(one)
+        if one.edits is None:
+            return NOTHING
+        compared = (column, text) if one.case_sensitive else (f"lower({column})", text.lower())
+        return f"levenshtein({compared[0]}, {text_literal(compared[1])}) <= {one.edits}"
     if one.operator is Operator.REGEX:
         return f"regexp_like({column}, {text_literal(_text(one))})"
     return _of_tokens(one, column)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weir.errors import InputError, UnsupportedError
+from weir.errors import InputError
 from weir.namespaces.filter.expression import (
     And,
     Comparison,
@@ -15,6 +15,7 @@ from weir.namespaces.filter.expression import (
     Or,
 )
 from weir.namespaces.names import check_attribute_name
+from weir.service.turbopuffer.fields import flag, known_only, mapping, sequence, whole
 
 __all__ = ["MOST_DEPTH", "parse_filter"]
 
@@ -32,7 +33,6 @@ _NEGATED = {
 }
 _SEVERAL = frozenset({Operator.IN, Operator.CONTAINS_ANY})
 _TOKENS = frozenset({Operator.ALL_TOKENS, Operator.ANY_TOKEN, Operator.TOKEN_SEQUENCE})
-_LEFT_OUT = frozenset({"Fuzzy"})
 
 
 def parse_filter(value: object, depth: int = MOST_DEPTH) -> Filter:
@@ -49,13 +49,11 @@ def parse_filter(value: object, depth: int = MOST_DEPTH) -> Filter:
     ------
     InputError
         If it is none, or nested deeper.
-    UnsupportedError
-        If it uses an operator that is left out.
 
     Examples
     --------
-    >>> parse_filter(["Not", ["n", "Lt", 5]])
-    Not(part=Comparison(attribute='n', operator=<Operator.LT: 'Lt'>, value=5, last_as_prefix=False))
+    >>> parse_filter(["Not", ["n", "Lt", 5]]).part.operator
+    <Operator.LT: 'Lt'>
     """
     if depth <= 0:
         raise InputError("the filter is nested too deeply")
@@ -66,8 +64,6 @@ def parse_filter(value: object, depth: int = MOST_DEPTH) -> Filter:
     if len(value) not in (3, 4) or not isinstance(value[1], str):
         raise InputError("a comparison is a list of an attribute, an operator and a value")
     attribute, operator = check_attribute_name(value[0]), value[1]
-    if operator in _LEFT_OUT:
-        raise UnsupportedError(f"the filter {operator} is not offered")
     if operator in _NEGATED:
         return Not(_comparison(attribute, _NEGATED[operator], value))
     if operator not in Operator.__members__.values():
@@ -88,6 +84,8 @@ def _combined(kind: str, part: object, depth: int) -> Filter:
 
 def _comparison(attribute: str, operator: Operator, given: list[Any]) -> Comparison:
     value = given[2]
+    if operator is Operator.FUZZY:
+        return _fuzzy(attribute, given)
     if isinstance(value, dict):
         return Comparison(attribute, operator, _new_value(value))
     prefix = False
@@ -103,6 +101,25 @@ def _comparison(attribute: str, operator: Operator, given: list[Any]) -> Compari
     if isinstance(value, list):
         value = _flat(value)
     return Comparison(attribute, operator, value, prefix)
+
+
+def _fuzzy(attribute: str, given: list[Any]) -> Comparison:
+    options = mapping(given[3] if len(given) == 4 else None, "the options of Fuzzy")
+    known_only(options, frozenset({"max_edit_distance", "case_sensitive"}), "Fuzzy")
+    text = given[2]
+    if not isinstance(text, str):
+        raise InputError("Fuzzy compares with a text")
+    edits: int | None = None
+    steps = sequence(options.get("max_edit_distance"), "max_edit_distance of Fuzzy")
+    for step in steps:
+        known_only(mapping(step, "a step of Fuzzy"), frozenset({"min_query_chars", "distance"}), "Fuzzy")
+        distance = whole(step, "distance", 0, 10, 0)
+        least = whole(step, "min_query_chars", 3 * (distance + 1), 10_000, 3 * (distance + 1))
+        if len(text) >= least:
+            edits = max(distance, edits or 0)
+    return Comparison(
+        attribute, Operator.FUZZY, text, edits=edits, case_sensitive=flag(options, "case_sensitive", True)
+    )
 
 
 def _flat(values: list[Any]) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -17,6 +18,7 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
+from weir.service.operations import Operations
 from weir.service.telemetry import Telemetry
 from weir.service.turbopuffer.fields import flag, known_only, whole
 from weir.service.turbopuffer.filters import parse_filter
@@ -35,6 +37,7 @@ class _Calls:
     def __init__(self, service: Service, telemetry: Telemetry) -> None:
         self._service = service
         self._telemetry = telemetry
+        self._operations = Operations(service)
 
     def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
@@ -75,15 +78,31 @@ class _Calls:
         source = self._service.namespace(call, name, writes=False)
         rows = await self._service.run(namespace.copy_from, source)
         self._service.audit(call, "namespace.copy", namespace.name)
-        return json_answer(
-            {
-                "status": "OK",
-                "message": "copied",
-                "rows_affected": rows,
-                "rows_upserted": rows,
-                "billing": {"billable_logical_bytes_written": 0},
-            }
-        )
+        return json_answer(_copied(rows))
+
+    async def start_copy(self, request: HttpRequest, call: Call) -> Response:
+        """Begin to copy a namespace, and tell by which token to ask for the end."""
+        namespace = self._namespace(request, call, writes=True)
+        body = await self._body(request)
+        name = copied_from(body if "copy_from_namespace" in body else {"copy_from_namespace": body})
+        assert name is not None
+        source = self._service.namespace(call, name, writes=False)
+
+        def begun() -> str:
+            source.opened()
+            if namespace.find() is not None:
+                raise InputError(f"there is a namespace {namespace.name!r} already, a copy makes a new one")
+            return self._operations.begin(namespace.name, lambda: _copied(namespace.copy_from(source)))
+
+        token = await self._service.run(begun)
+        self._service.audit(call, "namespace.copy", namespace.name)
+        return json_answer({"token": token})
+
+    async def operation(self, request: HttpRequest, call: Call) -> Response:
+        """Tell how far an operation is."""
+        namespace = self._namespace(request, call)
+        token = request.path_params["token"]
+        return json_answer(await self._service.run(self._operations.read, namespace.name, token))
 
     async def query(self, request: HttpRequest, call: Call) -> Response:
         """Answer one query or several."""
@@ -103,7 +122,7 @@ class _Calls:
         self._telemetry.rows_returned.inc(rows)
         statistics = statistics_of(namespace)
         whole_ = {
-            "performance": _performance(statistics, call),
+            "performance": _performance(statistics, answers[0], call),
             "billing": {
                 "billable_logical_bytes_queried": statistics.bytes,
                 "billable_logical_bytes_returned": sum(
@@ -228,8 +247,20 @@ def _shown(asked: Request, answers: list[Answer]) -> list[dict[str, Any]]:
     return [shown_answer(Answer(rows=rows), base64=asked.base64)]
 
 
-def _performance(statistics: Statistics, call: Call) -> dict[str, Any]:
+def _copied(rows: int) -> dict[str, Any]:
     return {
+        "status": "OK",
+        "message": "copied",
+        "rows_affected": rows,
+        "rows_upserted": rows,
+        "billing": {"billable_logical_bytes_written": 0},
+    }
+
+
+def _performance(statistics: Statistics, answer: Answer, call: Call) -> dict[str, Any]:
+    return {
+        "snapshot": answer.token,
+        "snapshot_age_ms": int((time.monotonic() - answer.taken) * 1000),
         "cache_hit_ratio": 1.0,
         "cache_temperature": "hot",
         "server_total_ms": call.milliseconds,
@@ -263,7 +294,7 @@ def _metadata(namespace: Namespace) -> dict[str, Any]:
 
 def _name_of(cursor: str) -> str:
     try:
-        return base64.urlsafe_b64decode(cursor.encode()).decode()
+        return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
         raise InputError("the cursor is none of a listing") from error
 
@@ -276,6 +307,8 @@ def turbopuffer_routes(service: Service, dispatch: Dispatch, telemetry: Telemetr
         dispatch.route("/v1/namespaces", "GET", calls.list),
         dispatch.route(f"/v2{one}", "POST", calls.write, owner=True),
         dispatch.route(f"/v2{one}", "DELETE", calls.delete, owner=True),
+        dispatch.route(f"/v2{one}/async", "POST", calls.start_copy, owner=True),
+        dispatch.route(f"/v1{one}/operations/{{token}}", "GET", calls.operation),
         dispatch.route(f"/v2{one}/query", "POST", calls.query),
         dispatch.route(f"/v2{one}/explain_query", "POST", calls.explain),
         dispatch.route(f"/v1{one}/schema", "GET", calls.schema),

@@ -11,7 +11,7 @@ from weir.namespaces.attributes import Kind
 from weir.namespaces.names import ID, check_attribute_name
 from weir.service.turbopuffer.fields import flag, known_only, mapping, number, whole
 
-__all__ = ["parse_metric", "parse_schema", "shown_schema"]
+__all__ = ["check_constants", "parse_metric", "parse_schema", "shown_schema"]
 
 _KNOWN = frozenset(
     {
@@ -138,6 +138,22 @@ def _metric(name: str, value: object) -> Metric | None:
     return parse_metric(asked.get("distance_metric"))
 
 
+def check_constants(k1: float, b: float) -> None:
+    """Check the constants of BM25: those that texts are ranked by, and no others.
+
+    Raises
+    ------
+    InputError
+        If BM25 has no such constants.
+    UnsupportedError
+        If texts are not ranked by them.
+    """
+    if k1 < 0 or not 0 <= b <= 1:
+        raise InputError("k1 is at least 0, and b from 0 to 1")
+    if (k1, b) != (1.2, 0.75):
+        raise UnsupportedError("texts are ranked with k1 1.2 and b 0.75; other constants are not offered")
+
+
 def _full_text(name: str, type: Any, value: object) -> FullText | None:
     if value is None or value is False:
         return None
@@ -155,8 +171,7 @@ def _full_text(name: str, type: Any, value: object) -> FullText | None:
         raise UnsupportedError(f"the tokenizer {tokenizer!r:.40} (attribute {name!r}) is not offered")
     k1 = number(asked.get("k1", 1.2) if asked.get("k1") is not None else 1.2, "k1")
     b = number(asked.get("b", 0.75) if asked.get("b") is not None else 0.75, "b")
-    if k1 < 0 or not 0 <= b <= 1:
-        raise InputError("k1 is at least 0, and b from 0 to 1")
+    check_constants(k1, b)
     return FullText(
         language=str(language),
         stemming=flag(asked, "stemming"),

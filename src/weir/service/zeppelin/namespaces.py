@@ -14,6 +14,7 @@ from weir.namespaces.names import ID, VECTOR, check_attribute_name
 from weir.namespaces.state_report import uncompacted
 from weir.namespaces.statistics import statistics_of
 from weir.service.turbopuffer.fields import flag, known_only, mapping, number, whole
+from weir.service.turbopuffer.schema import check_constants
 
 __all__ = ["definition_of", "is_same", "moment", "shown_compaction", "shown_namespace", "with_index_config"]
 
@@ -74,8 +75,7 @@ def _full_text(name: str, asked: Mapping[str, Any]) -> FullText:
     if asked.get("language", "english") != "english":
         raise InputError("the language of a field is english")
     k1, b = number(asked.get("k1", 1.2), "k1"), number(asked.get("b", 0.75), "b")
-    if k1 < 0 or not 0 <= b <= 1:
-        raise InputError("k1 is at least 0, and b from 0 to 1")
+    check_constants(k1, b)
     return FullText(
         stemming=flag(asked, "stemming", True),
         remove_stopwords=flag(asked, "remove_stopwords", True),
@@ -205,5 +205,5 @@ def shown_compaction(namespace: Namespace) -> dict[str, Any]:
         "segment_count": int(merged),
         "active_segment": f"segment-{status.base_version}" if merged else None,
         "active_segment_vector_count": status.base_rows,
-        "ready": merged and not waiting,
+        "ready": merged and not waiting and not opened.keeping_up.locked(),
     }

@@ -23,7 +23,7 @@ from weir.errors import (
     UnsupportedError,
     WeirError,
 )
-from weir.namespaces import Documents, Namespace, Write
+from weir.namespaces import Documents, Namespace, Write, Written
 from weir.namespaces.names import ID, VECTOR, check_attribute_name, directory_of
 from weir.namespaces.state_report import lease_report, manifest_report
 from weir.namespaces.values import documents_of
@@ -245,12 +245,18 @@ class _Calls:
                         "DIMENSION_MISMATCH",
                         f"dimension mismatch: expected {dimensions}, got {len(values)}",
                     )
-            return namespace.write(write).upserted
+            return self._written(namespace, write, request, raw).upserted
 
         await self._run(namespace, self._service.check_backlog, namespace)
         rows = await self._run(namespace, written)
         self._telemetry.rows_written.labels("upsert").inc(rows)
         return json_answer({"upserted": len(documents)})
+
+    def _written(self, namespace: Namespace, write: Write, request: HttpRequest, raw: bytes) -> Written:
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            return namespace.write(write)
+        return self._service.idempotent.write(namespace, write, key, raw)
 
     async def remove(self, request: HttpRequest, call: Call) -> Response:
         """Delete vectors."""
@@ -265,14 +271,15 @@ class _Calls:
             where = parse_filter(body["filter"], self._service.options.max_filter_depth)
             write = Write(delete_where=where, delete_partial=True, create=False)
         self._service.check_write(write)
+        raw = await self._raw(request)
 
         def deleted() -> int:
-            total = 0
-            while True:
+            written = self._written(namespace, write, request, raw)
+            total = written.deleted
+            while written.remaining:
                 written = namespace.write(write)
                 total += written.deleted
-                if not written.remaining:
-                    return total
+            return total
 
         rows = await self._run(namespace, deleted)
         self._telemetry.rows_written.labels("delete").inc(rows)
