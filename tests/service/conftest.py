@@ -24,8 +24,12 @@ class Served:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.key = KeyStore(open_store(root, fsync=False)).create("test", "admin")[1]
+        self.key = self.new_key("admin")
         self.process = ServiceProcess(root, "--no-fsync", "--compaction-interval", "5s", auth=True)
+
+    def new_key(self, role: str, *namespaces: str) -> str:
+        """Make a key, without a process for it."""
+        return KeyStore(open_store(self.root, fsync=False)).create("test", role, namespaces)[1]
 
     def client(self, key: str | None = None, **options: Any) -> Any:
         """Return the unmodified client; what it says of types is too narrow for what it takes."""

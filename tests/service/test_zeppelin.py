@@ -12,7 +12,6 @@ import pytest
 from msgspec import msgpack
 
 from tests.service.conftest import Served
-from tests.service.process import make_key
 
 _numbers = itertools.count()
 
@@ -212,7 +211,7 @@ def test_a_cursor_goes_on_over_a_deletion_and_belongs_to_query_and_key(
     ):
         answer = http.post(f"{place}/query", json=changed)
         assert refused(answer) == (400, "cursor_policy_stale")
-    with served.http(make_key(served.root, "reader")) as other:
+    with served.http(served.new_key("reader")) as other:
         assert refused(other.post(f"{place}/query", json={**body, "cursor": after}))[0] == 400
 
 

@@ -131,6 +131,10 @@ class Subscription:
         rows = rows.filter(pa.array(fresh))
         return rows.take(pa.array(arrived[fresh].argsort(kind="stable")))
 
+    def resume(self, cursor: Cursor) -> None:
+        """Go on from the place of a batch that was given before, committed or not."""
+        self._given = cursor
+
     def commit(self) -> None:
         """Say that everything up to the batch last given has been dealt with."""
         self._store.put(self._path, json.dumps({"format": _FORMAT, "seen": self._given.to_json()}).encode())

@@ -10,6 +10,8 @@ from starlette.responses import Response
 from weir.service.answers import json_answer
 from weir.service.context import Service
 from weir.service.dispatch import Dispatch
+from weir.service.events import event_routes
+from weir.service.events.stores import EventStores
 from weir.service.operation import operation_routes
 from weir.service.telemetry import Telemetry
 from weir.service.turbopuffer import turbopuffer_routes
@@ -20,12 +22,13 @@ from weir.service.zeppelin.envelope import envelope as zeppelin_envelope
 __all__ = ["application"]
 
 
-def application(service: Service, telemetry: Telemetry) -> Starlette:
+def application(service: Service, telemetry: Telemetry, stores: EventStores) -> Starlette:
     """Return the application that answers the requests of a process."""
     dispatch = Dispatch(service, envelope, telemetry)
     routes = [
         *operation_routes(service, dispatch, telemetry),
         *turbopuffer_routes(service, dispatch, telemetry),
+        *event_routes(service, dispatch, telemetry, stores),
         *zeppelin_routes(service, Dispatch(service, zeppelin_envelope, telemetry), telemetry),
     ]
 

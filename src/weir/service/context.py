@@ -142,11 +142,25 @@ class Service:
             If no namespace can have the name.
         """
         check_namespace_name(name)
+        self.check_access(call, name, writes=writes)
+        return self.namespaces.namespace(name)
+
+    def check_access(self, call: Call, name: str, *, writes: bool) -> None:
+        """Refuse whoever may not have to do with a namespace, or an event store, of a name.
+
+        Raises
+        ------
+        Refusal
+            403.
+        """
         if not call.key.may_see(name):
             raise Refusal(403, "forbidden", "the key is not for this namespace")
         if writes and not call.key.may_write:
             raise Refusal(403, "forbidden", "the key is for reading only")
-        return self.namespaces.namespace(name)
+
+    async def is_good(self, key: Key) -> bool:
+        """Whether a key that was good before still is."""
+        return not self.options.auth or await self.run(self.keys.is_good, key)
 
     def check_write(self, write: Write) -> None:
         """Refuse a write of too many documents.

@@ -18,6 +18,7 @@ from weir.engine.stop_signals import STOP_SIGNALS
 from weir.errors import OptionError
 from weir.service.app import application
 from weir.service.context import Service
+from weir.service.events.stores import EventStores
 from weir.service.keys.store import KeyStore
 from weir.service.options import ServiceOptions, parse_listen
 from weir.service.ownership.members import Members
@@ -77,9 +78,10 @@ def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) 
         telemetry = Telemetry()
         service = Service(namespaces, keys, options, Owners(members))
         service.loops["membership"] = members.is_alive
+        stores = EventStores(root, store, options)
         upkeep = Upkeep(service, telemetry, options.compaction_interval)
         config = uvicorn.Config(
-            application(service, telemetry),
+            application(service, telemetry, stores),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -101,6 +103,7 @@ def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) 
             members.stop()
             upkeep.stop()
             service.close()
+            stores.close()
             engine.close()
     finally:
         listener.close()
@@ -130,6 +133,7 @@ class _Server(uvicorn.Server):
         logging.getLogger("weir.service").info(
             "ending", extra={"event_fields": {"event": "service.ending", "signal": number}}
         )
+        self._service.is_stopping = True
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

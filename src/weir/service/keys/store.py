@@ -111,6 +111,10 @@ class KeyStore:
             return None
         return key
 
+    def is_good(self, key: Key) -> bool:
+        """Whether a key is what it was, and not expired."""
+        return self._recent(key.id) == key and not key.is_expired(datetime.now(UTC))
+
     def _recent(self, id: str) -> Key | None:
         now = time.monotonic()
         known = self._known.get(id)

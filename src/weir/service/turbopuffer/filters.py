@@ -15,7 +15,7 @@ from weir.namespaces.filter.expression import (
     Or,
 )
 from weir.namespaces.names import check_attribute_name
-from weir.service.turbopuffer.fields import flag, known_only, mapping, sequence, whole
+from weir.service.fields import flag, known_only, mapping, sequence, whole
 
 __all__ = ["MOST_DEPTH", "parse_filter"]
 

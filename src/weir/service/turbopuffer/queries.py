@@ -27,7 +27,7 @@ from weir.namespaces.ranking import Ranking, TextRanking
 from weir.namespaces.reading import DISTANCE
 from weir.namespaces.values import documents_of
 from weir.namespaces.vectors import one_vector
-from weir.service.turbopuffer.fields import known_only, mapping, names, number, sequence, whole
+from weir.service.fields import known_only, mapping, names, number, sequence, whole
 from weir.service.turbopuffer.filters import parse_filter
 from weir.service.turbopuffer.schema import parse_metric
 

@@ -18,9 +18,9 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
+from weir.service.fields import flag, known_only, whole
 from weir.service.operations import Operations
 from weir.service.telemetry import Telemetry
-from weir.service.turbopuffer.fields import flag, known_only, whole
 from weir.service.turbopuffer.filters import parse_filter
 from weir.service.turbopuffer.queries import Request, parse_query, parse_ranking, parse_request, shown_answer
 from weir.service.turbopuffer.schema import parse_schema, shown_schema

@@ -9,7 +9,7 @@ from weir.errors import InputError, UnsupportedError
 from weir.namespaces import Attribute, Declaration, Definition, FullText, Metric, parse_type
 from weir.namespaces.attributes import Kind
 from weir.namespaces.names import ID, check_attribute_name
-from weir.service.turbopuffer.fields import flag, known_only, mapping, number, whole
+from weir.service.fields import flag, known_only, mapping, number, whole
 
 __all__ = ["check_constants", "parse_metric", "parse_schema", "shown_schema"]
 

@@ -10,7 +10,7 @@ from weir.namespaces import Documents, Patch, Write, Written
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.names import ID, VECTOR, check_attribute_name
 from weir.namespaces.vectors import one_vector
-from weir.service.turbopuffer.fields import flag, known_only, mapping, sequence
+from weir.service.fields import flag, known_only, mapping, sequence
 from weir.service.turbopuffer.filters import parse_filter
 from weir.service.turbopuffer.schema import parse_metric, parse_schema
 

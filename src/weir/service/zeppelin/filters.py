@@ -7,7 +7,7 @@ from typing import Any
 from weir.errors import InputError
 from weir.namespaces.filter.expression import And, Comparison, Filter, Not, Operator, Or
 from weir.namespaces.names import check_attribute_name
-from weir.service.turbopuffer.fields import known_only, mapping, sequence
+from weir.service.fields import known_only, mapping, sequence
 
 __all__ = ["parse_filter"]
 

@@ -13,7 +13,7 @@ from weir.namespaces.indexes import INDEX
 from weir.namespaces.names import ID, VECTOR, check_attribute_name
 from weir.namespaces.state_report import uncompacted
 from weir.namespaces.statistics import statistics_of
-from weir.service.turbopuffer.fields import flag, known_only, mapping, number, whole
+from weir.service.fields import flag, known_only, mapping, number, whole
 from weir.service.turbopuffer.schema import check_constants
 
 __all__ = ["definition_of", "is_same", "moment", "shown_compaction", "shown_namespace", "with_index_config"]

@@ -19,8 +19,8 @@ from weir.namespaces.reading import DISTANCE
 from weir.namespaces.state_report import uncompacted
 from weir.namespaces.values import documents_of
 from weir.namespaces.vectors import one_vector
+from weir.service.fields import flag, known_only, mapping, names, number, sequence
 from weir.service.refusals import Refusal
-from weir.service.turbopuffer.fields import flag, known_only, mapping, names, number, sequence
 from weir.service.turbopuffer.queries import parse_ranking
 from weir.service.zeppelin.cursors import Cursor, Cursors
 from weir.service.zeppelin.filters import parse_filter

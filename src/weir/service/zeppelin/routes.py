@@ -31,9 +31,9 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
+from weir.service.fields import flag, known_only, mapping, names, sequence, whole
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
-from weir.service.turbopuffer.fields import flag, known_only, mapping, names, sequence, whole
 from weir.service.zeppelin.cursors import Cursors
 from weir.service.zeppelin.envelope import envelope
 from weir.service.zeppelin.filters import parse_filter

@@ -1,0 +1,295 @@
+"""The paths of event stores: commands of the language, batches, tables of events, and subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+import weir.events
+from weir.errors import ConflictError, InputError, QueryError, TableError
+from weir.events.cursors import Cursor
+from weir.events.language import tree
+from weir.events.language.parser import parse
+from weir.events.subscriptions import Subscription
+from weir.namespaces.names import check_namespace_name
+from weir.service.answers import json_answer
+from weir.service.body import decoded, read_body
+from weir.service.context import Call, Service
+from weir.service.dispatch import Dispatch
+from weir.service.events.stores import EventStores
+from weir.service.fields import known_only, mapping, sequence, whole
+from weir.service.refusals import Refusal
+from weir.service.telemetry import Telemetry
+
+__all__ = ["event_routes"]
+
+_ARROW = "application/vnd.apache.arrow.stream"
+_READS = (
+    *(tree.Query, tree.Plot, tree.Replay, tree.Explain, tree.Compare, tree.Show),
+    *(tree.ShowTypes, tree.ShowMaterializations, tree.Ping),
+)
+_SECONDS_BETWEEN = 0.2
+_SECONDS_SILENT = 15.0
+_BATCH_ROWS = 1_000
+
+_Result = TypeVar("_Result")
+
+
+class _Calls:
+    def __init__(self, service: Service, telemetry: Telemetry, stores: EventStores) -> None:
+        self._service = service
+        self._telemetry = telemetry
+        self._stores = stores
+
+    def _name(self, request: HttpRequest, call: Call, *, writes: bool) -> str:
+        name = check_namespace_name(request.path_params["store"])
+        self._service.check_access(call, name, writes=writes)
+        return name
+
+    async def _raw(self, request: HttpRequest) -> bytes:
+        return await read_body(request, self._service.options.max_request_bytes)
+
+    async def _run(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Run a call of a store; what it refuses is told as what the caller can mend."""
+        try:
+            return await self._service.run(work, *arguments)
+        except ConflictError as error:
+            raise Refusal(409, "conflict", error.message) from error
+        except QueryError as error:
+            place = f"{error.where}: " if error.where and error.where.startswith("line ") else ""
+            hint = f". {error.hint}" if error.hint else ""
+            raise Refusal(400, "invalid_request", f"{place}{error.message}{hint}") from error
+        except TableError as error:
+            raise Refusal(404, "not_found", error.message) from error
+
+    async def list(self, request: HttpRequest, call: Call) -> Response:
+        """List the event stores that the key is for."""
+        names = await self._service.run(self._stores.names)
+        return json_answer({"stores": [{"id": name} for name in names if call.key.may_see(name)]})
+
+    async def create(self, request: HttpRequest, call: Call) -> Response:
+        """Make an event store, unless there is one."""
+        name = self._name(request, call, writes=True)
+        await self._run(lambda: self._stores.get(name, create=True))
+        self._service.audit(call, "event_store.create", name)
+        return json_answer({"id": name})
+
+    async def execute(self, request: HttpRequest, call: Call) -> Response:
+        """Run a command of the language."""
+        name = self._name(request, call, writes=False)
+        text = _command(await self._raw(request), request.headers.get("content-type", ""))
+        command = await self._run(parse, text)
+        if not isinstance(command, _READS):
+            self._service.check_access(call, name, writes=True)
+
+        def ran() -> tuple[Any, pa.Table | None]:
+            store = self._stores.get(name, create=isinstance(command, tree.Define))
+            result = store.execute(text)
+            return result, result.to_table() if isinstance(result, weir.events.Result) else None
+
+        result, table = await self._run(ran)
+        if isinstance(command, tree.Forget | tree.Retain):
+            self._service.audit(call, f"events.{type(command).__name__.lower()}", name)
+        if table is None:
+            return json_answer(_told(result))
+        self._telemetry.rows_returned.inc(table.num_rows)
+        if _ARROW in request.headers.get("accept", ""):
+            return Response(await self._service.run(_as_arrow, table), media_type=_ARROW)
+        content = {
+            "columns": table.schema.names,
+            "rows": table.to_pylist(),
+            "warnings": list(result.warnings),
+        }
+        return json_answer(content)
+
+    async def batch(self, request: HttpRequest, call: Call) -> Response:
+        """Append events of one context, all or none."""
+        name = self._name(request, call, writes=True)
+        body = decoded(await self._raw(request))
+        known_only(body, frozenset({"context", "events", "expected"}), "a batch")
+        context, expected = body.get("context"), body.get("expected")
+        if not isinstance(context, str):
+            raise InputError("context names whose events they are")
+        if expected is not None:
+            expected = whole(body, "expected", 0, 2**63 - 1, 0)
+        events = [_event(one, at) for at, one in enumerate(sequence(body.get("events"), "events"))]
+        if len(events) > self._service.options.max_rows:
+            raise Refusal(413, "too_many_documents", "a batch has fewer events")
+        appended = await self._run(
+            lambda: self._stores.writer(name).append_all(context, events, expected=expected)
+        )
+        self._telemetry.rows_written.labels("event").inc(len(events))
+        return json_answer(_told(appended))
+
+    async def ingest(self, request: HttpRequest, call: Call) -> Response:
+        """Append a table of events of one type, given as a stream of Arrow."""
+        name = self._name(request, call, writes=True)
+        kind = request.query_params.get("type", "")
+        raw = await self._raw(request)
+        source = _source(request)
+
+        def ingested() -> int:
+            try:
+                table = pa.ipc.open_stream(raw).read_all()
+            except (pa.ArrowException, OSError) as error:
+                raise InputError("the body is no stream of Arrow") from error
+            self._stores.writer(name).ingest(kind, table, source)
+            return int(table.num_rows)
+
+        rows = await self._run(ingested)
+        self._telemetry.rows_written.labels("event").inc(rows)
+        return json_answer({"status": "OK", "rows": rows})
+
+    # ---- subscriptions ---------------------------------------------------------------------------------
+
+    async def subscribe(self, request: HttpRequest, call: Call) -> Response:
+        """Stream the events that a name has not dealt with yet, and those to come."""
+        name = self._name(request, call, writes=False)
+        subscription = await self._run(self._subscription, request, name)
+        last = request.headers.get("last-event-id") or request.query_params.get("cursor")
+        if last:
+            subscription.resume(_cursor(last))
+        follow = request.query_params.get("follow", "true") != "false"
+        return StreamingResponse(
+            self._batches(request, call, subscription, follow=follow),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
+    def _subscription(self, request: HttpRequest, name: str) -> Subscription:
+        types = request.query_params.get("types")
+        store = self._stores.get(name)
+        return store.subscribe(request.path_params["name"], None if types is None else types.split(","))
+
+    async def _batches(
+        self, request: HttpRequest, call: Call, subscription: Subscription, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        spoke = time.monotonic()
+        yield b": events\n\n"
+        while True:
+            batches = await self._service.run(lambda: list(subscription))
+            for batch in batches:
+                for start in range(0, batch.rows.num_rows, _BATCH_ROWS):
+                    part = batch.rows.slice(start, _BATCH_ROWS)
+                    is_last = start + _BATCH_ROWS >= batch.rows.num_rows
+                    # Only the end of a batch is a place to go on from.
+                    place = f"id: {_place(batch.cursor)}\n" if is_last else ""
+                    rows = msgspec.json.encode(part.to_pylist()).decode()
+                    yield f"{place}event: batch\ndata: {rows}\n\n".encode()
+                self._telemetry.rows_returned.inc(batch.rows.num_rows)
+                spoke = time.monotonic()
+            if not follow or self._service.is_stopping or await request.is_disconnected():
+                return
+            if self._service.options.auth and not await self._service.is_good(call.key):
+                return
+            if time.monotonic() - spoke > _SECONDS_SILENT:
+                spoke = time.monotonic()
+                yield b": nothing new\n\n"
+            await asyncio.sleep(_SECONDS_BETWEEN)
+
+    async def commit(self, request: HttpRequest, call: Call) -> Response:
+        """Say that a name has dealt with everything up to a place."""
+        name = self._name(request, call, writes=False)
+        body = decoded(await self._raw(request))
+        known_only(body, frozenset({"cursor"}), "a commit")
+        cursor = _cursor(body.get("cursor"))
+
+        def committed() -> None:
+            subscription = self._subscription(request, name)
+            subscription.resume(cursor)
+            subscription.commit()
+
+        await self._run(committed)
+        return json_answer({"status": "OK"})
+
+
+def _command(raw: bytes, content_type: str) -> str:
+    if content_type.startswith("text/plain"):
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise InputError("the command is not Unicode text") from error
+    body = decoded(raw)
+    known_only(body, frozenset({"command"}), "an execution")
+    command = body.get("command")
+    if not isinstance(command, str):
+        raise InputError("command is a text")
+    return command
+
+
+def _event(value: object, at: int) -> Any:
+    one = mapping(value, f"event {at}")
+    known_only(one, frozenset({"type", "payload", "timestamp"}), f"event {at}")
+    if not isinstance(one.get("type"), str):
+        raise InputError(f"event {at} has a type")
+    payload = mapping(one.get("payload"), f"payload of event {at}")
+    timestamp = one.get("timestamp")
+    return (one["type"], payload) if timestamp is None else (one["type"], payload, timestamp)
+
+
+def _source(request: HttpRequest) -> weir.Source | None:
+    name, number = request.query_params.get("source"), request.query_params.get("number", "")
+    if name is None:
+        return None
+    if not number.isascii() or not number.isdigit():
+        raise InputError("a source has a number")
+    return weir.Source(name, int(number))
+
+
+def _told(result: Any) -> dict[str, Any]:
+    """Return what a command did that gives no rows."""
+    if isinstance(result, weir.events.Appended):
+        return {"status": "OK", "ids": list(result.ids), "version": result.version}
+    return {"status": "OK"} if result is None else {"status": "OK", "result": str(result)}
+
+
+def _as_arrow(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    whole_: bytes = sink.getvalue().to_pybytes()
+    return whole_
+
+
+def _place(cursor: Cursor) -> str:
+    return base64.urlsafe_b64encode(json.dumps(cursor.to_json()).encode()).decode()
+
+
+def _cursor(text: object) -> Cursor:
+    try:
+        if not isinstance(text, str):
+            raise ValueError("no text")
+        stored = json.loads(base64.b64decode(text.encode(), altchars=b"-_", validate=True))
+        cursor = Cursor.from_json(stored)
+        if not all(0 <= shard < 1 << 10 and 0 <= last < 1 << 63 for shard, last in cursor.seen.items()):
+            raise ValueError("out of range")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError("the cursor is none of a subscription") from error
+    return cursor
+
+
+def event_routes(
+    service: Service, dispatch: Dispatch, telemetry: Telemetry, stores: EventStores
+) -> list[Route]:
+    """Return the routes of event stores."""
+    calls = _Calls(service, telemetry, stores)
+    one = "/v1/events/{store}"
+    return [
+        dispatch.route("/v1/events", "GET", calls.list),
+        dispatch.route(one, "PUT", calls.create),
+        dispatch.route(f"{one}/execute", "POST", calls.execute),
+        dispatch.route(f"{one}/batch", "POST", calls.batch),
+        dispatch.route(f"{one}/ingest", "POST", calls.ingest),
+        dispatch.route(f"{one}/subscriptions/{{name}}", "GET", calls.subscribe),
+        dispatch.route(f"{one}/subscriptions/{{name}}/commit", "POST", calls.commit),
+    ]
