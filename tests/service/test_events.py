@@ -81,10 +81,9 @@ def test_batches_and_tables_are_appended(http: httpx2.Client, store: str) -> Non
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
+    content = sink.getvalue().to_pybytes()
     for _ in range(2):  # taken once
-        sent = http.post(
-            f"{store}/ingest?type=signup&source=s&number=1", content=sink.getvalue().to_pybytes()
-        )
+        sent = http.post(f"{store}/ingest?type=signup&source=s&number=1", content=content)
         assert sent.status_code == 200, sent.text
     assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 6}]
     assert http.post(f"{store}/ingest?type=signup", content=b"no arrow").status_code == 400

@@ -105,12 +105,8 @@ class _Calls:
         self._telemetry.rows_returned.inc(table.num_rows)
         if _ARROW in request.headers.get("accept", ""):
             return Response(await self._service.run(_as_arrow, table), media_type=_ARROW)
-        content = {
-            "columns": table.schema.names,
-            "rows": table.to_pylist(),
-            "warnings": list(result.warnings),
-        }
-        return json_answer(content)
+        columns, warnings = table.schema.names, list(result.warnings)
+        return json_answer({"columns": columns, "rows": table.to_pylist(), "warnings": warnings})
 
     async def batch(self, request: HttpRequest, call: Call) -> Response:
         """Append events of one context, all or none."""
