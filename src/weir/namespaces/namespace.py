@@ -174,7 +174,7 @@ class Opened:
         self._writer: TableWriter | None = None
         self._making = threading.Lock()
         self.written_at: datetime | None = None
-        self.is_dirty = False
+        self.dirty_since: float | None = None
         self.entries: dict[str, tuple[int, list[Any]]] = {}
         self.keeping_up = threading.Lock()
         self.last_upkeep = LastUpkeep()
@@ -204,6 +204,16 @@ class Opened:
             meta.last_modified for meta in self.table.internals.store.list("_mem_wal") if "/wal/" in meta.path
         ]
         return max([*moments, self.definition.created_at])
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether this process has written what it has not merged yet."""
+        return self.dirty_since is not None
+
+    def mark_dirty(self) -> None:
+        """Note that there is something to merge."""
+        if self.dirty_since is None:
+            self.dirty_since = time.monotonic()
 
     @property
     def is_writing(self) -> bool:
@@ -514,7 +524,7 @@ class Namespace:
             opened.forget_writer()
             raise
         opened.written_at = datetime.now(UTC)
-        opened.is_dirty = True
+        opened.mark_dirty()
         return bool(result.deduplicated)
 
     # ---- who writes ------------------------------------------------------------------------------------
@@ -524,6 +534,13 @@ class Namespace:
         """Whether this process writes the namespace."""
         opened = self._opened
         return opened is not None and opened.is_writing
+
+    @property
+    def lag(self) -> float:
+        """For how many seconds the oldest write of this process waits to be merged; 0 if none does."""
+        opened = self._opened
+        since = None if opened is None else opened.dirty_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def lease_holder(self) -> str | None:
         """Return the id of who holds the lease of the namespace; None if nobody does.
@@ -786,7 +803,7 @@ class Namespace:
             self._kept_up(self.opened())
 
     def _kept_up(self, opened: Opened) -> bool:
-        opened.is_dirty = False
+        dirty_since, opened.dirty_since = opened.dirty_since, None
         try:
             with opened.keeping_up:
                 opened.flush()
@@ -796,7 +813,7 @@ class Namespace:
         except TableNotFoundError:
             return False
         except BaseException as error:
-            opened.is_dirty = True
+            opened.dirty_since = dirty_since or time.monotonic()
             opened.last_upkeep = opened.last_upkeep.failed(error)
             raise
         opened.last_upkeep = LastUpkeep("success", datetime.now(UTC))

@@ -22,6 +22,7 @@ from weir.service.idempotency import IdempotentWrites
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
 from weir.service.limits import Concurrency, Rates
+from weir.service.logs import AUDIT
 from weir.service.options import ServiceOptions
 from weir.service.ownership.forwarding import Forwarder
 from weir.service.ownership.owners import Owners
@@ -31,7 +32,7 @@ __all__ = ["Call", "Service"]
 
 Result = TypeVar("Result")
 
-_audit = logging.getLogger("weir.service.audit")
+_audit = logging.getLogger(AUDIT)
 _THREADS = 64
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import anyio
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,6 +17,7 @@ from weir.service.answers import json_answer
 from weir.service.body import read_body
 from weir.service.context import Call, Service
 from weir.service.keys.key import ANYBODY
+from weir.service.openapi import Declared
 from weir.service.ownership.forwarding import FORWARDED, UnreachableError
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
@@ -48,12 +50,22 @@ class Dispatch:
         How refusals are told.
     telemetry : Telemetry
         Counts.
+    refused : type
+        Of what the envelope returns.
     """
 
-    def __init__(self, service: Service, envelope: Envelope, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        service: Service,
+        envelope: Envelope,
+        telemetry: Telemetry,
+        refused: type[msgspec.Struct],
+    ) -> None:
+        self._refused_type = refused
         self._service = service
         self._envelope = envelope
         self._telemetry = telemetry
+        self.declared: list[Declared] = []
 
     def route(
         self, path: str, method: str, handler: Handler, *, open: bool = False, owner: bool = False
@@ -93,6 +105,8 @@ class Dispatch:
             self._telemetry.answered(path, method, response.status_code, call)
             return response
 
+        summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
+        self.declared.append(Declared(path, method, summary, open, self._refused_type))
         return Route(path, answer, methods=[method])
 
     async def _passed_on(self, request: Request, call: Call) -> Response | None:
@@ -134,5 +148,6 @@ class Dispatch:
                 "request failed", exc_info=error, extra={"event_fields": {"request_id": call.request_id}}
             )
             refusal = Refusal(500, "internal", f"the service failed; request {call.request_id}")
+        self._telemetry.refused.labels(refusal.code).inc()
         content = self._envelope(refusal, call.request_id)
         return json_answer(content, refusal.status, refusal.all_headers())

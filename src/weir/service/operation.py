@@ -19,15 +19,18 @@ def operation_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry)
     """Return the routes."""
 
     async def healthy(request: Request, call: Call) -> Response:
+        """Tell that the process lives."""
         return json_answer({"status": "ok"})
 
     async def ready(request: Request, call: Call) -> Response:
+        """Tell whether the process can work."""
         reason = await service.run(service.not_ready)
         if reason:
             raise Refusal(503, "not_ready", reason, 1)
         return json_answer({"status": "ready", "s3_connected": True})
 
     async def metrics(request: Request, call: Call) -> Response:
+        """Tell what the process has counted, to administrators."""
         service.admin(call)
         return Response(await service.run(telemetry.exposition), media_type=telemetry.content_type)
 

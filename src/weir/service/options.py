@@ -57,6 +57,8 @@ class ServiceOptions:
         The address at which the other processes on the root reach this one. Default: that it listens at.
     tls_certificate, tls_key : str
         Files in PEM; both or none.
+    audit_log : str
+        A file that is appended to with who has made, changed or deleted what. Default: standard error.
     lease_ttl : float
         Seconds after which the namespaces of a process that has vanished on another machine are taken over.
         Default 30.
@@ -81,6 +83,7 @@ class ServiceOptions:
     advertise: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
+    audit_log: str = ""
     lease_ttl: float = 30.0
     storage_options: Mapping[str, str] = field(default_factory=dict)
 

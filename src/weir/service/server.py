@@ -20,6 +20,7 @@ from weir.service.app import application
 from weir.service.context import Service
 from weir.service.events.stores import EventStores
 from weir.service.keys.store import KeyStore
+from weir.service.logs import logging_as_json
 from weir.service.options import ServiceOptions, parse_listen
 from weir.service.ownership.members import Members
 from weir.service.ownership.owners import Owners
@@ -52,6 +53,11 @@ def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) 
     OptionError
         If there is no key and keys are needed, or the address cannot be listened at.
     """
+    with logging_as_json(options.audit_log):
+        _serve(root, options, listening)
+
+
+def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) -> None:
     store = open_store(root, options.storage_options, fsync=options.fsync)
     keys = KeyStore(store)
     if options.auth and keys.is_empty():
@@ -75,7 +81,7 @@ def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) 
             lease_ttl=options.lease_ttl,
             holder=members.here.id,
         )
-        telemetry = Telemetry()
+        telemetry = Telemetry(engine.metrics, namespaces)
         service = Service(namespaces, keys, options, Owners(members))
         service.loops["membership"] = members.is_alive
         stores = EventStores(root, store, options)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from weir.engine.registry import HistogramValue, Registry
+from weir.namespaces import Namespaces
 from weir.service.context import Call
 
 __all__ = ["Telemetry"]
@@ -13,12 +19,22 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Telemetry:
-    """The counters of one process."""
+    """The counters of one process.
+
+    Parameters
+    ----------
+    engine : Registry
+        The instruments of the engine: storage requests, cache, log, flushes, merges, queues.
+    namespaces : Namespaces
+        What is told of at every reading: how many are written here, and how far merges are behind.
+    """
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Registry, namespaces: Namespaces) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(_OfEngine(engine))
+        self.registry.register(_OfNamespaces(namespaces))
         self._seconds = Histogram(
             "weir_request_seconds",
             "How long requests took.",
@@ -42,7 +58,14 @@ class Telemetry:
             "weir_requests_forwarded", "Requests that another process answered.", registry=self.registry
         )
         self.upkeep_rounds = Counter(
-            "weir_upkeep_rounds", "Rounds of upkeep of a namespace.", ["outcome"], registry=self.registry
+            "weir_namespace_upkeep_rounds",
+            "Rounds of upkeep of a namespace.",
+            ["outcome"],
+            registry=self.registry,
+        )
+
+        self.refused = Counter(
+            "weir_requests_refused", "Requests that were refused, by why.", ["code"], registry=self.registry
         )
 
     def answered(self, route: str, method: str, status: int, call: Call) -> None:
@@ -54,3 +77,52 @@ class Telemetry:
         """Return everything as Prometheus reads it."""
         text: bytes = generate_latest(self.registry)
         return text
+
+
+class _OfEngine:
+    """The instruments of an engine, as the library of Prometheus reads them."""
+
+    def __init__(self, metrics: Registry) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Any]:
+        """Yield every instrument with its samples."""
+        families: dict[str, Callable[..., Any]] = {
+            "counter": CounterMetricFamily,
+            "gauge": GaugeMetricFamily,
+            "histogram": HistogramMetricFamily,
+        }
+        for one in self._metrics.instruments:
+            family = families[one.kind](one.name, one.help, labels=one.labels)
+            for sample in one.samples():
+                labels = [value for _, value in sample.labels]
+                if isinstance(sample.value, HistogramValue):
+                    buckets = [(_bound(bound), count) for bound, count in sample.value.buckets]
+                    family.add_metric(labels, buckets, sample.value.sum)
+                else:
+                    family.add_metric(labels, sample.value)
+            yield family
+
+
+def _bound(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else repr(bound)
+
+
+class _OfNamespaces:
+    """How many namespaces this process has to do with, and how far their merges are behind."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self._namespaces = namespaces
+
+    def collect(self) -> Iterator[Any]:
+        """Yield gauges of this moment."""
+        known = self._namespaces.open_here()
+        yield GaugeMetricFamily("weir_namespaces_known", "Namespaces that were asked for here.", len(known))
+        owned = sum(one.is_writing for one in known)
+        yield GaugeMetricFamily("weir_namespaces_owned", "Namespaces whose owner is this process.", owned)
+        lags = [one.lag for one in known]
+        dirty = sum(lag > 0 for lag in lags)
+        yield GaugeMetricFamily("weir_namespaces_dirty", "Namespaces with something to merge.", dirty)
+        yield GaugeMetricFamily(
+            "weir_merge_lag_seconds", "How long the oldest write waits for its merge.", max(lags, default=0.0)
+        )

@@ -162,6 +162,14 @@ def serve(
     tls_key: Annotated[
         str | None, typer.Option(metavar="FILE", help="Its key in PEM.", show_default=False)
     ] = None,
+    audit_log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append who has made, changed or deleted what to this file. Default: standard error.",
+            show_default=False,
+        ),
+    ] = None,
     no_fsync: Annotated[
         bool, typer.Option("--no-fsync", help="Do not wait until the disk has what is written.")
     ] = False,
@@ -186,6 +194,7 @@ def serve(
         "advertise": advertise,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
+        "audit_log": audit_log,
         "fsync": False if no_fsync else None,
         "auth": False if no_auth else None,
         "storage_options": parse_storage_options(storage_option) if storage_option else None,

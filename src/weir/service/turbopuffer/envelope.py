@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
+
 from weir.service.refusals import Refusal
 
-__all__ = ["envelope"]
+__all__ = ["Refused", "envelope"]
 
 
-def envelope(refusal: Refusal, request_id: str) -> object:
+class Refused(msgspec.Struct, frozen=True):
+    """A request that was refused, and why."""
+
+    error: str
+    status: Literal["error"] = "error"
+
+
+def envelope(refusal: Refusal, request_id: str) -> Refused:
     """Return the content of the answer."""
-    return {"status": "error", "error": refusal.message}
+    return Refused(refusal.message)

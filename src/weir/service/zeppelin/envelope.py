@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from weir.service.refusals import Refusal
 
-__all__ = ["envelope"]
+__all__ = ["Refused", "envelope"]
 
 _CODES = {
     "unauthorized": ("unauthenticated", "authentication required"),
@@ -29,7 +31,17 @@ _CODES = {
 }
 
 
-def envelope(refusal: Refusal, request_id: str) -> dict[str, object]:
+class Refused(msgspec.Struct, frozen=True):
+    """A request that was refused: why, and whether it may go through later."""
+
+    code: str
+    error: str
+    request_id: str
+    retryable: bool
+    status: int
+
+
+def envelope(refusal: Refusal, request_id: str) -> Refused:
     """Return the content of the answer."""
     code, message = _CODES.get(refusal.code, (refusal.code, None))
     text = message or refusal.message
@@ -37,10 +49,4 @@ def envelope(refusal: Refusal, request_id: str) -> dict[str, object]:
         text = f"validation error: {text}"
     if code == "NOT_IMPLEMENTED" and not text.startswith("not implemented"):
         text = f"not implemented: {text}"
-    return {
-        "code": code,
-        "error": text,
-        "request_id": request_id,
-        "retryable": refusal.is_retryable,
-        "status": refusal.status,
-    }
+    return Refused(code, text, request_id, refusal.is_retryable, refusal.status)

@@ -172,7 +172,7 @@ class _Calls:
         def changed() -> Any:
             _vectors_of(namespace)
             definition = namespace.redefine(lambda known: with_index_config(known, body))
-            namespace.opened().is_dirty = True
+            namespace.opened().mark_dirty()
             return definition
 
         definition = await self._run(namespace, changed)
@@ -369,7 +369,7 @@ class _Calls:
             refusal = refusal_of(error)
             if refusal is None:
                 raise
-            told = envelope(refusal, call.request_id)
+            told = msgspec.structs.asdict(envelope(refusal, call.request_id))
             told.pop("request_id")
             shown = {"ok": False, "error": told}
         return {**shown, "metadata": {"latency_ms": int((time.monotonic() - began) * 1000)}}

@@ -1,0 +1,126 @@
+"""What a service tells in its logs: one JSON object a line, without keys, documents, paths or tracebacks.
+
+Whoever reads the standard error of a service may be slow, or not read at all. Requests never wait for that:
+lines that cannot be written are counted, and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import queue
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from weir.errors import OptionError
+
+__all__ = ["AUDIT", "JsonLines", "logging_as_json"]
+
+AUDIT = "weir.service.audit"
+"""The logger of what others may have to know of: who has made, changed or deleted what."""
+
+_MOST_WAITING = 10_000
+_LEFT_OUT = frozenset({"where", "uri", "path", "exception", "columns"})
+
+
+class JsonLines(logging.Formatter):
+    """Writes a record as one line of JSON: when, how bad, which event, and its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields: dict[str, Any] = dict(getattr(record, "event_fields", {}))
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            # The text of an event repeats its fields, places among them.
+            "event": fields.pop("event", None) or str(record.msg),
+        }
+        line.update((name, _plain(value)) for name, value in fields.items() if name not in _LEFT_OUT)
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+            trace = record.exc_info[2]
+            while trace is not None and trace.tb_next is not None:
+                trace = trace.tb_next
+            if trace is not None:
+                # Where it came from, as a module and a line: no path, and no value.
+                line["raised_at"] = f"{trace.tb_frame.f_globals.get('__name__', '')}:{trace.tb_lineno}"
+        return json.dumps(line)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+class _Patient(logging.handlers.QueueHandler):
+    """Hands records to a thread that writes them; drops what does not fit."""
+
+    dropped = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Put a record into the queue, if there is room."""
+        try:
+            self.queue.put_nowait(record)
+        except queue.Full:
+            self.dropped += 1
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Return the record as it is: it stays in this process."""
+        return record
+
+
+@contextmanager
+def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Write what Weir logs as lines of JSON, for as long as a service runs.
+
+    Parameters
+    ----------
+    audit_log : str
+        A file that the audit log is appended to; empty for standard error.
+    stream : file, optional
+        Where to. Default: standard error.
+
+    Raises
+    ------
+    OptionError
+        If the file cannot be written.
+    """
+    lines: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
+    writer = logging.StreamHandler(stream or sys.stderr)
+    writer.setFormatter(JsonLines())
+    listener = logging.handlers.QueueListener(lines, writer)
+    root, audit = logging.getLogger("weir"), logging.getLogger(AUDIT)
+    handler = _Patient(lines)
+    before = (root.level, root.propagate, audit.propagate)
+    kept: list[tuple[logging.Logger, logging.Handler]] = [(root, handler)]
+    if audit_log:
+        try:
+            Path(audit_log).parent.mkdir(parents=True, exist_ok=True)
+            file = logging.FileHandler(audit_log, encoding="utf-8")
+        except OSError as error:
+            raise OptionError("the audit log cannot be written", where="audit_log") from error
+        file.setFormatter(JsonLines())
+        kept.append((audit, file))
+        audit.propagate = False
+    for logger, one in kept:
+        logger.addHandler(one)
+    root.setLevel(logging.INFO)
+    root.propagate = False
+    listener.start()
+    try:
+        yield
+    finally:
+        for logger, one in kept:
+            logger.removeHandler(one)
+            one.close()
+        root.level, root.propagate, audit.propagate = before
+        lines.put_nowait(None) if not lines.full() else None
+        thread = listener._thread
+        if thread is not None:
+            # Whoever reads the lines may have stopped: the process ends all the same.
+            thread.join(2.0)
