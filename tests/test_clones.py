@@ -193,7 +193,9 @@ class TestLeftovers:
     def test_they_are_refused_or_set_aside(self, tmp_path: Path, leave: Callable[[Path], str]) -> None:
         place = leave(tmp_path / "t")
         expected = {row["id"]: row["name"] for row in lance.dataset(place).to_table().to_pylist()}
-        left = sorted(path.name for path in Path(place, "_mem_wal").rglob("*") if path.is_file())
+        files = [path for path in Path(place, "_mem_wal").rglob("*") if path.is_file()]
+        # An object that was swapped is moved as it is now, not with the versions it had.
+        left = {path.name for path in files if ".weir-swaps" not in path.parts}
         version = lance.dataset(place).version
         with pytest.raises(TableExistsError, match="set_aside=True"):
             weir.adopt(place, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
@@ -206,7 +208,7 @@ class TestLeftovers:
         assert names(table) == names(weir.open(place)) == {**expected, 1: "adopted"}
         assert table.maintenance.verify().findings == ()
         kept = {path.name for path in Path(place, "_weir/set_aside").rglob("*") if path.is_file()}
-        assert kept >= set(left)
+        assert kept >= left
         with pytest.raises(TableExistsError, match="already"):
             weir.adopt(place, set_aside=True, **options)  # type: ignore[arg-type]
 

@@ -54,15 +54,18 @@ def crafted(name: str, size: int = SIZE) -> tuple[Message, bytes]:
 @pytest.mark.parametrize("name", CRAFTED)
 def test_what_would_take_many_times_its_size_is_refused(name: str) -> None:
     message, data = crafted(name)
-    tracemalloc.start()
-    try:
-        with pytest.raises(CorruptionError, match="in memory") as caught:
-            messages.parse(message, data, what="thing", where=WHERE)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    # What other threads of the process allocate meanwhile counts too, so that the least says most.
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptionError, match="in memory") as caught:
+                messages.parse(message, data, what="thing", where=WHERE)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
     assert caught.value.where == WHERE
-    assert peak < 2 * SIZE
+    assert min(peaks) < 2 * SIZE
     assert message.ByteSize() == 0
 
 

@@ -327,7 +327,7 @@ def test_a_flush_that_takes_longer_than_the_horizon_is_left_alone(table: weir.Ta
     table.maintenance.merge()
     collected: list[Any] = []
 
-    class CollectsMeanwhile(type(table._store)):  # type: ignore[misc]
+    class CollectsMeanwhile(type(table.internals.store)):  # type: ignore[misc]
         def put_if_absent(self, path: str, data: Any) -> None:
             if path.endswith(".binpb") and collected:
                 collected.pop()
