@@ -31,7 +31,9 @@ def test_the_extra_that_is_missing_is_named(
     assert main([*words, uri, "--spark", "local[1]"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err == "error: weir.spark needs PySpark. Install it with: pip install 'weir[spark]'\n"
+    assert (
+        printed.err == "error: weir.spark needs PySpark. Install it with: pip install 'weir-lance[spark]'\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["gc", "maintain", "merge", "recover", "verify", "compact"])

@@ -75,7 +75,7 @@ def test_without_the_flights_the_demo_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(source, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'weir\[demo\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'weir-lance\[demo\]'"):
         flights_archive()
     assert main(["demo", "--embedded"]) == 2
     captured = capsys.readouterr()

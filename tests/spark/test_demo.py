@@ -121,6 +121,6 @@ def test_without_pyspark_the_program_says_what_to_install(command: str, more: st
         [sys.executable, "-c", without, *command.split()], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    needs = "error: weir.spark needs PySpark. Install it with: pip install 'weir[spark]'"
+    needs = "error: weir.spark needs PySpark. Install it with: pip install 'weir-lance[spark]'"
     assert done.stderr.startswith(needs + more)
     assert done.stderr.count("\n") == 1

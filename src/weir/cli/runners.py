@@ -21,7 +21,7 @@ OnSpark = Annotated[
         "--spark",
         metavar="MASTER",
         help="Run the tasks on Spark: a master such as local[4], spark://HOST:7077 or yarn, or a Spark "
-        "Connect server such as sc://HOST:15002. Needs the extra weir[spark]. Default: threads of this "
+        "Connect server such as sc://HOST:15002. Needs the extra weir-lance[spark]. Default: threads of this "
         "process.",
         show_default=False,
     ),

