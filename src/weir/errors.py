@@ -52,6 +52,7 @@ __all__ = [
     "CorruptionError",
     "FencedError",
     "FilterError",
+    "ForkedProcessError",
     "IndexDefinitionError",
     "IndexExistsError",
     "IndexNotFoundError",
@@ -264,6 +265,10 @@ class PipelineError(WeirError):
 
 class RunnerError(WeirError):
     """Tasks could not be run where a runner takes them; what they had done stays done."""
+
+
+class ForkedProcessError(WeirError, RuntimeError):
+    """A table is used in a process that was forked from one that had opened a table."""
 
 
 class MissingDependencyError(WeirError, ImportError):

@@ -32,6 +32,7 @@ from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import IndexNotFoundError, OptionError
 from weir.indexing.describe import ExistingIndex
+from weir.notebook import ShownAsTable
 
 __all__ = ["CatchUpReport", "IndexCaughtUp", "catch_up_indexes"]
 
@@ -71,7 +72,7 @@ class IndexCaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
-class CatchUpReport:
+class CatchUpReport(ShownAsTable):
     """What a catch-up did.
 
     Parameters

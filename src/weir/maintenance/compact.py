@@ -23,6 +23,7 @@ from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import ConflictError, OptionError
+from weir.notebook import ShownAsTable
 from weir.storage.interface import ObjectStore
 
 __all__ = ["CompactReport", "CompactTask", "compact", "rewrite"]
@@ -52,7 +53,7 @@ class CompactTask:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactReport:
+class CompactReport(ShownAsTable):
     """What a compaction did.
 
     Parameters

@@ -23,6 +23,7 @@ from weir.errors import ConflictError, TableNotFoundError
 from weir.format import layout
 from weir.log.manifest_store import list_shards
 from weir.maintenance.closed_shards import close_shards, refuse_live_writers
+from weir.notebook import ShownAsTable
 from weir.storage.interface import ObjectStore
 
 __all__ = ["DropReport", "drop_table"]
@@ -36,7 +37,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class DropReport:
+class DropReport(ShownAsTable):
     """What was removed.
 
     Parameters

@@ -8,12 +8,13 @@ from weir.maintenance.catch_up import CatchUpReport
 from weir.maintenance.compact import CompactReport
 from weir.maintenance.garbage.report import GarbageReport
 from weir.merge.service import MergeReport
+from weir.notebook import ShownAsTable
 
 __all__ = ["MaintenanceReport"]
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceReport:
+class MaintenanceReport(ShownAsTable):
     """What one round of maintenance did.
 
     Parameters

@@ -21,6 +21,7 @@ from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError
 from weir.log.read_lease import read_lease
+from weir.notebook import ShownAsTable
 from weir.snapshots.shard_view import ShardView
 from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat, lease_renewals
@@ -84,7 +85,7 @@ class ShardRecovery:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoverReport:
+class RecoverReport(ShownAsTable):
     """What a recovery did.
 
     Parameters

@@ -13,6 +13,7 @@ from uuid import UUID
 from weir.engine.logs import get_logger
 from weir.maintenance.shard_repairs import ShardRepair, TableShards, repair_shards
 from weir.maintenance.version_repairs import VersionRepair, repair_versions
+from weir.notebook import ShownAsTable
 
 __all__ = ["RepairReport", "repair_table"]
 
@@ -20,7 +21,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class RepairReport(ShownAsTable):
     """What was repaired, or would be.
 
     Parameters

@@ -15,6 +15,7 @@ from weir.log.read_lease import read_lease
 from weir.maintenance.index_status import IndexReport, index_reports
 from weir.maintenance.upkeep_lease import read_upkeep_lease
 from weir.merge.age import age_of_generation, age_of_object
+from weir.notebook import ShownAsTable
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
@@ -85,7 +86,7 @@ class ShardReport:
 
 
 @dataclass(frozen=True, slots=True)
-class TableStatus:
+class TableStatus(ShownAsTable):
     """A table as a whole.
 
     Parameters

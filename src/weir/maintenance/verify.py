@@ -25,6 +25,7 @@ from weir.maintenance.verification.generation import GenerationCheck, check_gene
 from weir.maintenance.verification.shard import ShardCheck, ShardResult, check_shard
 from weir.maintenance.verification.twins import TWIN_CHECKS, check_twins
 from weir.maintenance.verification.whole import BaseRowsCheck, check_base_rows, check_whole
+from weir.notebook import ShownAsTable
 
 __all__ = ["Finding", "Severity", "VerifyReport", "verify_table"]
 
@@ -33,7 +34,7 @@ _LOOK_AGAIN_AFTER_SECONDS = (0.1, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(ShownAsTable):
     """What a check of a table found.
 
     Parameters

@@ -24,6 +24,7 @@ from weir.format.shard_manifest import ShardManifest
 from weir.merge.commit import MergeResult, merge_runs
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
 from weir.merge.policy import ALWAYS, MergePolicy
+from weir.notebook import ShownAsTable
 from weir.sharding.shard_values import field_types
 
 __all__ = ["MergeGroup", "MergeReport", "MergedGroup", "group_merges", "merge_generations", "run_merge_group"]
@@ -67,7 +68,7 @@ class MergedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeReport:
+class MergeReport(ShownAsTable):
     """What a merge did.
 
     What others have merged meanwhile is not counted, nor what a task had merged that was lost before it

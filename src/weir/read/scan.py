@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.read.plan import ScanPlan
+from weir.read.result import RowResult
 from weir.schema.relabel import as_schema
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Scan"]
 
 Result = TypeVar("Result")
 
 
-class Scan:
+class Scan(RowResult):
     """A scan that has not run yet. Each of its methods runs it anew, on a snapshot of its own.
 
-    Made by :meth:`weir.table.table.Table.scan`. The order of rows is not defined.
+    Made by :meth:`weir.Table.scan`. The order of rows is not defined. Pickled, it goes to another process
+    with a token of the table as it is then, retained for an hour: every process reads the same rows.
 
     Parameters
     ----------
@@ -34,6 +33,8 @@ class Scan:
     attempts : int
         How often to begin anew, on a newer snapshot, when garbage collection has passed what was read.
         What has been streamed to the caller cannot begin anew.
+    remade : callable, optional
+        Returns what makes the scan in another process, and its arguments.
     """
 
     def __init__(
@@ -41,10 +42,18 @@ class Scan:
         plan: Callable[[bool], ScanPlan],
         reading: Callable[[], AbstractContextManager[None]] = nullcontext,
         attempts: int = 1,
+        remade: Callable[[], tuple[object, ...]] | None = None,
     ) -> None:
+        self._remade = remade
         self._plan = plan
         self._reading = reading
         self._attempts = attempts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle where the table is, what is read of it, and of which snapshot."""
+        if self._remade is None:
+            raise TypeError("this scan cannot be pickled: it was not made by Table.scan")
+        return self._remade()
 
     def plan(self) -> ScanPlan:
         """Return the plan: every source that would be read, and what was pruned."""
@@ -74,12 +83,8 @@ class Scan:
             tables = list(plan.engine.executors.scans.map(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame."""
-        return self.to_table().to_pandas()
-
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream, which also hands them to anything that speaks Arrow."""
+        """Return the rows as a stream of record batches, one source after the other."""
         plan = self.plan()
         return pa.RecordBatchReader.from_batches(plan.schema, self._stream(plan))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,18 +10,19 @@ import pyarrow as pa
 from datafusion import DataFrame, Expr, column, lit
 
 from weir.lsm.filters import check_filter
+from weir.read.result import RowResult
 from weir.read.scan import Scan
 from weir.read.sql_query import Needed, needed_by, quoted, sql_context, sql_failure
 from weir.schema.relabel import nulls_inside
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = ["SqlQuery"]
 
 
-class SqlQuery:
+class SqlQuery(RowResult):
     """A SQL query over a table, ready to run; each method that returns rows runs it anew.
 
     Parameters
@@ -81,14 +82,6 @@ class SqlQuery:
         except Exception as error:  # DataFusion raises nothing more specific
             raise sql_failure(self._query, error, self._schema) from error
         return pa.Table.from_batches(batches, schema=batches[0].schema if batches else schema)
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the result as record batches."""
-        yield from self.to_table().to_batches()
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the result as a pandas DataFrame."""
-        return self.to_table().to_pandas()
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         context = sql_context()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
+from weir.read.result import RowResult
 from weir.snapshots.capture import token_of
 from weir.snapshots.snapshot import ReadSnapshot
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Search", "SearchPlan"]
 
@@ -33,7 +31,7 @@ class SearchPlan(Protocol):
         ...
 
 
-class Search:
+class Search(RowResult):
     """A search that has not run yet. Each of its methods that returns rows runs it anew.
 
     Made by :meth:`weir.Table.search`, :meth:`~weir.Table.search_text` and
@@ -85,14 +83,6 @@ class Search:
         snapshot, plan = self._planned()
         with self._reading(snapshot):
             return plan.run()
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches."""
-        yield from self.to_table().to_batches()
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame."""
-        return self.to_table().to_pandas()
 
     @property
     def snapshot(self) -> SnapshotToken:

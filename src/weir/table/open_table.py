@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from weir.base.table import BaseTable
+from weir.engine.forked import note_use, refuse_forked
 from weir.maintenance.clones import of_its_own
 from weir.read.shard_choice import ShardChoice
 from weir.sharding.shard_values import ShardValues
@@ -29,6 +30,8 @@ class OpenTable:
     """
 
     def __init__(self, store: ObjectStore, base: BaseTable) -> None:
+        refuse_forked()
+        note_use()
         self.store = store
         self._bind(base)
 
@@ -46,6 +49,7 @@ class OpenTable:
 
     def make_own(self) -> None:
         """Make the table one of its own before it is written, if it is a clone of another one."""
+        refuse_forked()
         own = of_its_own(self.base)
         # Somebody else may have made it one of its own, and a read have followed.
         if own.identity != self._bound_to:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.changes.feed import FeedSource
 from weir.changes.range import ChangeSource
+from weir.engine.forked import refuse_forked
 from weir.errors import CorruptionError, InputError
 from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
@@ -94,10 +95,12 @@ class TableReader:
 
     def take_newest(self) -> ReadSnapshot:
         """Return a strong snapshot with the newest manifest of every shard, for services."""
+        refuse_forked()
         return self.snapshots.take_newest()
 
     def take_token(self, retain: timedelta | None) -> SnapshotToken:
         """Return a token of the table as it is now, and pin what it needs for some time."""
+        refuse_forked()
         return take_token(self._store, self._cuts, retain)
 
     def at(self, token: SnapshotToken | str) -> ReadSnapshot:
@@ -125,8 +128,12 @@ class TableReader:
         *,
         consistency: str | Consistency,
         at: SnapshotToken | str | None,
+        remade: Callable[[], tuple[object, ...]] | None = None,
     ) -> Scan:
-        """Return a scan that has not run. See :meth:`weir.Table.scan`."""
+        """Return a scan that has not run. See :meth:`weir.Table.scan`.
+
+        ``remade`` returns what makes it in another process.
+        """
         state = self._asked(consistency, at)
         columns = _as_list(columns)
         checked: pa.Schema | None = None
@@ -151,10 +158,15 @@ class TableReader:
             return planned(snapshot, count_only)
 
         if state.token is None:
-            return self._scan_newest(state.fresh, planned_as_it_is)
-        return self._scan_at(state.token, planned_as_it_is)
+            return self._scan_newest(state.fresh, planned_as_it_is, remade)
+        return self._scan_at(state.token, planned_as_it_is, remade)
 
-    def _scan_newest(self, fresh: Consistency, planned: Callable[[ReadSnapshot, bool], ScanPlan]) -> Scan:
+    def _scan_newest(
+        self,
+        fresh: Consistency,
+        planned: Callable[[ReadSnapshot, bool], ScanPlan],
+        remade: Callable[[], tuple[object, ...]] | None,
+    ) -> Scan:
         read: ReadSnapshot | None = None
 
         def plan(count_only: bool) -> ScanPlan:
@@ -176,15 +188,20 @@ class TableReader:
                 with self.snapshots.reading(read):
                     raise
 
-        return Scan(plan, reading, attempts=MAX_SNAPSHOTS)
+        return Scan(plan, reading, attempts=MAX_SNAPSHOTS, remade=remade)
 
-    def _scan_at(self, token: SnapshotToken, planned: Callable[[ReadSnapshot, bool], ScanPlan]) -> Scan:
+    def _scan_at(
+        self,
+        token: SnapshotToken,
+        planned: Callable[[ReadSnapshot, bool], ScanPlan],
+        remade: Callable[[], tuple[object, ...]] | None,
+    ) -> Scan:
         @contextmanager
         def reading() -> Iterator[None]:
             with self._throttle.reading(), self._states.reading(token):
                 yield
 
-        return Scan(lambda count_only: planned(self._states.take(token), count_only), reading)
+        return Scan(lambda count_only: planned(self._states.take(token), count_only), reading, remade=remade)
 
     def get(
         self,
@@ -277,6 +294,7 @@ class TableReader:
         return SqlQuery(query, self.snapshots.follow().schema, name, scan, top)
 
     def _asked(self, consistency: str | Consistency, at: SnapshotToken | str | None) -> AskedState:
+        refuse_forked()
         return AskedState.of(consistency, at, table=self.base.identity)
 
     def _read(self, state: AskedState, use: Callable[[ReadSnapshot], pa.Table]) -> pa.Table:

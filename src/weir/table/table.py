@@ -19,6 +19,7 @@ from weir.engine.written_tables import WrittenTables
 from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
 from weir.maintenance.status import TableStatus, table_status
+from weir.notebook import facts_html, rows_html
 from weir.read.scan import Scan
 from weir.read.shared_keys import find_twins
 from weir.read.sql import SqlQuery
@@ -252,7 +253,13 @@ class Table:
         SnapshotExpiredError
             When the scan runs, if garbage collection has passed the token; it says what is gone.
         """
-        return self._table.reader.scan(columns, filter, limit, consistency=consistency, at=at)
+        columns = columns if columns is None or isinstance(columns, str) else list(columns)
+
+        def remade() -> tuple[object, ...]:
+            token = str(self.snapshot() if at is None else at)
+            return _scan_again, (self, columns, filter, limit, token)
+
+        return self._table.reader.scan(columns, filter, limit, consistency=consistency, at=at, remade=remade)
 
     def get(
         self,
@@ -717,6 +724,22 @@ class Table:
     def __repr__(self) -> str:
         """Return location, key and sharding."""
         return f"Table({self.uri!r}, primary_key={self.primary_key}, sharded_by={self.sharded_by!r})"
+
+    def _repr_html_(self) -> str:
+        """Return location, key, sharding and columns for a notebook. Reads nothing."""
+        facts = [
+            ("where", self.uri),
+            ("primary key", ", ".join(self.primary_key)),
+            ("sharded by", self.sharded_by),
+        ]
+        columns = [(field.name, str(field.type), "yes" if field.nullable else "no") for field in self.schema]
+        return facts_html("Weir table", facts) + rows_html(["column", "type", "nullable"], columns)
+
+
+def _scan_again(
+    table: Table, columns: Sequence[str] | None, filter: str | None, limit: int | None, token: str
+) -> Scan:
+    return table.scan(columns, filter=filter, limit=limit, at=token)
 
 
 def _opened(store: ObjectStore) -> Table:

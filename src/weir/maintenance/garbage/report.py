@@ -10,6 +10,7 @@ from uuid import UUID
 from weir.base.versions import TableVersion
 from weir.maintenance.garbage.policy import ShardPlan
 from weir.maintenance.garbage.state import ShardState
+from weir.notebook import ShownAsTable
 
 __all__ = ["GarbageItem", "GarbageReport", "KeptItem", "report_of"]
 
@@ -67,7 +68,7 @@ class KeptItem:
 
 
 @dataclass(frozen=True, slots=True)
-class GarbageReport:
+class GarbageReport(ShownAsTable):
     """What a garbage collection did, or would have done.
 
     Parameters

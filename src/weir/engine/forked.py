@@ -1,0 +1,40 @@
+"""Forked processes: the libraries' threads do not come along, and whoever waits for them waits for ever."""
+
+from __future__ import annotations
+
+import os
+
+from weir.errors import ForkedProcessError
+
+__all__ = ["note_use", "refuse_forked"]
+
+_state = {"used": False, "forked": False}
+
+
+def _after_fork() -> None:
+    _state["forked"] = _state["used"]
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def note_use() -> None:
+    """Note that this process has threads of the libraries from now on: it has opened a table."""
+    _state["used"] = True
+
+
+def refuse_forked() -> None:
+    """Refuse to go on in a process that was forked from one that had opened a table.
+
+    Raises
+    ------
+    ForkedProcessError
+        In such a process, where every read and write would hang.
+    """
+    if _state["forked"]:
+        raise ForkedProcessError(
+            "this process was forked from one that had opened a table: the threads that read and write "
+            "did not come along",
+            hint='Start processes anew: multiprocessing.get_context("forkserver") or "spawn", in PyTorch '
+            'DataLoader(..., multiprocessing_context="forkserver"); tables and scans can be pickled',
+        )

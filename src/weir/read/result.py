@@ -1,0 +1,86 @@
+"""Rows that a read returns, in the forms that Python's data libraries take them in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from weir.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+__all__ = ["RowResult"]
+
+
+class RowResult(ABC):
+    """Rows that have not been read yet; each method that returns some reads them anew.
+
+    It has ``__arrow_c_stream__``, so that ``pl.DataFrame(rows)``, ``pa.table(rows)``,
+    ``duckdb.sql("FROM rows")`` and whatever else speaks Arrow take it as it is.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_table(self) -> pa.Table:
+        """Return the rows as a table."""
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches."""
+        yield from self.to_table().to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of record batches."""
+        table = self.to_table()
+        return pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame.
+
+        Parameters
+        ----------
+        **options
+            Those of :meth:`pyarrow.Table.to_pandas`, such as ``types_mapper``.
+
+        Raises
+        ------
+        MissingDependencyError
+            If pandas is not installed.
+        """
+        _library("pandas")
+        return self.to_table().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the rows as a Polars DataFrame.
+
+        Raises
+        ------
+        MissingDependencyError
+            If Polars is not installed.
+        """
+        frame: pl.DataFrame = _library("polars").DataFrame(self.to_table())
+        return frame
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts."""
+        rows: list[dict[str, Any]] = self.to_table().to_pylist()
+        return rows
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hand the rows on as an Arrow stream."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"this needs {name}", hint=f"Install it with: pip install {name}"
+        ) from error
