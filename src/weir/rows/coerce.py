@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from weir.errors import InputError, SchemaError
 from weir.rows.cast import cast_to, fits
 from weir.rows.conforming import unknown_column
+from weir.rows.inputs import as_dicts, collected, pieces
 from weir.schema.list_cast import is_list
 
 __all__ = ["RowInput", "as_column", "as_table", "holds_columns", "repeatable"]
@@ -24,8 +26,15 @@ _INT64 = pa.int64()
 
 def repeatable(data: RowInput) -> RowInput:
     """Return rows or keys so that they can be looked at more than once: of a stream, all that comes."""
+    data = collected(data)
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
+    stream = pieces(data)
+    if stream is not None:
+        parts = list(stream)
+        if all(isinstance(part, list) for part in parts):
+            return [row for part in parts for row in part]
+        return pa.concat_tables([pa.table(part) for part in parts])
     known = isinstance(data, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray, Mapping, Sequence))
     if known or type(data).__module__.split(".")[0] == "pandas" or not hasattr(data, "__arrow_c_stream__"):
         return data
@@ -42,6 +51,7 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
     SchemaError
         If they do not make a table, or a value does not fit its column.
     """
+    data = collected(data)
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -60,9 +70,12 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
         return _from_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(data)])
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        if all(isinstance(row, Mapping) for row in data):
-            return _from_dicts(data, schema)
+        dicts = as_dicts(data)
+        if dicts is not None:
+            return _from_dicts(dicts, schema)
         if data and all(isinstance(batch, pa.RecordBatch) for batch in data):
             return pa.Table.from_batches(list(data))
     raise InputError(
@@ -126,6 +139,8 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
     """Return Python values as a column, refusing what Arrow would cut down to the column's type."""
     # The rows of a matrix are lists of numbers.
     values = values if hasattr(values, "__array__") and getattr(values, "ndim", 1) == 1 else list(values)
+    if pa.types.is_timestamp(field.type) and isinstance(values, list):
+        _refuse_mixed_zones(values, field)
     try:
         meant = _integers(values) if field.type == _INT64 else _inferred(values)
         if meant is None:
@@ -143,6 +158,24 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
             f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
             where=field.name,
         ) from error
+
+
+def _refuse_mixed_zones(values: list[Any], field: pa.Field) -> None:
+    """Refuse moments with a time zone among such without: Arrow would take all as the first one is."""
+    aware = {value.tzinfo is not None for value in values if isinstance(value, datetime)}
+    wanted = field.type.tz is not None
+    if len(aware) == 2:
+        odd = next(
+            row
+            for row, value in enumerate(values)
+            if isinstance(value, datetime) and (value.tzinfo is not None) != wanted
+        )
+        raise SchemaError(
+            f"column {field.name!r} has datetimes with a time zone and such without, first in row {odd}",
+            where=field.name,
+            hint=f"The column is {field.type}: "
+            + ("give each one a tzinfo" if wanted else "give none a tzinfo"),
+        )
 
 
 def _integers(values: Any) -> pa.Array | None:

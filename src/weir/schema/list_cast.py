@@ -37,6 +37,9 @@ def cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 def cast_array(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Cast an array as :func:`cast` does a column."""
     kind = values.type
+    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+        # Polars' categories; Arrow does not take views by index.
+        values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(pa.large_string()))
     if kind == wanted or not kind.num_fields or not _has_fixed_size(wanted):
         return values.cast(wanted)
     if not values.null_count and not any(part.num_fields for part in _parts(kind)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.engine.context import EngineContext
+from weir.errors import WeirError
 from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
 from weir.maintenance.clone import clone_table
 from weir.maintenance.drop import DropReport, drop_table
+from weir.rows import RowInput
+from weir.rows.inputs import rows_with_schema
 from weir.sharding.shard_by import ShardBy
 from weir.storage.interface import ObjectStore
 from weir.table.open_table import OpenTable
@@ -28,7 +32,7 @@ _CLONE_RETENTION = timedelta(hours=1)
 
 def create(
     uri: str | Path,
-    schema: pa.Schema,
+    schema: pa.Schema | RowInput,
     *,
     primary_key: str | Sequence[str],
     shard_by: ShardBy | Sequence[ShardBy] | None = None,
@@ -45,8 +49,10 @@ def create(
     ----------
     uri : str or Path
         Where: a directory, or ``s3://``, ``gs://`` or ``az://``.
-    schema : Schema
-        The columns. Deletes need every column outside the primary key to be nullable.
+    schema : Schema or table-like
+        The columns; or rows, which tell the columns and are written: an Arrow table or reader, a pandas or
+        polars data frame, a DuckDB relation, a list of dicts, dataclasses or pydantic models, or an iterator
+        of these. Deletes need every column outside the primary key to be nullable.
     primary_key : str or sequence of str
         The column, or columns, that identify a row.
     shard_by : ShardBy or sequence of ShardBy, optional
@@ -89,12 +95,33 @@ def create(
     ...     _ = writer.delete([2])
     >>> table.scan().to_table().to_pylist()
     [{'id': 1, 'name': 'Ada'}]
+
+    From rows:
+
+    >>> rows = [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Grace"}]
+    >>> weir.create(tempfile.mkdtemp() + "/people", rows, primary_key="id").scan().count()
+    2
     """
     store = table_store(uri, storage_options, fsync, engine)
+    if isinstance(schema, pa.Schema):
+        columns, rows = schema, None
+    else:
+        columns, rows = rows_with_schema(schema)
     base = create_table(
-        store, schema, primary_key, shard_by, merge_engine, sequence_by, max_memtable_age=max_memtable_age
+        store, columns, primary_key, shard_by, merge_engine, sequence_by, max_memtable_age=max_memtable_age
     )
-    return Table(store, base)
+    table = Table(store, base)
+    if rows is None:
+        return table
+    try:
+        with table.writer() as writer:
+            writer.upsert(rows)
+    except BaseException:
+        # All or nothing: the same call may be made again.
+        with suppress(WeirError):
+            drop_table(store)
+        raise
+    return table
 
 
 def open(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
+from weir.engine.durations import Duration, as_duration
 from weir.engine.runner import Runner, ThreadRunner
 from weir.log.read_lease import read_lease
 from weir.maintenance.catch_up import CatchUpReport, catch_up_indexes
@@ -163,8 +163,8 @@ class TableMaintenance:
     def collect_garbage(
         self,
         *,
-        horizon: timedelta = DEFAULT_HORIZON,
-        version_retention: timedelta | None = None,
+        horizon: Duration = DEFAULT_HORIZON,
+        version_retention: Duration | None = None,
         dry_run: bool = False,
         runner: Runner | None = None,
         on_progress: Callable[[int, int], None] | None = None,
@@ -178,10 +178,10 @@ class TableMaintenance:
 
         Parameters
         ----------
-        horizon : timedelta
+        horizon : timedelta or number of seconds
             How long something stays after it was marked. Reads, flushes and snapshots that take longer
             may fail, with an error that says so. Default 15 minutes.
-        version_retention : timedelta, optional
+        version_retention : timedelta or number of seconds, optional
             How long a version of the base table is retained after it was superseded, at least the
             horizon, together with every generation it lacks. Older versions are removed, unless they
             have a tag or a snapshot pins them. Default: no version is removed, and each keeps the
@@ -213,7 +213,6 @@ class TableMaintenance:
         Examples
         --------
         >>> import tempfile, pyarrow as pa, weir
-        >>> from datetime import timedelta
         >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
         >>> table = weir.create(tempfile.mkdtemp() + "/t", schema, primary_key="id")
         >>> with table.writer() as writer:
@@ -224,15 +223,17 @@ class TableMaintenance:
         ...     print(item.objects, item.kind, "-", item.reason)
         8 generation - merged, and no manifest lists it
         3 log entries - covered by generations that are merged, up to position 4
-        >>> marked = table.maintenance.collect_garbage(horizon=timedelta(0))
-        >>> table.maintenance.collect_garbage(horizon=timedelta(0)).deleted_objects >= marked.waiting_objects
+        >>> marked = table.maintenance.collect_garbage(horizon=0)
+        >>> table.maintenance.collect_garbage(horizon=0).deleted_objects >= marked.waiting_objects
         True
         """
         return collect_garbage(
             self._table.base,
             runner or ThreadRunner(),
-            horizon=horizon,
-            version_retention=version_retention,
+            horizon=as_duration(horizon, "horizon"),
+            version_retention=None
+            if version_retention is None
+            else as_duration(version_retention, "version_retention"),
             dry_run=dry_run,
             on_progress=on_progress,
             fields_to_record=self._table.sharding.catalog.fields_to_record,
@@ -382,7 +383,7 @@ class TableMaintenance:
     def run(
         self,
         *,
-        horizon: timedelta = DEFAULT_HORIZON,
+        horizon: Duration = DEFAULT_HORIZON,
         runner: Runner | None = None,
         on_progress: Callable[[str, int, int], None] | None = None,
         merge_policy: MergePolicy | None = None,
@@ -393,7 +394,7 @@ class TableMaintenance:
 
         Parameters
         ----------
-        horizon : timedelta
+        horizon : timedelta or number of seconds
             How long what is not needed any more stays after it was marked. Default 15 minutes.
         runner : Runner, optional
             Executes the tasks. Default: threads of this process.

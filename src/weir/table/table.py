@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -15,7 +15,10 @@ from weir.base.table import BaseTable
 from weir.changes.feed import ChangeFeed, ConsumerTerms, open_feed
 from weir.changes.options import FeedOptions
 from weir.engine.context import EngineContext
+from weir.engine.durations import Duration, as_duration, as_seconds
+from weir.engine.forked import refuse_forked
 from weir.engine.written_tables import WrittenTables
+from weir.errors import InputError
 from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
 from weir.maintenance.status import TableStatus, table_status
@@ -23,7 +26,7 @@ from weir.notebook import facts_html, rows_html
 from weir.read.scan import Scan
 from weir.read.shared_keys import find_twins
 from weir.read.sql import SqlQuery
-from weir.rows import RowInput
+from weir.rows import RowInput, repeatable
 from weir.search.requests import HybridRequest, TextRequest, VectorRequest
 from weir.search.search import Search
 from weir.search.text.query import TextQuery
@@ -34,10 +37,12 @@ from weir.storage.interface import ObjectStore
 from weir.table.indexes import TableIndexes
 from weir.table.inspection import TableInspection
 from weir.table.internals import TableInternals
+from weir.table.kept_writer import KeptWriter, release_kept
 from weir.table.maintenance import TableMaintenance
 from weir.table.open_table import OpenTable
 from weir.write.open_writer import open_writer
 from weir.write.table_writer import TableWriter
+from weir.write.write_result import WriteResult
 
 __all__ = ["Table"]
 
@@ -55,6 +60,7 @@ class Table:
 
     def __init__(self, store: ObjectStore, base: BaseTable) -> None:
         self._table = OpenTable(store, base)
+        self._kept = KeptWriter(self._open_writer, store.uri)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle where the table is; whoever gets it opens it as it is then."""
@@ -145,6 +151,10 @@ class Table:
         A clone that Lance has made of a table, a branch, and a copy without ``_mem_wal`` become tables of
         their own here, in one commit: without shards, and with another identity.
         """
+        release_kept(self._table.store.uri)
+        return self._open_writer(**options)
+
+    def _open_writer(self, **options: Any) -> TableWriter:
         self._table.make_own()
         sharding = self._table.sharding
         self.engine.part(WrittenTables).opened(self._table.store)
@@ -157,6 +167,104 @@ class Table:
             spec_id=sharding.spec.spec_id,
             options=options,
         )
+
+    def upsert(
+        self, rows: RowInput, *, condition: str | None = None, lease_wait: Duration = 30.0
+    ) -> WriteResult:
+        """Insert rows, replacing those with the same primary key.
+
+        With a writer that the table keeps for the next calls, and lets go of when nothing was written for
+        five seconds. Who writes all the time, or wants other options, holds a :meth:`writer`.
+
+        Parameters
+        ----------
+        rows, condition
+            As for :meth:`TableWriter.upsert`.
+        lease_wait : timedelta or number of seconds
+            How long to wait for a shard that another writer holds. Default 30 seconds.
+
+        Returns
+        -------
+        WriteResult
+            Where the rows are in the log.
+
+        Raises
+        ------
+        SchemaError, KeyValueError, FilterError
+            If the rows do not fit the table. Nothing is written.
+        LeaseHeldError
+            If another writer held a shard for longer than ``lease_wait``.
+
+        Examples
+        --------
+        >>> import tempfile, weir
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", [{"id": 1, "name": "Ada"}], primary_key="id")
+        >>> table.upsert([{"id": 2, "name": "Grace"}]).rows
+        1
+        >>> _ = table.delete([1])
+        >>> table.scan().to_pylist()
+        [{'id': 2, 'name': 'Grace'}]
+        """
+        rows = repeatable(rows)
+        return self._written(lambda writer: writer.upsert(rows, condition=condition), lease_wait)
+
+    def delete(
+        self,
+        keys: RowInput | None = None,
+        *,
+        where: str | None = None,
+        condition: str | None = None,
+        lease_wait: Duration = 30.0,
+    ) -> WriteResult:
+        """Delete rows by primary key, or those that a filter matches.
+
+        Parameters
+        ----------
+        keys, where, condition
+            As for :meth:`TableWriter.delete`.
+        lease_wait
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        SchemaError, KeyValueError, FilterError, LeaseHeldError
+            As for :meth:`upsert`.
+        """
+        if where is not None:
+            if keys is not None:
+                raise InputError("keys and where exclude each other", where="where")
+            return self._written(lambda writer: writer.delete(where=where), lease_wait)
+        keys = repeatable(keys)
+        return self._written(lambda writer: writer.delete(keys, condition=condition), lease_wait)
+
+    def update(
+        self, where: str, set: Mapping[str, str], *, limit: int | None = None, lease_wait: Duration = 30.0
+    ) -> WriteResult:
+        """Change columns of the rows that a filter matches. See :meth:`TableWriter.update`."""
+        return self._written(lambda writer: writer.update(where, set, limit=limit), lease_wait)
+
+    def insert(self, rows: RowInput, *, lease_wait: Duration = 30.0) -> WriteResult:
+        """Insert the rows whose keys do not exist yet. See :meth:`TableWriter.insert`."""
+        rows = repeatable(rows)
+        return self._written(lambda writer: writer.insert(rows), lease_wait)
+
+    def patch(
+        self,
+        rows: RowInput,
+        *,
+        condition: str | None = None,
+        missing: Literal["skip", "insert"] = "skip",
+        lease_wait: Duration = 30.0,
+    ) -> WriteResult:
+        """Change some columns of rows. See :meth:`TableWriter.patch`."""
+        rows = repeatable(rows)
+        return self._written(
+            lambda writer: writer.patch(rows, condition=condition, missing=missing), lease_wait
+        )
+
+    def _written(self, write: Callable[[TableWriter], WriteResult], lease_wait: Duration) -> WriteResult:
+        refuse_forked()
+        return self._kept.write(write, as_seconds(lease_wait, "lease_wait"))
 
     def alter(
         self,
@@ -546,7 +654,7 @@ class Table:
         """
         return self._table.reader.sql(query, name, consistency=consistency, at=at)
 
-    def snapshot(self, *, retain: timedelta | None = timedelta(hours=1)) -> SnapshotToken:
+    def snapshot(self, *, retain: Duration | None = timedelta(hours=1)) -> SnapshotToken:
         """Return a token of the table as it is now, by which it can be read again later.
 
         It has every write acknowledged before the call. Of each shard it has everything up to one
@@ -556,7 +664,7 @@ class Table:
 
         Parameters
         ----------
-        retain : timedelta, optional
+        retain : timedelta or number of seconds, optional
             How long garbage collection keeps what the token needs, unless it is released before.
             Default one hour. None or 0: not at all; the token is good until collection passes it.
 
@@ -579,7 +687,7 @@ class Table:
         >>> table.scan().count(), table.scan(at=token).count(), table.scan(at=str(token)).count()
         (0, 1, 1)
         """
-        return self._table.reader.take_token(retain)
+        return self._table.reader.take_token(None if retain is None else as_duration(retain, "retain"))
 
     def release(self, token: SnapshotToken | str) -> None:
         """Let garbage collection have what a snapshot token needs. Idempotent.
@@ -604,11 +712,11 @@ class Table:
         before: bool = False,
         consumer: str | None = None,
         follow: bool = False,
-        poll: timedelta = timedelta(seconds=1),
-        timeout: timedelta | None = None,
+        poll: Duration = timedelta(seconds=1),
+        timeout: Duration | None = None,
         max_rows: int | None = None,
         batch_rows: int = 65_536,
-        max_age: timedelta | None = None,
+        max_age: Duration | None = None,
         max_wal_entries: int | None = None,
     ) -> ChangeFeed:
         """Read the upserts and deletes that were committed, per shard in commit order.
@@ -631,10 +739,10 @@ class Table:
             collected. It is made when it does not exist; :meth:`drop_consumer` forgets it.
         follow : bool
             Whether an iteration that has caught up waits for more, instead of ending. Default False.
-        poll : timedelta
+        poll : timedelta or number of seconds
             How long a feed that follows waits before it looks again: one listing, and a probe per
             shard. Default 1 second.
-        timeout : timedelta, optional
+        timeout : timedelta or number of seconds, optional
             How long a feed that follows waits for a change before its iteration ends. Default: for ever.
         max_rows : int, optional
             The most rows of an iteration; the next one goes on. The shards take turns, and a log entry
@@ -643,7 +751,7 @@ class Table:
         batch_rows : int
             Rows after which a batch ends, as it does after 64 MiB. The rows of one log entry are never
             split, so a batch may have more. Default 65,536.
-        max_age : timedelta, optional
+        max_age : timedelta or number of seconds, optional
             How long the consumer may go without acknowledging what it was given before nothing is
             kept for it any more. Default: as before, at first 7 days.
         max_wal_entries : int, optional
@@ -687,9 +795,18 @@ class Table:
             self._table.reader.feed_source,
             since,
             until,
-            FeedOptions(before, batch_rows, max_rows, follow, poll, timeout),
+            FeedOptions(
+                before,
+                batch_rows,
+                max_rows,
+                follow,
+                as_duration(poll, "poll"),
+                None if timeout is None else as_duration(timeout, "timeout"),
+            ),
             consumer=consumer,
-            terms=ConsumerTerms(max_age, max_wal_entries),
+            terms=ConsumerTerms(
+                None if max_age is None else as_duration(max_age, "max_age"), max_wal_entries
+            ),
         )
 
     def drop_consumer(self, name: str) -> None:

@@ -23,6 +23,7 @@ from weir.rows import (
     tombstone_batches,
     upsert_batches,
 )
+from weir.rows.inputs import pieces
 from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
 from weir.sharding.shard_values import ShardValues
 from weir.write.columns import FollowedColumns, TableColumns, resolved
@@ -104,8 +105,10 @@ class TableWriter:
         Parameters
         ----------
         data : table-like
-            Arrow table, batch or reader, pandas or polars data frame, list of dicts, dict of
-            columns. Columns are matched by name; a nullable column that is missing becomes null.
+            Arrow table, batch or reader, pandas or polars data frame (lazy too), whatever exports Arrow, a
+            list of dicts, dataclasses or pydantic models, a dict of columns; or an iterator of batches or of
+            rows, which is written piece by piece as a reader is. Columns are matched by name; a nullable
+            column that is missing becomes null.
         wait : bool
             Whether to return only when every row is durable (invariant I1). Otherwise a future is
             returned as soon as the rows are queued, which takes no longer than there is room.
@@ -151,10 +154,11 @@ class TableWriter:
         self._throttle.foreground()
         if condition is not None:
             return self._decided([Upsert(repeatable(data), condition)], wait=wait, source=source)
-        if wait and source is None and isinstance(data, pa.RecordBatchReader):
+        stream = pieces(data) if wait and source is None else None
+        if stream is not None:
             receipt = WriteResult(0, {})
-            for batch in data:
-                receipt = joined(receipt, self._write(*self._upserts(batch, receipt.rows)))
+            for piece in stream:
+                receipt = joined(receipt, self._write(*self._upserts(piece, receipt.rows)))
             return receipt
         # Out of a stream first: after returning, the caller may change what it holds.
         columns, batches = self._upserts(repeatable(data))

@@ -1,0 +1,145 @@
+"""The kinds of rows that callers pass: as a table, as a stream of pieces, or as dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from itertools import chain, islice
+from typing import Any
+
+import pyarrow as pa
+
+from weir.errors import InputError, SchemaError
+
+__all__ = ["as_dicts", "collected", "pieces", "rows_with_schema"]
+
+# Rows of a generator that are written together.
+_ROWS_PER_PIECE = 10_000
+
+
+def collected(data: Any) -> Any:
+    """Return what a lazy frame holds; anything else as it is."""
+    kind = type(data)
+    if kind.__module__.split(".")[0] == "polars" and kind.__name__ == "LazyFrame":
+        return data.collect()
+    return data
+
+
+def pieces(data: Any) -> Iterator[Any] | None:
+    """Return the pieces of a stream, of which one at a time is held; None of what is no stream.
+
+    A stream is a record batch reader, or an iterator of record batches, tables, dicts or objects.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        stream: Iterator[Any] = iter(data)
+        return stream
+    if not isinstance(data, Iterator) or hasattr(data, "__arrow_c_stream__"):
+        return None
+    return _pieces(data)
+
+
+def _pieces(data: Iterator[Any]) -> Iterator[Any]:
+    for first in data:
+        if (
+            isinstance(first, pa.RecordBatch | pa.Table)
+            or hasattr(first, "__arrow_c_array__")
+            or hasattr(first, "__arrow_c_stream__")
+        ):
+            yield first
+        else:
+            yield [first, *islice(data, _ROWS_PER_PIECE - 1)]
+
+
+def as_dicts(rows: Sequence[Any]) -> Sequence[Mapping[str, Any]] | None:
+    """Return rows as dicts, dataclasses and pydantic models as their fields; None of others."""
+    if all(isinstance(row, Mapping) for row in rows):
+        return rows
+    dicts = [_as_dict(row) for row in rows]
+    return None if any(row is None for row in dicts) else [row for row in dicts if row is not None]
+
+
+def _as_dict(row: Any) -> Mapping[str, Any] | None:
+    if isinstance(row, Mapping):
+        return row
+    if is_dataclass(row) and not isinstance(row, type):
+        return {field.name: getattr(row, field.name) for field in fields(row)}
+    dump = getattr(row, "model_dump", None)
+    return dump() if callable(dump) and not isinstance(row, type) else None
+
+
+def rows_with_schema(data: Any) -> tuple[pa.Schema, Any]:
+    """Return the schema that data has by itself, for a new table, and the data to write into it.
+
+    Columns of a dictionary type, as categories are, become columns of their values. Of a stream the first
+    piece tells the schema.
+
+    Raises
+    ------
+    InputError
+        If there are no rows in something that has no schema of its own, or it is no kind of rows.
+    SchemaError
+        If a column has no value that tells its type.
+    """
+    data = collected(data)
+    stream = pieces(data)
+    if isinstance(data, pa.RecordBatchReader):
+        return _plain(data.schema), data
+    if stream is not None:
+        first = next(stream, None)
+        if first is None:
+            raise InputError("an empty iterator tells no columns", where="data", hint="Pass a pyarrow.Schema")
+        return _plain(_table(first).schema), _flattened(chain([first], stream))
+    table = _table(data)
+    return _plain(table.schema), data
+
+
+def _flattened(parts: Iterable[Any]) -> Iterator[Any]:
+    for part in parts:
+        if isinstance(part, list):
+            yield from part
+        else:
+            yield part
+
+
+def _table(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    try:
+        if type(data).__module__.split(".")[0] == "pandas":
+            return pa.Table.from_pandas(data, preserve_index=False)
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        if hasattr(data, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(data)])
+        if isinstance(data, Mapping):
+            return pa.table(dict(data))
+        dicts = as_dicts(data) if isinstance(data, Sequence) and not isinstance(data, str | bytes) else None
+        if dicts:
+            names = dict.fromkeys(name for row in dicts for name in row)
+            return pa.table({name: pa.array([row.get(name) for row in dicts]) for name in names})
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SchemaError(
+            f"the data does not tell a schema: {error}", where="data", hint="Pass a pyarrow.Schema first"
+        ) from error
+    empty = isinstance(data, Sequence) and not data
+    raise InputError(
+        f"a schema cannot be taken from {'no rows' if empty else type(data).__name__}",
+        where="schema",
+        hint="Pass a pyarrow.Schema, or rows: Arrow, pandas, Polars, a list of dicts, dataclasses or models",
+    )
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    columns = []
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_null(kind):
+            raise SchemaError(
+                f"column {field.name!r} has no value that tells its type",
+                where=field.name,
+                hint="Create the table with a pyarrow.Schema",
+            )
+        if pa.types.is_string_view(kind):
+            kind = pa.string()
+        columns.append(pa.field(field.name, kind, field.nullable))
+    return pa.schema(columns)

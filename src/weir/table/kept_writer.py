@@ -1,0 +1,127 @@
+"""The writer that a table keeps for calls that bring none: opened with the first, let go when idle."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+from weakref import WeakSet
+
+from weir.errors import FencedError, LeaseHeldError, WeirError, WriterError
+from weir.write.table_writer import TableWriter
+
+__all__ = ["KeptWriter", "release_kept"]
+
+Result = TypeVar("Result")
+
+_IDLE_SECONDS = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+# Those of this process: one lets the others of the same table have its shards.
+_living: WeakSet[KeptWriter] = WeakSet()
+
+
+class KeptWriter:
+    """Runs single writes of a table with a writer that is kept for the next ones. Safe from many threads.
+
+    Its shards are given back when nothing was written for five seconds, when this process asks for a writer
+    of the table, and when the process ends.
+
+    Parameters
+    ----------
+    open_writer : callable
+        Opens a writer.
+    where : str
+        The table.
+    """
+
+    def __init__(self, open_writer: Callable[[], TableWriter], where: str) -> None:
+        self._open_writer = open_writer
+        self.where = where
+        self._lock = threading.Lock()
+        self._writer: TableWriter | None = None
+        self._users = 0
+        self._used_at = 0.0
+        self._timer: threading.Timer | None = None
+        _living.add(self)
+
+    def write(self, write: Callable[[TableWriter], Result], lease_wait: float) -> Result:
+        """Return what a write returns; where somebody else holds a shard, wait so many seconds for it.
+
+        Raises
+        ------
+        LeaseHeldError
+            If somebody held it all that time. Nothing was written.
+        """
+        give_up = time.monotonic() + lease_wait
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return self._write(write)
+            except LeaseHeldError:
+                # Perhaps another table object of this process keeps it.
+                if not _release(self.where, but=self):
+                    left = give_up - time.monotonic()
+                    if left <= 0:
+                        raise
+                    time.sleep(min(pause, left))
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _write(self, write: Callable[[TableWriter], Result]) -> Result:
+        with self._lock:
+            if self._writer is None:
+                self._writer = self._open_writer()
+            writer = self._writer
+            self._users += 1
+        try:
+            return write(writer)
+        except (FencedError, WriterError):
+            # It writes no more: the next call opens another one.
+            with self._lock:
+                if self._writer is writer:
+                    self._writer = None
+            with suppress(WeirError):
+                writer.close()
+            raise
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._used_at = time.monotonic()
+                self._watch()
+
+    def _watch(self) -> None:
+        if self._timer is None and self._writer is not None:
+            self._timer = threading.Timer(_IDLE_SECONDS, self._look)
+            self._timer.daemon = True
+            self._timer.name = "weir-kept-writer"
+            self._timer.start()
+
+    def _look(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._users or time.monotonic() - self._used_at < _IDLE_SECONDS:
+                self._watch()
+                return
+        self.let_go()
+
+    def let_go(self) -> bool:
+        """Give the shards back, unless a write is going on. Returns whether there was a writer to end."""
+        with self._lock:
+            if self._users or self._writer is None:
+                return False
+            writer, self._writer = self._writer, None
+            # Under the lock: a write that comes now would find the shards still held.
+            writer.close()
+        return True
+
+
+def release_kept(where: str) -> None:
+    """Let go of the shards of a table that kept writers of this process hold."""
+    _release(where)
+
+
+def _release(where: str, but: KeptWriter | None = None) -> bool:
+    let_go = [one.let_go() for one in list(_living) if one.where == where and one is not but]
+    return any(let_go)
