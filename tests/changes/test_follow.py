@@ -234,9 +234,9 @@ def test_a_consumer_that_waits_is_not_taken_for_one_that_is_gone(
     "options",
     [
         {"poll": NOW},
-        {"poll": 1},
+        {"poll": "1s"},
         {"follow": True, "timeout": timedelta(seconds=-1)},
-        {"follow": True, "timeout": 5},
+        {"follow": True, "timeout": "5s"},
         {"timeout": LATER},
         {"max_rows": 0},
         {"max_rows": "many"},

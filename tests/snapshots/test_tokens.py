@@ -210,9 +210,9 @@ def test_what_is_no_token_is_refused(table: weir.Table, at: Any) -> None:
         table.scan(at=at)
 
 
-@pytest.mark.parametrize("retain", [timedelta(seconds=-1), 60, "1h"])
+@pytest.mark.parametrize("retain", [timedelta(seconds=-1), True, "1h"])
 def test_retain_is_a_length_of_time(table: weir.Table, retain: Any) -> None:
-    with pytest.raises(OptionError, match="retain is how long"):
+    with pytest.raises(OptionError, match="retain must be"):
         table.snapshot(retain=retain)
 
 

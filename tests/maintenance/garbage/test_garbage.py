@@ -418,7 +418,7 @@ def test_times_come_from_the_store_by_default(table: weir.Table) -> None:
     ("options", "where"),
     [
         ({"horizon": timedelta(seconds=-1)}, "horizon"),
-        ({"horizon": 15}, "horizon"),
+        ({"horizon": "15m"}, "horizon"),
         ({"horizon": timedelta.max}, "horizon"),
         ({"version_retention": timedelta.max}, "version_retention"),
         ({"version_retention": timedelta(minutes=1)}, "version_retention"),
