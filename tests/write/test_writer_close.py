@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import FencedError, StorageError, TableNotFoundError, WriterClosedError
+from weir.errors import FencedError, LeaseHeldError, StorageError, TableNotFoundError, WriterClosedError
 from weir.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
@@ -194,3 +194,16 @@ def test_threads_that_all_close(table: weir.Table) -> None:
             for closed in [pool.submit(close) for _ in range(4)]:
                 closed.result()
         assert table.status().unflushed_rows == 0
+
+
+def test_a_writer_that_was_dropped_leaves_its_shards_to_the_next_one_here(table: weir.Table) -> None:
+    writer = table.writer(lease_ttl=300)
+    writer.upsert(some(40, "first"))
+    # As a notebook does that runs a cell again: the former writer is collected, and was never closed.
+    writer = table.writer(lease_ttl=300)
+    writer.upsert(some(40, "second"))
+    other = table.writer()
+    with pytest.raises(LeaseHeldError, match="another writer of this process"):
+        other.upsert(some(40, "third"))
+    writer.close()
+    assert set(table.scan().to_table()["value"].to_pylist()) == {"second"}

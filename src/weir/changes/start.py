@@ -121,7 +121,8 @@ def find_start(
         )
     stored = None if consumer is None else read_consumer(store, consumer)
     if stored is not None:
-        token = _resumed(stored, cut, since, terms, before)
+        # It has a place of its own: since told where it began.
+        token = _resumed(stored, cut, terms, before)
         _check_order(token, until)
         _check_kept(store, cut, token)
         return FeedStart(token, stored)
@@ -200,18 +201,11 @@ def _start(
 def _resumed(
     stored: StoredConsumer,
     cut: Cut,
-    since: SnapshotToken | str | None,
     terms: ConsumerTerms,
     before: bool,
 ) -> SnapshotToken:
     """Return the place of a consumer that exists, and store what is new about it."""
     consumer = stored.consumer
-    if since is not None:
-        raise OptionError(
-            f"the consumer {consumer.name!r} has a place of its own, so that since= contradicts it",
-            where="since",
-            hint=f"Leave since out to go on, or call drop_consumer({consumer.name!r}) to begin anew",
-        )
     as_token(consumer.token, cut.base.identity, where=f"the place of the consumer {consumer.name!r}")
     refuse_overdue(stored, cut.manifests.values(), datetime.now(UTC))
     if before:

@@ -727,7 +727,8 @@ class Table:
             Where to begin: a token of :meth:`snapshot`, of a feed or of a batch, or its text, for
             the changes after it; ``"earliest"`` for the oldest changes that are still stored. Default:
             where the consumer has come to or, without one, every change since the table was
-            created, and an error if some are not stored any more.
+            created, and an error if some are not stored any more. A consumer that exists goes on from
+            its own place, whatever ``since`` says: it tells where a new one begins.
         until : SnapshotToken or str, optional
             Where to end. Default: at what is committed when an iteration starts.
         before : bool

@@ -72,7 +72,7 @@ class ShardPool:
             merge_progress=merge_progress,
         )
         self._context = make_context(engine.executors.flushes, self._heartbeat, backlog)
-        # A writer that is dropped without being closed lets its leases run out.
+        # A writer that is dropped without being closed lets its leases run out; here they are free at once.
         self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
         self._on_collection.atexit = False
 

@@ -60,7 +60,12 @@ class Heartbeat:
         self._leases.clear()
 
     def abandon(self) -> None:
-        """Stop before long, as :meth:`stop` does, without a lock: for when a writer is collected."""
+        """Stop before long, as :meth:`stop` does, without a lock: for when a writer is collected.
+
+        The leases are left to run out, but to this process they are free from now on.
+        """
+        for lease in self._leases:
+            lease.abandon()
         self._renewals.abandon(self._leases)
 
 

@@ -8,6 +8,7 @@ lasts. This process knows better: its next writer need not wait.
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from weir.format.lease import Lease
 
@@ -24,14 +25,17 @@ class ReleasedLeases:
 
     def __init__(self) -> None:
         self._leases: dict[tuple[object, str, int], None] = {}
+        self._abandoned: deque[Lease] = deque()
         self._lock = threading.Lock()
+
+    def abandon(self, lease: Lease) -> None:
+        """Remember, as :meth:`add` does, the lease of a writer that is being collected; takes no lock."""
+        self._abandoned.append(lease)
 
     def add(self, lease: Lease) -> None:
         """Remember that a lease was given up, however often it was renewed before."""
         with self._lock:
-            self._leases[_identity(lease)] = None
-            while len(self._leases) > _MOST:
-                del self._leases[next(iter(self._leases))]
+            self._add(lease)
 
     def remove(self, lease: Lease) -> None:
         """Forget a lease that was given up, since its writer has taken it back."""
@@ -41,7 +45,14 @@ class ReleasedLeases:
     def has(self, lease: Lease) -> bool:
         """Whether a lease was given up by this process."""
         with self._lock:
+            while self._abandoned:
+                self._add(self._abandoned.popleft())
             return _identity(lease) in self._leases
+
+    def _add(self, lease: Lease) -> None:
+        self._leases[_identity(lease)] = None
+        while len(self._leases) > _MOST:
+            del self._leases[next(iter(self._leases))]
 
 
 def _identity(lease: Lease) -> tuple[object, str, int]:
