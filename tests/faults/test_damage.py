@@ -20,8 +20,8 @@ import weir
 from weir.engine.context import default_context
 from weir.errors import CorruptionError, WeirError
 from weir.format import generation_catalog
+from weir.lsm.generation_files import check_generation_files
 from weir.storage.local import LocalStore
-from weir.write.flush.generation_files import check_generation_files
 from weir.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

@@ -31,6 +31,7 @@ from cachetools import LRUCache
 from lance_namespace import LanceNamespace
 from lance_namespace.errors import ConcurrentModificationError, TableVersionNotFoundError
 
+from weir.base.file_checksums import record_checksums
 from weir.base.library_errors import storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
 from weir.base.spent_versions import is_spent
@@ -220,6 +221,8 @@ def make_files_durable(store: ObjectStore, manifest: TableManifest) -> None:
 def _sync_files(store: ObjectStore, manifest: TableManifest) -> dict[str, str]:
     newest = _files_of(manifest)
     todo = {mark: path for mark, path in newest.items() if path != manifest.path}
+    with _lock:
+        known = _synced.get(store.uri)
     _sync(store, manifest.version, todo)
     return newest
 
@@ -233,6 +236,8 @@ def _publish(store: ObjectStore, manifest: TableManifest) -> None:
         store.delete([manifest.path])
         raise ObjectExistsError("a version of this number was set aside", where=manifest.where)
     _remember(store, manifest.version, newest)
+    if known is not None:
+        record_checksums(store, manifest.version, set(todo.values()).difference(known.files))
 
 
 def _files_of(manifest: TableManifest) -> dict[str, str]:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import xxhash
 
+from weir.base.file_checksums import forget_checksums
 from weir.base.index_list import list_indexes
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, manifest_version, read_manifest
@@ -232,4 +233,5 @@ def remove_versions(store: ObjectStore, versions: Collection[int]) -> int:
         stats = dataset.cleanup_old_versions(versions=sorted(versions), error_if_tagged_old_versions=False)
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "removing old versions of the table", where=store.uri) from error
+    forget_checksums(store)
     return int(stats.bytes_removed)

@@ -18,6 +18,7 @@ from uuid import UUID
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
+from weir.maintenance.verification.base_files import BaseFilesCheck, check_base_files
 from weir.maintenance.verification.base_index import base_index_checks, check_base_index
 from weir.maintenance.verification.facts import TableFacts
 from weir.maintenance.verification.finding import Finding, Severity
@@ -181,6 +182,8 @@ def _look(
         findings += found
         on_progress(done, total)
     if base_rows:
+        for found in runner.run(check_base_files, [BaseFilesCheck(base)]):
+            findings += found
         for found in runner.run(check_base_rows, [BaseRowsCheck(base)]):
             findings += found
         on_progress(total, total)

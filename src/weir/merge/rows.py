@@ -8,7 +8,7 @@ superseded rows that way) are not there for anybody.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import lance
@@ -35,9 +35,13 @@ from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.folded_rows import settled_rows
+from weir.lsm.generation_files import check_generation_files
 from weir.merge.plan import MergeTask
 
 __all__ = ["Run", "RunRows", "SettledRuns", "read_runs", "settle_runs"]
+
+_ROWS = ("data", "_deletions", "_versions")
+"""Where the library keeps what the rows of a generation are made of."""
 
 Run = tuple[MergeTask, Sequence[FlushedGeneration]]
 """A task of a shard, and those of its generations that are to be merged, ascending."""
@@ -228,6 +232,7 @@ def settle_runs(runs: Sequence[Run], base: BaseTable, engine: MergeEngine) -> Se
 def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:
     store = task.store
     where = f"{store.uri}/{layout.generation_path(task.shard_id, flushed.path)}"
+    _refuse_damaged(task, flushed)
     try:
         return lance.dataset(where, storage_options=library_options(store))
     except LIBRARY_ERRORS as error:
@@ -245,6 +250,34 @@ def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:
         if not is_panic(error):
             raise
         raise _unreadable(where, error) from error
+
+
+def _refuse_damaged(task: MergeTask, flushed: FlushedGeneration) -> None:
+    """Make sure that the rows are what was written: from here on nothing else tells.
+
+    Only local disks have checksums of all files. Of these the rows alone are read here.
+    """
+    if not task.store.is_local:
+        return
+    path = layout.generation_path(task.shard_id, flushed.path)
+    catalog = _catalog(task, flushed)
+    if catalog is None:
+        return
+    kept = {name: one for name, one in catalog.checksums.items() if name.partition("/")[0] in _ROWS}
+    for damage in check_generation_files(task.store, path, replace(catalog, checksums=kept)):
+        raise CorruptionError(
+            f"generation {flushed.generation} is not what was written: {damage.problem}",
+            where=f"{task.store.uri}/{damage.path}",
+            hint="Restore the file from a backup: until it is merged its rows are nowhere else",
+        )
+
+
+def _catalog(task: MergeTask, flushed: FlushedGeneration) -> GenerationCatalog | None:
+    path = f"{layout.generation_path(task.shard_id, flushed.path)}/{layout.CATALOG}"
+    try:
+        return generation_catalog.decode(task.store.get(path), where=f"{task.store.uri}/{path}")
+    except ObjectNotFoundError:
+        return None
 
 
 def _scan(dataset: lance.LanceDataset, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -271,15 +304,7 @@ def _columns(
     task: MergeTask, flushed: FlushedGeneration, dataset: lance.LanceDataset, schema: pa.Schema
 ) -> Resolution:
     """Return how the columns of a table are made of those of a generation."""
-
-    def catalog() -> GenerationCatalog | None:
-        path = f"{layout.generation_path(task.shard_id, flushed.path)}/{layout.CATALOG}"
-        try:
-            return generation_catalog.decode(task.store.get(path), where=f"{task.store.uri}/{path}")
-        except ObjectNotFoundError:
-            return None
-
-    return generation_columns(dataset, schema, catalog)
+    return generation_columns(dataset, schema, lambda: _catalog(task, flushed))
 
 
 def _scan_keys(dataset: lance.LanceDataset, keys: Resolution) -> Iterator[pa.RecordBatch]:

@@ -9,11 +9,12 @@ from tests.write.conftest import SHARD, OpenWriter, rows
 from weir.format import generation_catalog, layout
 from weir.format.generation_catalog import GenerationCatalog
 from weir.log.manifest_store import read_latest_manifest
+from weir.lsm.generation_files import check_generation_files, checksum_files
+from weir.storage import checksum
+from weir.storage.checksum import FileDamage
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 from weir.storage.open import open_store
-from weir.write.flush import generation_files
-from weir.write.flush.generation_files import FileDamage, check_generation_files, checksum_files
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_files_are_read_in_pieces(size: int, monkeypatch: pytest.MonkeyPatch) ->
     store: ObjectStore = open_store("memory://pieces")
     store.put("directory/file", bytes(range(size)))
     whole = checksum_files(store, "directory")
-    monkeypatch.setattr(generation_files, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(checksum, "_PIECE_BYTES", 64)
     assert checksum_files(store, "directory") == whole
     assert check_generation_files(store, "directory", GenerationCatalog(0, 0, {}, whole)) == ()
     assert checksum_files(store, "directory", leave_out=("file",)) == {}

@@ -25,12 +25,13 @@ from weir.format.newest import newest_rows
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
+from weir.lsm.generation_files import check_generation_files
 from weir.maintenance.verification.catalog import CatalogCheck
 from weir.maintenance.verification.facts import TableFacts
 from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.isolation import isolated
 from weir.maintenance.verification.objects import get_or_none
-from weir.write.flush.generation_files import FileDamage, check_generation_files
+from weir.storage.checksum import FileDamage
 
 __all__ = ["GenerationCheck", "check_generation"]
 

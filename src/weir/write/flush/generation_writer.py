@@ -30,9 +30,9 @@ from weir.format.shard_manifest import FlushedGeneration
 from weir.format.unsliced import unsliced
 from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_on, is_worth_building
 from weir.indexing.library_message import library_message
+from weir.lsm.generation_files import checksum_files
 from weir.storage.interface import ObjectStore
 from weir.storage.local_errors import hint_for
-from weir.write.flush.generation_files import checksum_files
 from weir.write.flush.generation_rows import GenerationRows
 from weir.write.flush.generation_summary import summarize
 

@@ -1,40 +1,15 @@
-"""The checksums of a generation's files: taken when they have been written, compared by who checks them all.
-
-Lance's files carry no checksum of their own, and a bit that turned over in them may change a value without
-breaking anything. Readers do not look for that: it would take all of every file, and they read a few pages.
-"""
+"""The checksums of a generation's files: taken when they have been written, compared by who asks."""
 
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
-import xxhash
-
-from weir.errors import ObjectNotFoundError
 from weir.format import layout
 from weir.format.generation_catalog import GenerationCatalog
+from weir.storage.checksum import FileDamage, checksum_of, damaged_files
 from weir.storage.interface import ObjectStore
 
-__all__ = ["FileDamage", "check_generation_files", "checksum_files"]
-
-_PIECE_BYTES = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class FileDamage:
-    """A file of a generation that is not what was written.
-
-    Parameters
-    ----------
-    path : str
-        The file, relative to the root of the table.
-    problem : str
-        What is wrong with it, for people.
-    """
-
-    path: str
-    problem: str
+__all__ = ["check_generation_files", "checksum_files"]
 
 
 def checksum_files(store: ObjectStore, path: str, *, leave_out: Container[str] = ()) -> dict[str, int]:
@@ -53,7 +28,7 @@ def checksum_files(store: ObjectStore, path: str, *, leave_out: Container[str] =
     """
     found = {meta.path.removeprefix(f"{path}/"): meta.size for meta in store.list(path)}
     return {
-        name: _checksum(store, f"{path}/{name}", size)
+        name: checksum_of(store, f"{path}/{name}", size)
         for name, size in found.items()
         if name != layout.CATALOG and name not in leave_out
     }
@@ -85,24 +60,7 @@ def check_generation_files(
     StorageError
         If the store failed.
     """
-    damaged = []
     sizes = {meta.path: meta.size for meta in store.list(path)}
-    for name, written in sorted(catalog.checksums.items()):
-        file = f"{path}/{name}"
-        try:
-            found = None if file not in sizes else _checksum(store, file, sizes[file])
-        except ObjectNotFoundError:
-            found = None
-        if found is None:
-            damaged.append(FileDamage(file, "the file is missing"))
-        elif found != written:
-            problem = f"the file has the checksum {found:016x}, and {written:016x} was written"
-            damaged.append(FileDamage(file, problem))
-    return tuple(damaged)
-
-
-def _checksum(store: ObjectStore, path: str, size: int) -> int:
-    digest = xxhash.xxh64()
-    for start in range(0, size, _PIECE_BYTES):
-        digest.update(memoryview(store.get_range(path, start, min(_PIECE_BYTES, size - start))))
-    return digest.intdigest()
+    return damaged_files(
+        store, {f"{path}/{name}": written for name, written in catalog.checksums.items()}, sizes
+    )

@@ -1,0 +1,64 @@
+"""The checksums of the base table's files, beside it: what a commit of Weir has written.
+
+Lance's files carry no checksum of their own. Each object here is of one commit: its files below ``data`` and
+``_deletions`` that no version before it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weir.errors import CorruptionError
+from weir.format import checked_json
+from weir.format.buffers import Bytes
+
+__all__ = ["CHECKSUMS", "checksums_path", "decode", "encode"]
+
+CHECKSUMS = "_weir/checksums"
+"""Directory of the objects."""
+
+_FILES = "files"
+
+
+def checksums_path(version: int, name: str) -> str:
+    """Return the path of the object of a commit.
+
+    Parameters
+    ----------
+    version : int
+        The version of the base table that was committed.
+    name : str
+        What tells it from others of that number.
+
+    Examples
+    --------
+    >>> checksums_path(7, "c0ffee")
+    '_weir/checksums/7-c0ffee.json'
+    """
+    return f"{CHECKSUMS}/{version}-{name}.json"
+
+
+def encode(checksums: Mapping[str, int]) -> bytes:
+    """Return an object of the XXH64, seed 0, of each file, by its path relative to the table.
+
+    Examples
+    --------
+    >>> decode(encode({"data/a.lance": 10}), where="checksums")
+    {'data/a.lance': 10}
+    """
+    return checked_json.encode({_FILES: {path: f"{one:016x}" for path, one in checksums.items()}})
+
+
+def decode(data: Bytes, *, where: str) -> dict[str, int]:
+    """Return the checksums that :func:`encode` was given.
+
+    Raises
+    ------
+    CorruptionError
+        If the bytes are not what was written (invariant I11).
+    """
+    try:
+        files = checked_json.decode(data, where=where)[_FILES]
+        return {str(path): int(one, 16) for path, one in files.items()}
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise CorruptionError(f"these are no checksums of files: {error}", where=where) from error
