@@ -10,6 +10,7 @@ import pyarrow as pa
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic
 from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 from weir.indexing.library_message import library_message
+from weir.lsm.damaged_file import damaged_file
 from weir.lsm.filters import is_of_a_filter, reason
 
 __all__ = ["reading"]
@@ -24,7 +25,7 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
     what : str
         What is being read, for people.
     where : str
-        Its location.
+        Its location. Of a local dataset, the error names the file that is damaged, if one shows it.
     condition : str, optional
         The filter it is read with, which may fail on some row: a division by zero, for example.
 
@@ -55,7 +56,7 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
         ):
             raise CorruptionError(
                 f"{what} cannot be read: {said}",
-                where=where,
+                where=damaged_file(where),
                 hint="Its files are damaged: weir verify names them; restore them from a backup",
             ) from error
         if isinstance(error, LIBRARY_ERRORS):

@@ -34,6 +34,7 @@ from weir.format.newest import newest_rows
 from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
+from weir.lsm.damaged_file import damaged_file
 from weir.lsm.folded_rows import settled_rows
 from weir.lsm.generation_files import check_generation_files
 from weir.merge.plan import MergeTask
@@ -295,7 +296,7 @@ def _scan(dataset: lance.LanceDataset, columns: list[str]) -> Iterator[pa.Record
 def _unreadable(where: str, error: BaseException) -> CorruptionError:
     return CorruptionError(
         f"the generation cannot be read: {error}",
-        where=where,
+        where=damaged_file(where),
         hint="Restore its files from a backup: until it is merged its rows are nowhere else",
     )
 

@@ -1,0 +1,57 @@
+"""A read that fails over a damaged file of a local table names the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.engine.context import default_context
+from weir.errors import CorruptionError
+from weir.lsm.damaged_file import damaged_file
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where a table is with data files, and one deletion file."""
+    uri = tmp_path_factory.mktemp("damaged") / "t"
+    table = weir.create(uri, SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "name": str(key)} for key in range(300)])
+    table.maintenance.merge()
+    with table.writer() as writer:
+        writer.delete(list(range(50)))
+    table.maintenance.merge()
+    return uri
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda _: b"", lambda data: data[: len(data) // 2], lambda data: bytes(len(data))]
+)
+@pytest.mark.parametrize("pattern", ["_deletions/*", "data/*"])
+def test_it_is_named(place: Path, pattern: str, damage: Callable[[bytes], bytes]) -> None:
+    path = next(place.glob(pattern))
+    original = path.read_bytes()
+    assert damaged_file(str(place)) == str(place)
+    try:
+        # Opened while all was well: opening looks for what a loss of power has torn.
+        table = weir.open(place, fsync=False)
+        path.write_bytes(damage(original))
+        default_context().cache.clear()
+        for read in (lambda: table.get([1, 60]), lambda: table.scan().to_table()):
+            with pytest.raises(CorruptionError) as raised:
+                read()
+            assert path.name in str(raised.value)
+    finally:
+        path.write_bytes(original)
+        default_context().cache.clear()
+
+
+def test_where_there_is_no_dataset_it_is_the_place(tmp_path: Path) -> None:
+    assert damaged_file(str(tmp_path)) == str(tmp_path)
+    assert damaged_file("s3://bucket/table") == "s3://bucket/table"
