@@ -220,24 +220,23 @@ def make_files_durable(store: ObjectStore, manifest: TableManifest) -> None:
 
 def _sync_files(store: ObjectStore, manifest: TableManifest) -> dict[str, str]:
     newest = _files_of(manifest)
-    todo = {mark: path for mark, path in newest.items() if path != manifest.path}
-    with _lock:
-        known = _synced.get(store.uri)
-    _sync(store, manifest.version, todo)
+    _sync(store, manifest.version, {mark: path for mark, path in newest.items() if path != manifest.path})
     return newest
 
 
 def _publish(store: ObjectStore, manifest: TableManifest) -> None:
     """Publish a version when it and those it comes after are on the disk."""
     newest = _sync_files(store, manifest)
+    with _lock:
+        before = _synced.get(store.uri)
     store.put_if_absent(manifest.path, manifest.data)
     if is_spent(store, manifest.version):
         # Planned before the newest version was published once more above torn ones: nobody looks here.
         store.delete([manifest.path])
         raise ObjectExistsError("a version of this number was set aside", where=manifest.where)
     _remember(store, manifest.version, newest)
-    if known is not None:
-        record_checksums(store, manifest.version, set(todo.values()).difference(known.files))
+    if before is not None:
+        record_checksums(store, manifest.version, set(newest.values()).difference(before.files))
 
 
 def _files_of(manifest: TableManifest) -> dict[str, str]:

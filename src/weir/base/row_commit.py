@@ -30,7 +30,8 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from weir.base.durability import make_durable, make_files_durable
+from weir.base.durability import make_durable, make_files_durable, waits_for_disk
+from weir.base.file_checksums import record_checksums
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, read_manifest
 from weir.base.publish import TRANSACTIONS, publish_details, publish_manifest
@@ -40,6 +41,7 @@ from weir.errors import WeirError
 from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.merged_version import transaction_with_marks, with_merge_marks
 from weir.format.table_fields import decode_fields
+from weir.format.table_manifest import decode_files
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 
@@ -205,7 +207,13 @@ def commit_rows(
     make_durable(store, manifest.version)
     built, transactions = _build(store, manifest, change, marks)
     make_files_durable(store, built)
-    return publish_manifest(store, built, transactions)
+    version = publish_manifest(store, built, transactions)
+    if version is not None and waits_for_disk(store):
+        # What is new alone: who committed the rest has recorded it, or has not.
+        old, new = (decode_files(one.data, where=one.where) for one in (manifest, built))
+        paths = {file.path for file in new.needed} - {file.path for file in old.needed}
+        record_checksums(store, version, paths)
+    return version
 
 
 def _build(
