@@ -1,4 +1,4 @@
-"""Writes that may be repeated: of one ``Idempotency-Key`` the answer is kept, for a day.
+"""Writes that may be repeated: of one ``Idempotency-Key`` the answer is kept.
 
 The answer is stored before the write is done, and the write carries a mark of the key. Whoever repeats a
 request after a crash writes it again with the same mark: if that was there, the stored answer is the one.
