@@ -52,6 +52,7 @@ __all__ = [
     "CorruptionError",
     "FencedError",
     "FilterError",
+    "FirstIndexError",
     "ForkedProcessError",
     "IndexDefinitionError",
     "IndexExistsError",
@@ -185,6 +186,10 @@ class ShardConflictError(TableError):
 
 class UnknownFeatureError(TableError):
     """The table uses a feature that this version of Weir does not know."""
+
+
+class FirstIndexError(TableError):
+    """The table has the first form of the MemWAL index, which Weir shows and does not write."""
 
 
 class KeyNotFoundError(TableError):

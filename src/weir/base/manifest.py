@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import xxhash
 
-from weir.errors import CorruptionError, ObjectNotFoundError
-from weir.format import index_details
+from weir.errors import CorruptionError, FirstIndexError, ObjectNotFoundError
+from weir.format import first_index_details, index_details
+from weir.format.first_index_details import FirstIndexDetails
 from weir.format.index_details import IndexDetails
 from weir.format.table_manifest import IndexEntry, decode_index_section
 from weir.storage.interface import Bytes, ObjectStore
@@ -80,14 +81,36 @@ class TableManifest:
         return entries[0] if entries else None
 
     def decode_details(self, entry: IndexEntry) -> IndexDetails:
-        """Return the details in the entry of the MemWAL index."""
+        """Return the details in the entry of the MemWAL index.
+
+        Raises
+        ------
+        CorruptionError
+            They are not such details.
+        FirstIndexError
+            They are of the first form, before there were shards.
+        """
         if entry.details_type_url and not entry.details_type_url.endswith("MemWalIndexDetails"):
             raise CorruptionError(
                 f"the MemWAL index holds details of the type {entry.details_type_url!r}",
                 where=self.where,
                 hint="An older or newer library may have written it",
             )
+        if first_index_details.is_first_form(entry.details):
+            found = self.decode_first_details(entry).mem_wals
+            regions = {one.region for one in found}
+            raise FirstIndexError(
+                f"the table has the first form of the MemWAL index, with {len(found)} MemWALs of "
+                f"{len(regions)} regions",
+                where=self.where,
+                hint="Nothing was read or changed; weir inspect shows them. Let the program that wrote the "
+                "table merge them and drop the index, then adopt it: weir.adopt",
+            )
         return index_details.decode(entry.details, where=self.where)
+
+    def decode_first_details(self, entry: IndexEntry) -> FirstIndexDetails:
+        """Return details of the first form in the entry of the MemWAL index."""
+        return first_index_details.decode(entry.details, where=self.where)
 
 
 def manifest_path(version: int, *, counts_down: bool) -> str:

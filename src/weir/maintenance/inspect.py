@@ -16,8 +16,8 @@ import pyarrow as pa
 from weir.base.index_list import list_indexes
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.published import decode_snapshot, published_shards
-from weir.base.table import BaseTable
-from weir.errors import CorruptionError, InputError, ObjectNotFoundError, WeirError
+from weir.base.table import BaseTable, open_dataset
+from weir.errors import CorruptionError, FirstIndexError, InputError, ObjectNotFoundError, WeirError
 from weir.format import (
     feed_consumer,
     garbage_marks,
@@ -32,6 +32,7 @@ from weir.format import (
     wal_entry,
 )
 from weir.format.feed_consumer import CONSUMERS
+from weir.format.first_index_details import is_first_form
 from weir.format.garbage_marks import MARKS
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
@@ -79,10 +80,13 @@ def inspect(store: ObjectStore, what: str | None = None, *, rows: bool = False) 
         If ``what`` means nothing, or leads out of the table.
     """
     target = resolve(store, what)
-    if target.kind == "table":
-        return _table(store)
-    if target.kind == "details":
-        base = BaseTable.open(store)
+    if target.kind in {"table", "details"}:
+        try:
+            base = BaseTable.open(store)
+        except FirstIndexError:
+            return _table_manifest(store, read_manifest(store, open_dataset(store).version).path)
+        if target.kind == "table":
+            return _table(store, base)
         return _table_manifest(store, read_manifest(store, base.version).path)
     if target.kind == "snapshots":
         return _published(BaseTable.open(store))
@@ -95,8 +99,7 @@ def inspect(store: ObjectStore, what: str | None = None, *, rows: bool = False) 
     return _object(store, target.path, rows=rows)
 
 
-def _table(store: ObjectStore) -> Description:
-    base = BaseTable.open(store)
+def _table(store: ObjectStore, base: BaseTable) -> Description:
     problems: list[str] = []
     shards = []
     for shard_id in list_shards(store):
@@ -410,6 +413,9 @@ def _table_manifest(store: ObjectStore, path: str) -> Description:
             "dataset_version": entry.dataset_version,
             "nbytes": len(entry.details),
         }
+        if is_first_form(entry.details):
+            facts |= describe.first_details_facts(manifest.decode_first_details(entry))
+            return Description("details of the first MemWAL index", where, facts)
         facts |= describe.details_facts(manifest.decode_details(entry))
     except CorruptionError as error:
         return Description(kind, where, {"nbytes": memoryview(data).nbytes}, (str(error),))

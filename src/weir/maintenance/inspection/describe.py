@@ -13,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.base.merge_guard import guard_id, without_guards
+from weir.format.first_index_details import FirstIndexDetails
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
@@ -121,6 +122,25 @@ def details_facts(details: IndexDetails) -> dict[str, Any]:
         for catchup in details.index_catchup
     ]
     return facts
+
+
+def first_details_facts(details: FirstIndexDetails) -> dict[str, Any]:
+    """Return what details of the first form say: of each MemWAL its life, and which entries its WAL has."""
+    return {
+        "mem_wals": [
+            {
+                "region": one.region,
+                "generation": one.generation,
+                "state": one.state.name,
+                "owner_id": one.owner_id,
+                "wal_location": one.wal_location,
+                "mem_table_location": one.mem_table_location,
+                "wal_entries": f"{len(one.entries)} before {one.entries.next} ({one.entries.form})",
+                "last_updated_dataset_version": one.last_updated_dataset_version,
+            }
+            for one in details.mem_wals
+        ]
+    }
 
 
 def _by_shard(merged: Iterable[Any]) -> list[Any]:
