@@ -110,6 +110,10 @@ def test_what_was_declared_holds(client: Any, name: str) -> None:
     with pytest.raises(turbopuffer.APIStatusError, match="k1") as refused:
         namespace.write(upsert_rows=[{"id": 2}], schema=constants)
     assert refused.value.status_code == 501
+    lists: Any = {"x": {"type": "[]string", "full_text_search": True}}
+    with pytest.raises(turbopuffer.APIStatusError, match="lists of texts") as refused:
+        namespace.write(upsert_rows=[{"id": 2, "x": ["a"]}], schema=lists)
+    assert refused.value.status_code == 501
     with pytest.raises(turbopuffer.BadRequestError, match="at most 1,024 attributes"):
         namespace.write(upsert_rows=[{"id": 2, **{f"a{number}": 1 for number in range(1024)}}])
     assert ids(namespace.query(rank_by=("id", "asc"), top_k=9)) == [1]

@@ -90,6 +90,12 @@ def test_one_source_ranks_by_distance(http: httpx2.Client, place: str) -> None:
     ]
     assert (told["scanned_fragments"], told["scanned_segments"]) == (1, 0)
     assert ids(found(http, place, vector=[0.0, 0.0], top_k=2)) == ["a", "b"]
+    debug = found(http, place, vector=[0.0, 0.0], debug=True)["debug"]
+    assert (debug["unindexed_rows"], debug["snapshot_age_ms"] >= 0, bool(debug["snapshot"])) == (
+        5,
+        True,
+        True,
+    )
     assert ids(found(http, place, sources=[{"type": "ann", "id": "a"}], top_k=3)) == ["b", "c", "d"]
     [best] = found(http, place, rank_by=["title", "BM25", "walrus"])["results"]
     assert best["attributes"] == {"kind": "y", "title": "walrus sea"}

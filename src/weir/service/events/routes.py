@@ -38,7 +38,8 @@ _READS = (
     *(tree.Query, tree.Plot, tree.Replay, tree.Explain, tree.Compare, tree.Show),
     *(tree.ShowTypes, tree.ShowMaterializations, tree.Ping),
 )
-_SECONDS_BETWEEN = 0.2
+_SECONDS_BETWEEN = (0.1, 1.0)
+"""Between two looks for events: longer and longer while there are none."""
 _SECONDS_SILENT = 15.0
 _BATCH_ROWS = 1_000
 
@@ -170,10 +171,11 @@ class _Calls:
     async def _batches(
         self, request: HttpRequest, call: Call, subscription: Subscription, *, follow: bool
     ) -> AsyncIterator[bytes]:
-        spoke = time.monotonic()
+        spoke, pause = time.monotonic(), _SECONDS_BETWEEN[0]
         yield b": events\n\n"
         while True:
             batches = await self._service.run(lambda: list(subscription))
+            pause = _SECONDS_BETWEEN[0] if batches else min(2 * pause, _SECONDS_BETWEEN[1])
             for batch in batches:
                 for start in range(0, batch.rows.num_rows, _BATCH_ROWS):
                     part = batch.rows.slice(start, _BATCH_ROWS)
@@ -191,7 +193,7 @@ class _Calls:
             if time.monotonic() - spoke > _SECONDS_SILENT:
                 spoke = time.monotonic()
                 yield b": nothing new\n\n"
-            await asyncio.sleep(_SECONDS_BETWEEN)
+            await asyncio.sleep(pause)
 
     async def commit(self, request: HttpRequest, call: Call) -> Response:
         """Say that a name has dealt with everything up to a place."""

@@ -139,7 +139,7 @@ class _Calls:
         body.pop("consistency", None)
         body.pop("vector_encoding", None)
         query = parse_query(body, self._service.options.max_filter_depth)
-        return json_answer({"plan_text": await self._service.run(namespace.explain, query)})
+        return json_answer({"plan_text": await self._service.read(namespace.explain, query)})
 
     async def recall(self, request: HttpRequest, call: Call) -> Response:
         """Compare searches by the index with exact ones."""
@@ -148,7 +148,7 @@ class _Calls:
         known_only(body, frozenset({"num", "top_k", "filters", "rank_by", "include_ground_truth"}), "recall")
         depth = self._service.options.max_filter_depth
         ranking = None if body.get("rank_by") is None else parse_ranking(body["rank_by"])
-        measured = await self._service.run(
+        measured = await self._service.read(
             lambda: namespace.recall(
                 searches=whole(body, "num", 1, 1000, 25),
                 top_k=whole(body, "top_k", 1, 1000, 10),

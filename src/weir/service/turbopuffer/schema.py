@@ -159,6 +159,8 @@ def _full_text(name: str, type: Any, value: object) -> FullText | None:
         return None
     if type.kind is not Kind.STRING or type.is_vector:
         raise InputError(f"attribute {name!r} is {type}, and only texts have full_text_search")
+    if type.is_list:
+        raise UnsupportedError(f"full_text_search of lists of texts (attribute {name!r}) is not offered")
     if value is True:
         return FullText()
     asked = mapping(value, f"full_text_search of attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError, UnsupportedError
-from weir.namespaces import Limit, Metric, Namespace, Nearest, Query, State
+from weir.namespaces import Answer, Limit, Metric, Namespace, Nearest, Query, State
 from weir.namespaces.filter.expression import EVERYTHING, And, Comparison, Filter, Not, Operator
 from weir.namespaces.names import ID, VECTOR
 from weir.namespaces.query import MOST_ROWS
 from weir.namespaces.ranking import Ranking, TextRanking, texts_in
 from weir.namespaces.reading import DISTANCE
 from weir.namespaces.state_report import uncompacted
+from weir.namespaces.statistics import statistics_of
 from weir.namespaces.values import documents_of
 from weir.namespaces.vectors import one_vector
 from weir.service.fields import flag, known_only, mapping, names, number, sequence
@@ -255,7 +257,8 @@ def answer_query(namespace: Namespace, asked: Asked, cursors: Cursors, key_id: s
         )
         for ranking, source in zip(rankings, asked.sources, strict=True)
     ]
-    answers = [one.rows for one in namespace.queries(queries, state)]
+    found = namespace.queries(queries, state)
+    answers = [one.rows for one in found]
     metric = definition.attributes[VECTOR].metric or definition.metric
     tables = [
         _scored(rows, source, metric)
@@ -287,7 +290,7 @@ def answer_query(namespace: Namespace, asked: Asked, cursors: Cursors, key_id: s
     if asked.explain != "none":
         answer["explain"] = _explained(asked, page)
     if asked.debug:
-        answer["debug"] = _debug(asked, fragments, segments, len(page))
+        answer["debug"] = {**_debug(asked, fragments, segments, len(page)), **_state(namespace, found[0])}
     return answer
 
 
@@ -519,6 +522,15 @@ def _explained(asked: Asked, page: Sequence[Candidate]) -> dict[str, Any]:
             told if one.rerank_score is None else {**told, "rerank_score": _short(one.rerank_score)}
         )
     return {"mode": "full", "plan": plan, "results": results}
+
+
+def _state(namespace: Namespace, answer: Answer) -> dict[str, Any]:
+    """Return which state an answer is of, how old that is, and how many rows no vector index covers."""
+    return {
+        "snapshot": answer.token,
+        "snapshot_age_ms": int((time.monotonic() - answer.taken) * 1000),
+        "unindexed_rows": statistics_of(namespace).unindexed_rows,
+    }
 
 
 def _debug(asked: Asked, fragments: int, segments: int, rows: int) -> dict[str, Any]:

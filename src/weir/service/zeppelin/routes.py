@@ -84,10 +84,11 @@ class _Calls:
         raw = await self._raw(request)
         return decoded(raw) if raw.strip() else {}
 
-    async def _run(self, namespace: Namespace, work: Any, *arguments: Any) -> Any:
-        """Run something on a namespace that has to be there."""
+    async def _run(self, namespace: Namespace, work: Any, *arguments: Any, reads: bool = False) -> Any:
+        """Run something on a namespace that has to be there; of a read nobody waits for the end."""
+        run = self._service.read if reads else self._service.run
         try:
-            return await self._service.run(work, *arguments)
+            return await run(work, *arguments)
         except NamespaceNotFoundError as error:
             if await self._service.run(self._is_deleting, namespace.name):
                 raise Refusal(
@@ -319,7 +320,7 @@ class _Calls:
                 results.append(shown)
             return {"results": results, "missing": [id for id in ids if id not in found]}
 
-        return json_answer(_short_floats(await self._run(namespace, fetched)))
+        return json_answer(_short_floats(await self._run(namespace, fetched, reads=True)))
 
     # ---- queries ---------------------------------------------------------------------------------------
 
@@ -327,7 +328,7 @@ class _Calls:
         """Answer a query."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
-        return json_answer(await self._run(namespace, self._answered, namespace, body, call))
+        return json_answer(await self._run(namespace, self._answered, namespace, body, call, reads=True))
 
     def _answered(self, namespace: Namespace, body: Mapping[str, Any], call: Call) -> dict[str, Any]:
         _vectors_of(namespace)
@@ -363,7 +364,7 @@ class _Calls:
         began = time.monotonic()
         try:
             asked = mapping(body, "each of queries")
-            answer = await self._run(namespace, self._answered, namespace, asked, call)
+            answer = await self._run(namespace, self._answered, namespace, asked, call, reads=True)
             shown = {"ok": True, "response": answer}
         except (WeirError, Refusal) as error:
             refusal = refusal_of(error)
