@@ -529,7 +529,7 @@ def _state(namespace: Namespace, answer: Answer) -> dict[str, Any]:
     return {
         "snapshot": answer.token,
         "snapshot_age_ms": int((time.monotonic() - answer.taken) * 1000),
-        "unindexed_rows": statistics_of(namespace).unindexed_rows,
+        "unindexed_rows": statistics_of(namespace, fresh=True).unindexed_rows,
     }
 
 
