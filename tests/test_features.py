@@ -140,4 +140,4 @@ def test_the_library_keeps_the_marker_and_its_writers_stop(
 
 
 def test_this_weir_knows_what_it_says() -> None:
-    assert frozenset({"key_types", "merge_engine"}) == features.KNOWN_FEATURES
+    assert frozenset({"append_only", "key_types", "merge_engine"}) == features.KNOWN_FEATURES

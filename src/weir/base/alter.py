@@ -138,6 +138,8 @@ def _needed(base: BaseTable, manifest: TableManifest, fields: Sequence[TableFiel
                     needed[by_id[source]] = "the rule by which rows are split into shards is computed from it"
     for name in () if base.merge_engine is None else base.merge_engine.columns:
         needed[name] = "the merge engine of the table goes by it"
+    for name in () if base.append_only is None else base.append_only.columns:
+        needed[name] = "rows are sorted by it, or it is promised to be unique"
     for name in base.primary_key:
         needed[name] = "it is part of the primary key"
     return needed

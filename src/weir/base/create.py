@@ -32,12 +32,17 @@ from weir.errors import (
     TableNotFoundError,
 )
 from weir.format import layout
+from weir.format.append_only import APPEND_ONLY, AppendOnly
+from weir.format.append_only import FEATURE as APPEND_ONLY_FEATURE
+from weir.format.append_only import encode as encode_append_only
 from weir.format.field_births import FIRST, births_of, with_births
 from weir.format.field_ids import new_field_ids, with_field_ids, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.keys import FEATURE as KEY_TYPES
 from weir.format.keys import PrimaryKey, key_note
-from weir.format.merge_engine import FEATURE, MERGE_ENGINE, MergeEngine, encode
+from weir.format.merge_engine import FEATURE as MERGE_ENGINE_FEATURE
+from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
+from weir.format.merge_engine import encode as encode_merge_engine
 from weir.format.newest import key_codes, newest_rows
 from weir.format.unsliced import unsliced
 from weir.storage.interface import ObjectStore
@@ -58,6 +63,7 @@ def create_base_table(
     maintained_indexes: Sequence[str] | None = None,
     writer_defaults: Mapping[str, str] | None = None,
     merge_engine: MergeEngine | None = None,
+    append: AppendOnly | None = None,
 ) -> BaseTable:
     """Create a table: the Lance dataset, its primary key and its MemWAL index, in one atomic step.
 
@@ -87,6 +93,8 @@ def create_base_table(
         Writer options to record with the table.
     merge_engine : MergeEngine, optional
         What the versions of a key come to. Default: the last row.
+    append : AppendOnly, optional
+        How rows are only added, of a table without a key. Default: they are replaced by key.
 
     Returns
     -------
@@ -105,14 +113,18 @@ def create_base_table(
     TableExistsError
         There is a Lance dataset at that place, Weir table or not. Nothing is written.
     """
-    schema = table_schema(schema, primary_key)
+    schema = table_schema(schema, primary_key, required=() if append is None else append.unique)
     schema = _marked(schema)
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     details = _with_key_feature(details, schema, primary_key)
+    ids, recorded, features = field_ids(schema), dict(details.writer_config_defaults), [*details.features]
     if merge_engine is not None:
-        recorded = {MERGE_ENGINE: encode(merge_engine, field_ids(schema))}
-        defaults = {**details.writer_config_defaults, **recorded}
-        details = replace(details, features=(*details.features, FEATURE), writer_config_defaults=defaults)
+        recorded[MERGE_ENGINE] = encode_merge_engine(merge_engine, ids)
+        features.append(MERGE_ENGINE_FEATURE)
+    if append is not None:
+        recorded[APPEND_ONLY] = encode_append_only(append, ids)
+        features.append(APPEND_ONLY_FEATURE)
+    details = replace(details, features=tuple(features), writer_config_defaults=recorded)
     _check_shard_specs(shard_specs, all_field_ids(schema))
     rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)
     _refuse_existing(store)
@@ -325,6 +337,8 @@ def _initial_rows(
                 where=field.name,
             ) from error
     rows = pa.Table.from_arrays(columns, schema=schema)
+    if not primary_key:
+        return rows
     kept = newest_rows([rows.column(name) for name in primary_key])
     return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
 

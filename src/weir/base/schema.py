@@ -71,7 +71,7 @@ RESERVED_NAMES = frozenset(
 """Column names that Weir or Lance adds to rows itself, and the one that Lance reads as all of them."""
 
 
-def table_schema(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
+def table_schema(schema: pa.Schema, primary_key: Sequence[str], *, required: Sequence[str] = ()) -> pa.Schema:
     """Return the schema a base table gets: checked, as Lance stores it, with its primary key marked.
 
     Key columns become not nullable. Types that Lance stores as another one (``string_view`` as
@@ -82,7 +82,9 @@ def table_schema(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
     schema : pyarrow.Schema
         What the caller asks for. Primary-key marks in it are replaced.
     primary_key : sequence of str
-        Key columns, in key order, at least one.
+        Key columns, in key order; none of a table whose rows are only added.
+    required : sequence of str, default ()
+        Other columns that become not nullable.
 
     Raises
     ------
@@ -123,8 +125,13 @@ def table_schema(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
             hint=f"Columns: {', '.join(schema.names)}",
         )
     marked = pa.schema([_marked(field, primary_key) for field in schema], metadata=schema.metadata)
-    # Before the library sees it: Weir knows better what to say about keys.
-    PrimaryKey.from_schema(marked, tuple(primary_key))
+    if primary_key:
+        # Before the library sees it: Weir knows better what to say about keys.
+        PrimaryKey.from_schema(marked, tuple(primary_key))
+    marked = pa.schema(
+        [one.with_nullable(False) if one.name in required else one for one in marked],
+        metadata=marked.metadata,
+    )
     return _dry_run(marked).schema
 
 

@@ -32,7 +32,8 @@ from weir.errors import (
     UnknownFeatureError,
     WeirError,
 )
-from weir.format import merge_engine
+from weir.format import append_only, merge_engine
+from weir.format.append_only import APPEND_ONLY, AppendOnly
 from weir.format.features import KNOWN_FEATURES
 from weir.format.field_births import Births, without_births
 from weir.format.index_details import IndexDetails
@@ -74,6 +75,7 @@ class BaseTable:
     """
 
     __slots__ = (
+        "_append_only",
         "_births",
         "_dataset",
         "_details",
@@ -112,6 +114,7 @@ class BaseTable:
         # Pinned, so neither changes; the library makes them anew at every call.
         self._schema = without_births(dataset.schema)
         self._merge_engine = self._recorded_engine()
+        self._append_only = self._recorded_append_only()
         self._version = dataset.version
         self._lineage = lineage_of(self._history)
         self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
@@ -186,14 +189,14 @@ class BaseTable:
                 where=store.uri,
                 hint="To write to it through Weir, adopt it: weir.adopt",
             )
+        details = manifest.decode_details(entry)
         primary_key = primary_key_of(dataset)
-        if not primary_key:
+        if not primary_key and APPEND_ONLY not in details.writer_config_defaults:
             raise SchemaError(
                 "the table has no primary key, so its rows cannot be replaced or deleted",
                 where=store.uri,
                 hint="Adopt it with the columns of its primary key: weir.adopt",
             )
-        details = manifest.decode_details(entry)
         if DROPPED in details.writer_config_defaults:
             raise TableNotFoundError(
                 f"the table is being removed, since {details.writer_config_defaults[DROPPED][:40]}",
@@ -315,7 +318,7 @@ class BaseTable:
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """Primary-key columns, in key order."""
+        """Primary-key columns, in key order; none where rows are only added."""
         return self._primary_key
 
     @property
@@ -341,6 +344,20 @@ class BaseTable:
     def _recorded_engine(self) -> MergeEngine | None:
         text = self._details.writer_config_defaults.get(MERGE_ENGINE)
         return None if text is None else merge_engine.decode(text, self.field_ids, where=self.uri)
+
+    @property
+    def append_only(self) -> AppendOnly | None:
+        """How rows are only added; None where they are replaced by key."""
+        return self._append_only
+
+    @property
+    def sort_by(self) -> tuple[str, ...]:
+        """The columns by which the rows of generations and fragments are sorted; most tables have none."""
+        return () if self._append_only is None else self._append_only.sort_by
+
+    def _recorded_append_only(self) -> AppendOnly | None:
+        text = self._details.writer_config_defaults.get(APPEND_ONLY)
+        return None if text is None else append_only.decode(text, self.field_ids, where=self.uri)
 
     @property
     def details(self) -> IndexDetails:

@@ -374,6 +374,12 @@ def open_feed(
         If garbage collection has removed the changes that come first, or dropped the consumer.
     """
     check_names(source.table.schema, before=options.before)
+    if options.before and not source.table.primary_key:
+        raise OptionError(
+            "no row is replaced where rows are only added, so that none was there before",
+            where="before",
+            hint="Leave it away",
+        )
     if options.follow and until is not None:
         raise OptionError(
             "a feed that follows has no end, so that until= contradicts it",

@@ -39,7 +39,7 @@ class _Content:
     """What is loaded of a generation to tell which of its rows count."""
 
     def __init__(
-        self, index: KeyIndex, tombstones: npt.NDArray[np.bool_], row_ids: npt.NDArray[np.uint64]
+        self, index: KeyIndex | None, tombstones: npt.NDArray[np.bool_], row_ids: npt.NDArray[np.uint64]
     ) -> None:
         self.index = index
         self.tombstones = tombstones
@@ -47,7 +47,7 @@ class _Content:
 
     @property
     def nbytes(self) -> int:
-        return self.index.nbytes + self.tombstones.nbytes + self.row_ids.nbytes
+        return (0 if self.index is None else self.index.nbytes) + self.tombstones.nbytes + self.row_ids.nbytes
 
 
 class Generation:
@@ -251,18 +251,21 @@ class Generation:
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
             scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
             table = scanner.to_table()
-        keys = KeySet(columns.table(table, where=self.uri).columns)
+        # Without a key nothing is looked up: rows of which none replaces another.
+        keys = KeySet(columns.table(table, where=self.uri).columns) if self._key_columns else None
         if TOMBSTONE in present:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)
         else:
             tombstones = np.zeros(table.num_rows, dtype=bool)
         row_ids = table.column("_rowid").combine_chunks().to_numpy(zero_copy_only=False)
-        return _Content(KeyIndex.build(keys), tombstones, row_ids.astype(np.uint64))
+        return _Content(None if keys is None else KeyIndex.build(keys), tombstones, row_ids.astype(np.uint64))
 
     @property
     def index(self) -> KeyIndex:
         """From keys to rows."""
-        return self._content.index
+        index = self._content.index
+        assert index is not None
+        return index
 
     @property
     def tombstones(self) -> npt.NDArray[np.bool_]:

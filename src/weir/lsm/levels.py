@@ -197,6 +197,19 @@ class ShardLevels:
     def levels(self) -> tuple[Level, ...]:
         """The same with their live masks, oldest first."""
         namespace = self._base.namespace
+        if self._base.append_only is not None:
+            # No row replaces another.
+            return tuple(
+                Level(
+                    self.shard_id,
+                    source,
+                    ~source.tombstones,
+                    namespace,
+                    (source.identity,),
+                    self._base.engine,
+                )
+                for source in self.settled
+            )
         merged = overlay(self._base.engine.cache, namespace, self.settled)
         identities = tuple(source.identity for source in merged.sources)
         return tuple(
@@ -212,7 +225,8 @@ class ShardLevels:
 
 def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:
     """Return the base table's rows that some level of some shards has replaced or deleted."""
-    sources = [source for shard in shards for source in shard.settled]
+    keyed = () if base.append_only is not None else shards
+    sources = [source for shard in keyed for source in shard.settled]
     return base.engine.cache.get_or_load(
         ("deletion mask", base.namespace, base.version_key, tuple(source.identity for source in sources)),
         lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),

@@ -145,7 +145,7 @@ def _write_shards(
     for held, tables in parts.items():
         rows = pa.concat_tables(tables)
         shard_id = ids.of_values(held)
-        kept = GenerationRows.of(rows, base.primary_key, base.merge_engine)
+        kept = GenerationRows.of(rows, base.primary_key, base.merge_engine, base.sort_by)
         flushed = write_generation(
             target,
             shard_id,

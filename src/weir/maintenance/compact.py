@@ -24,6 +24,7 @@ from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import ConflictError, OptionError
+from weir.maintenance.sorted_compaction import compact_sorted
 from weir.notebook import ShownAsTable
 from weir.storage.interface import ObjectStore
 
@@ -140,6 +141,8 @@ def compact(
         )
     if not 0 <= max_deleted <= 1:
         raise OptionError(f"max_deleted must be from 0 to 1, got {max_deleted!r}", where="max_deleted")
+    if base.sort_by:
+        return _compact_sorted(base.latest(), runner, rows_per_fragment, max_deleted, on_progress)
     base = _with_common_segments(base.latest(), rows_per_fragment)
     options = CompactionOptions(
         target_rows_per_fragment=rows_per_fragment, materialize_deletions_threshold=max_deleted
@@ -165,6 +168,35 @@ def compact(
         tasks_lost=len(results) - len(committed),
         version=after.version,
     )
+    return _told(report)
+
+
+def _compact_sorted(
+    base: BaseTable,
+    runner: Runner,
+    rows_per_fragment: int,
+    max_deleted: float,
+    on_progress: Callable[[int, int], None] | None,
+) -> CompactReport:
+    after, committed, tasks = compact_sorted(
+        base,
+        runner,
+        rows_per_fragment=rows_per_fragment,
+        max_deleted=max_deleted,
+        on_progress=on_progress,
+    )
+    return _told(
+        CompactReport(
+            fragments_removed=sum(len(one.task.fragments) for one in committed),
+            fragments_added=sum(len(one.written) for one in committed),
+            tasks=tasks,
+            tasks_lost=tasks - len(committed),
+            version=after.version,
+        )
+    )
+
+
+def _told(report: CompactReport) -> CompactReport:
     _log.info(
         "table.compacted",
         fragments_removed=report.fragments_removed,

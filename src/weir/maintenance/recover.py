@@ -145,6 +145,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
                 base.primary_key,
                 namespace=base.namespace,
                 merge_engine=base.merge_engine,
+                sort_by=base.sort_by,
                 flusher=flusher,
                 options=options,
                 newest_schema=lambda: base.latest().row_schema,

@@ -299,6 +299,7 @@ def _writer(base: BaseTable, shard_id: UUID) -> Iterator[ShardWriter]:
                 base.primary_key,
                 namespace=base.namespace,
                 merge_engine=base.merge_engine,
+                sort_by=base.sort_by,
                 flusher=flusher,
                 heartbeat=heartbeat,
                 indexes=lambda: generation_indexes(base),

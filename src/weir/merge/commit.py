@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from weir.base.row_commit import rows_can_be_committed
 from weir.base.table import BaseTable
 from weir.engine.runner import Runner, ThreadRunner
+from weir.merge.append import append_runs
 from weir.merge.merge_insert import merge_by_library
 from weir.merge.plan import MergeTask
 from weir.merge.result import MergeResult
@@ -59,6 +60,8 @@ def merge_runs(
         A generation is missing or unreadable. The table is unchanged.
     """
     base = BaseTable.open(tasks[0].store) if base is None else base
+    if base.append_only is not None:
+        return append_runs(tasks, base)
     if merges_in_waves(base):
         return merge_in_waves(tasks, base, ThreadRunner() if runner is None else runner)
     return merge_by_library(tasks, base)

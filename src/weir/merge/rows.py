@@ -39,7 +39,7 @@ from weir.lsm.folded_rows import settled_rows
 from weir.lsm.generation_files import check_generation_files
 from weir.merge.plan import MergeTask
 
-__all__ = ["Run", "RunRows", "SettledRuns", "read_runs", "settle_runs"]
+__all__ = ["Run", "RunRows", "SettledRuns", "read_rows", "read_runs", "settle_runs"]
 
 _ROWS = ("data", "_deletions", "_versions")
 """Where the library keeps what the rows of a generation are made of."""
@@ -173,6 +173,25 @@ def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
     ]
     kept, gone = (together.filter(pa.array(mask)) for mask in (newest & ~deleted, newest & deleted))
     return RunRows(sources, gone, kept)
+
+
+def read_rows(runs: Sequence[Run], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read every row of runs, in the order of generations: no row replaces another.
+
+    Parameters
+    ----------
+    runs : sequence of tuple of MergeTask and sequence of FlushedGeneration
+        As for :func:`read_runs`.
+    schema : Schema
+        The columns of the base table, with their field ids. Those that a generation never had are null.
+    """
+    for task, run in runs:
+        for flushed in run:
+            dataset = _open(task, flushed)
+            columns = _columns(task, flushed, dataset, schema)
+            columns = Resolution(without_field_ids(schema), columns.columns)
+            for batch in _scan(dataset, columns.source_names):
+                yield columns.apply(batch, where=dataset.uri)
 
 
 class SettledRuns:

@@ -74,7 +74,7 @@ def find_shared_keys(
     values : mapping of UUID to ShardValues or None
         The values that each shard records; None where it records none.
     """
-    if len(snapshot.shards) < 2:
+    if len(snapshot.shards) < 2 or snapshot.base.append_only is not None:
         return ()
     return snapshot.once(_found, router, tuple(values.items()))
 
@@ -126,6 +126,8 @@ def _groups(
 
 def _may_move(snapshot: ReadSnapshot, router: Router) -> bool:
     """Whether a key may change its shard, because a column that decides is no part of it."""
+    if snapshot.base.append_only is not None:
+        return False
     try:
         return bool(router.columns_that_may_change(snapshot.base.primary_key))
     except WeirError:
@@ -134,7 +136,7 @@ def _may_move(snapshot: ReadSnapshot, router: Router) -> bool:
 
 def _values_of_rows(snapshot: ReadSnapshot, router: Router, view: ShardView) -> set[ShardValues] | None:
     """Return the values that the unmerged keys of a shard have; None if the key does not tell."""
-    if not router.source_columns <= set(snapshot.base.primary_key):
+    if not snapshot.base.primary_key or not router.source_columns <= set(snapshot.base.primary_key):
         # The promise is that a row never changes them.
         return set()
     found: set[ShardValues] = set()

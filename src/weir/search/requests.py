@@ -178,6 +178,12 @@ class HybridRequest:
     ) -> HybridSearchPlan:
         """Return what the search will do on a snapshot."""
         base = snapshot.base
+        if not base.primary_key:
+            raise QueryError(
+                "a hybrid search tells by their keys which rows of its two rankings are the same, and "
+                "rows of this table are only added",
+                hint="search and search_text work",
+            )
         names = tuple(base.schema.names if self.columns is None else self.columns)
         # The primary key says which rows of the two rankings are the same.
         read = tuple(dict.fromkeys([*names, *base.primary_key]))

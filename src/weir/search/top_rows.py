@@ -39,6 +39,12 @@ def top_rows(planner: ScanPlanner, route: KeyRouter, snapshot: ReadSnapshot, nee
     """
     assert needed.top is not None
     base = snapshot.base
+    if not base.primary_key:
+        # Nothing finds the rows again by key: all are read that the condition lets pass.
+        plan = planner.plan(
+            snapshot, columns=list(needed.columns), filter=needed.filter, limit=None, consistency="top rows"
+        )
+        return Scan(lambda _: plan, nullcontext).to_table()
     columns = list(dict.fromkeys([*base.primary_key, *needed.top.columns]))
     plan = planner.plan(snapshot, columns=columns, filter=needed.filter, limit=None, consistency="top rows")
     rows = Scan(lambda _: plan, nullcontext).to_table()

@@ -89,6 +89,7 @@ class TableInternals:
             rows,
             self._table.base.primary_key,
             merge_engine=self._table.base.merge_engine,
+            sort_by=self._table.base.sort_by,
             indexes=generation_indexes(self._table.base),
             shard_spec_id=self._table.sharding.spec.spec_id,
             shard_fields=shard.to_manifest(),

@@ -34,7 +34,9 @@ def create(
     uri: str | Path,
     schema: pa.Schema | RowInput,
     *,
-    primary_key: str | Sequence[str],
+    primary_key: str | Sequence[str] | None,
+    dedup: bool = True,
+    sort_by: str | Sequence[str] = (),
     shard_by: ShardBy | Sequence[ShardBy] | None = None,
     merge_engine: MergeEngine | str | None = None,
     sequence_by: str | None = None,
@@ -54,7 +56,17 @@ def create(
         polars data frame, a DuckDB relation, a list of dicts, dataclasses or pydantic models, or an iterator
         of these. Deletes need every column outside the primary key to be nullable.
     primary_key : str or sequence of str
-        The column, or columns, that identify a row.
+        The column, or columns, that identify a row. None: rows are only added, and nothing is looked up by
+        key. That is the fastest way in, for events and logs: ``delete(where=...)`` works, and ``get``,
+        ``patch`` and deletes by key are refused. The released Lance library can read the base table of such
+        a table, and cannot write it or read what is not merged.
+    dedup : bool
+        Whether a row replaces the one with its key. False: rows are only added, as with
+        ``primary_key=None``, for keys that are unique by construction: nobody checks. Default True.
+    sort_by : str or sequence of str
+        Of a table whose rows are only added: columns by which the rows of every generation, and of every
+        fragment that merges and compactions write, are sorted, so that ranges are found without reading the
+        rest. Default: they stay as they were written.
     shard_by : ShardBy or sequence of ShardBy, optional
         How rows are split into shards, for example ``weir.bucket("id", 8)``. Each shard has one
         writer at a time. Default: one shard. A rule by which the released Lance library cannot route
@@ -108,7 +120,15 @@ def create(
     else:
         columns, rows = rows_with_schema(schema)
     base = create_table(
-        store, columns, primary_key, shard_by, merge_engine, sequence_by, max_memtable_age=max_memtable_age
+        store,
+        columns,
+        primary_key,
+        shard_by,
+        merge_engine,
+        sequence_by,
+        max_memtable_age=max_memtable_age,
+        dedup=dedup,
+        sort_by=sort_by,
     )
     table = Table(store, base)
     if rows is None:

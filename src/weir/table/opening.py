@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from weir.base.append_only import chosen_append_only
 from weir.base.create import adopt_base_table, create_base_table, refuse_table
 from weir.base.merge_engine import chosen_engine
 from weir.base.schema import all_field_ids, field_ids, table_schema
@@ -17,7 +18,7 @@ from weir.base.writer_defaults import MAX_MEMTABLE_AGE
 from weir.config import WriterOptions
 from weir.engine.context import EngineContext, default_context
 from weir.engine.logs import get_logger
-from weir.errors import UriError
+from weir.errors import OptionError, SchemaError, UriError
 from weir.format.index_details import ShardSpec
 from weir.format.merge_engine import MergeEngine
 from weir.maintenance.leftovers import refuse_leftovers, set_leftovers_aside
@@ -86,24 +87,43 @@ def table_store(
 def create_table(
     store: ObjectStore,
     schema: pa.Schema,
-    primary_key: str | Sequence[str],
+    primary_key: str | Sequence[str] | None,
     shard_by: ShardBy | Sequence[ShardBy] | None,
     merge_engine: MergeEngine | str | None = None,
     sequence_by: str | None = None,
     *,
     max_memtable_age: float | None = None,
+    dedup: bool = True,
+    sort_by: str | Sequence[str] = (),
 ) -> BaseTable:
     """Create a table and return its base table. See :func:`weir.create`."""
-    key = _as_names(primary_key or ())
+    key = _key_of_new(primary_key)
+    append = chosen_append_only(key, dedup, sort_by, schema)
+    if append is not None:
+        if merge_engine is not None or sequence_by is not None:
+            raise OptionError(
+                "a merge engine says what the versions of a key come to, and rows are only added here",
+                where="sequence_by" if merge_engine is None else "merge_engine",
+                hint="Leave it away, or give the table a primary key",
+            )
+        key = ()
     engine = chosen_engine(merge_engine, sequence_by, schema, key)
-    spec = build_spec(_fields(shard_by), schema, key, field_ids(table_schema(schema, key)))
+    # Rows that are only added never change their shard.
+    stays = key if append is None else tuple(schema.names)
+    spec = build_spec(_fields(shard_by), schema, stays, field_ids(table_schema(schema, key)))
     defaults = {RULE: VALUES}
     if max_memtable_age is not None:
         WriterOptions.from_keywords(max_memtable_age=max_memtable_age)
         defaults[MAX_MEMTABLE_AGE] = repr(float(max_memtable_age))
     return _told(
         create_base_table(
-            store, schema, key, shard_specs=(spec,), writer_defaults=defaults, merge_engine=engine
+            store,
+            schema,
+            key,
+            shard_specs=(spec,),
+            writer_defaults=defaults,
+            merge_engine=engine,
+            append=append,
         )
     )
 
@@ -131,6 +151,19 @@ def adopt_table(
         # this one is to have the id of one of those.
         recorded = {}
     return _told(adopt_base_table(store, key, shard_specs=(spec,), writer_defaults=recorded))
+
+
+def _key_of_new(primary_key: str | Sequence[str] | None) -> tuple[str, ...]:
+    if primary_key is None:
+        return ()
+    key = _as_names(primary_key)
+    if not key:
+        raise SchemaError(
+            "the primary key has no column",
+            where="primary_key",
+            hint="Name its columns, or pass primary_key=None for a table whose rows are only added",
+        )
+    return key
 
 
 def _as_names(primary_key: str | Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from weir.base.table import BaseTable
 from weir.changes.feed import FeedSource
 from weir.changes.range import ChangeSource
 from weir.engine.forked import refuse_forked
-from weir.errors import CorruptionError, InputError
+from weir.errors import CorruptionError, InputError, OptionError
 from weir.format.newest import newest_rows
 from weir.format.snapshot_token import SnapshotToken
 from weir.lsm.keys import KeySet
@@ -217,6 +217,12 @@ class TableReader:
         checked: pa.Schema | None = None
         if state.token is None:
             checked = self._fitting(lambda schema: check_asked(schema, columns, None))
+        if self.base.append_only is not None:
+            raise OptionError(
+                "a look-up goes by keys, and rows of this table are only added",
+                where="keys",
+                hint="scan(filter=...) finds rows",
+            )
         table = as_key_table(keys, self.base.schema, self.base.primary_key)
         wanted = KeySet(_distinct(table).columns)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from weir.sharding.spec import describe_spec, library_note
 from weir.snapshots.consumers import drop_consumer
 from weir.snapshots.snapshot import STRONG, Consistency
 from weir.storage.interface import ObjectStore
+from weir.table.delete_appended import delete_appended
 from weir.table.indexes import TableIndexes
 from weir.table.inspection import TableInspection
 from weir.table.internals import TableInternals
@@ -88,13 +90,23 @@ class Table:
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns that identify a row."""
+        """The columns that identify a row; none where rows are only added."""
         return self._table.base.primary_key
 
     @property
     def merge_engine(self) -> MergeEngine | None:
         """What the versions of a key come to; None where the last row wins."""
         return self._table.base.merge_engine
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether rows are only added: no row replaces another."""
+        return self._table.base.append_only is not None
+
+    @property
+    def sort_by(self) -> tuple[str, ...]:
+        """The columns by which the rows of generations and fragments are sorted; most tables have none."""
+        return self._table.base.sort_by
 
     @property
     def sharded_by(self) -> str:
@@ -164,6 +176,7 @@ class Table:
             sharding.router,
             sharding.catalog.resolve,
             lambda columns, where: self.scan(columns, filter=where).to_table(),
+            partial(delete_appended, self._table.reader),
             spec_id=sharding.spec.spec_id,
             options=options,
         )

@@ -91,6 +91,21 @@ class TableColumns:
                 hint="Write rows and delete keys without conditions",
             )
 
+    def refuse_append_only(self, what: str) -> None:
+        """Refuse a write that goes by keys.
+
+        Raises
+        ------
+        OptionError
+            If rows are only added to the table.
+        """
+        if self.base.append_only is not None:
+            raise OptionError(
+                f"{what} goes by keys, and rows of this table are only added",
+                where="primary_key",
+                hint="delete(where=...) removes rows; a table that replaces rows has a primary_key",
+            )
+
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The primary-key columns, in key order."""

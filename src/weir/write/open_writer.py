@@ -23,7 +23,7 @@ from weir.write.memtable.aging import FlushByAge
 from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_pool import ShardPool
-from weir.write.table_writer import FindRows, TableWriter
+from weir.write.table_writer import DeleteAppended, FindRows, TableWriter
 
 __all__ = ["open_writer"]
 
@@ -34,6 +34,7 @@ def open_writer(
     router: Router,
     find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
     find_rows: FindRows,
+    delete_appended: DeleteAppended,
     *,
     spec_id: int,
     options: Mapping[str, Any],
@@ -52,6 +53,8 @@ def open_writer(
         Returns which shards hold, or will hold, the rows with some shard values.
     find_rows : callable
         Returns columns of the rows that a filter matches now; strongly consistent.
+    delete_appended : callable
+        Deletes by filter where rows are only added.
     spec_id : int
         The shard spec that new shards are made with.
     options : mapping of str to object
@@ -70,7 +73,7 @@ def open_writer(
     checked = WriterOptions.from_keywords(**{**recorded, **options})
     check_stored_types(base.dataset)
     base = mark_columns(base)
-    if not checked.immutable:
+    if not checked.immutable and base.append_only is None:
         _refuse_keys_that_move(router, base)
 
     def router_of(version: BaseTable) -> Router:
@@ -93,6 +96,7 @@ def open_writer(
             aging=store.engine.part(FlushByAge),
             spec_id=spec_id,
             merge_engine=base.merge_engine,
+            sort_by=base.sort_by,
             versions=BaseVersions(lambda: columns.current().base, lambda: columns.newest().base),
         )
 
@@ -104,7 +108,7 @@ def open_writer(
         merge_progress=lambda: base.latest().details.merged_generation,
         engine=store.engine,
     )
-    return TableWriter(columns, shards, find_rows)
+    return TableWriter(columns, shards, find_rows, delete_appended)
 
 
 def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:

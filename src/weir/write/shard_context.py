@@ -76,6 +76,8 @@ class ShardContext:
         Where the base table is found, by writes that depend on the rows there are. None: there are none.
     merge_engine : MergeEngine or None
         What the versions of a key come to. None: the last row.
+    sort_by : tuple of str
+        Columns by which the rows of a generation are sorted.
     """
 
     store: ObjectStore
@@ -94,6 +96,7 @@ class ShardContext:
     spec_id: int
     versions: BaseVersions | None
     merge_engine: MergeEngine | None
+    sort_by: tuple[str, ...]
 
     @classmethod
     def of(
@@ -115,6 +118,7 @@ class ShardContext:
         aging: FlushByAge | None = None,
         spec_id: int = 0,
         versions: BaseVersions | None = None,
+        sort_by: tuple[str, ...] = (),
     ) -> ShardContext:
         """Return a context; what is left out follows from the options, and nothing is indexed."""
         options = options or WriterOptions()
@@ -141,4 +145,5 @@ class ShardContext:
             spec_id,
             versions,
             merge_engine,
+            sort_by,
         )

@@ -36,10 +36,14 @@ from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
 from weir.write.write_result import WriteResult, joined, receipt_of
 
-__all__ = ["FindRows", "TableWriter"]
+__all__ = ["DeleteAppended", "FindRows", "TableWriter"]
 
 FindRows = Callable[[Sequence[str], str], pa.Table]
 """Returns columns of the rows that a filter matches now; strongly consistent."""
+
+DeleteAppended = Callable[[str, int | None, Collection[UUID]], tuple[int, int]]
+"""Deletes by filter, with a limit, where rows are only added, once some shards are flushed; returns how many
+rows it deleted, and how many are left that match."""
 
 _Routed = tuple[ShardValues, pa.RecordBatch]
 
@@ -62,13 +66,22 @@ class TableWriter:
         The shards it claims.
     find_rows : callable
         Returns columns of the rows that a filter matches now; strongly consistent.
+    delete_appended : callable
+        Deletes by filter where rows are only added.
     """
 
-    def __init__(self, columns: FollowedColumns, shards: ShardPool, find_rows: FindRows) -> None:
+    def __init__(
+        self,
+        columns: FollowedColumns,
+        shards: ShardPool,
+        find_rows: FindRows,
+        delete_appended: DeleteAppended,
+    ) -> None:
         self._columns = columns
         self._shards = shards
         self._throttle = shards.engine.throttle
         self._find_rows = find_rows
+        self._delete_appended = delete_appended
 
     @overload
     def upsert(
@@ -100,7 +113,7 @@ class TableWriter:
         source: Source | None = None,
         condition: str | None = None,
     ) -> WriteResult | Future[WriteResult]:
-        """Insert rows, replacing those with the same primary key.
+        """Insert rows, replacing those with the same primary key. Without a key all are added.
 
         Parameters
         ----------
@@ -335,7 +348,9 @@ class TableWriter:
             In place of keys: a filter, as :meth:`weir.Table.scan` takes it. Rows are looked for first, and
             decided again where the delete stands in the order of the log, with all that was written
             meanwhile: in each shard exactly those rows go that match at that moment. Very many go in parts,
-            each of which is decided by itself.
+            each of which is decided by itself. Of a table whose rows are only added everything is flushed and
+            merged first, and the rows go from the base table in one commit; rows that are added meanwhile
+            stay, and the change feed does not tell.
         limit : int, optional
             By filter: the most rows that are deleted. ``remaining`` of the result says how many are left.
 
@@ -368,6 +383,7 @@ class TableWriter:
         given = repeatable(keys)
 
         def made(columns: TableColumns) -> list[pa.RecordBatch]:
+            columns.refuse_append_only("a delete by key")
             check_deletable(columns.schema, columns.primary_key)
             also = columns.router.source_columns
             table = as_key_table(
@@ -740,6 +756,10 @@ class TableWriter:
         """Look for the rows that match, and have each shard decide on them anew, in parts."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InputError(f"limit is a whole number of rows, got {limit!r}", where="limit")
+        if kind is Kind.DELETE and self._columns.current().base.append_only is not None:
+            self.flush()
+            deleted, remaining = self._delete_appended(where, limit, {*self.epochs})
+            return WriteResult(deleted, {}, remaining=remaining)
 
         def made(columns: TableColumns) -> ChangeByFilter:
             return ChangeByFilter.of(where, kind, set_to, columns)

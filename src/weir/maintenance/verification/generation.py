@@ -124,9 +124,10 @@ def _check_content(content: _Content) -> tuple[Finding, ...]:
         catalog.report(findings)
         _check_place(check, catalog.catalog, findings)
     if _check_rows(check, rows, findings):
-        if check.table.merge_engine is None:
+        if check.table.merge_engine is None and check.table.primary_key:
             _check_key_index(check, rows, findings)
-        _check_bloom_filter(check, rows, findings)
+        if check.table.primary_key:
+            _check_bloom_filter(check, rows, findings)
     return tuple(findings.found)
 
 
@@ -202,10 +203,10 @@ def _check_rows(check: GenerationCheck, rows: _Rows, findings: Findings) -> bool
     if nulls:
         findings.error("generation.nulls", check.path, f"the column {nulls[0]!r} has nulls")
         return False
-    newest = np.sort(newest_rows(rows.keys)) if found else np.zeros(0, np.int64)
-    if check.table.merge_engine is not None:
-        # Older versions of a key count too.
-        newest = np.arange(found)
+    # With a merge engine older versions of a key count too, and without a key all rows.
+    newest = np.arange(found)
+    if found and check.table.merge_engine is None and check.table.primary_key:
+        newest = np.sort(newest_rows(rows.keys))
     if not np.array_equal(newest, rows.live):
         findings.error(
             "generation.newest",

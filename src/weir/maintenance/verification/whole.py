@@ -321,7 +321,7 @@ def _check_rows(check: BaseRowsCheck) -> tuple[Finding, ...]:
     nulls = [name for name in names if keys.column(name).null_count]
     if nulls:
         findings.error("base.keys", "", f"the key column {nulls[0]!r} has nulls")
-    elif keys.num_rows:
+    elif names and keys.num_rows:
         distinct = len(newest_rows([keys.column(name).combine_chunks() for name in names]))
         if distinct < keys.num_rows:
             text = f"{keys.num_rows} rows have {distinct} keys, so that some are there twice"

@@ -49,6 +49,7 @@ class ChangeByFilter:
         FilterError, InputError, SchemaError
             If it does not fit the table.
         """
+        columns.refuse_append_only("an update")
         columns.refuse_merge_engine("a change by filter")
         check_filter(columns.schema, where)
         if kind is Kind.DELETE:

@@ -29,6 +29,7 @@ def routed_operations(operations: Sequence[OperationInput], columns: TableColumn
     InputError
         If something does not fit the table. The error names it.
     """
+    columns.refuse_append_only("a patch, an insert or a condition")
     columns.refuse_merge_engine("a patch, an insert or a condition")
     routed: Routed = {}
     for asked in operations:

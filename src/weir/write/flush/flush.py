@@ -31,6 +31,7 @@ def flush_memtable(
     key_columns: tuple[str, ...],
     *,
     merge_engine: MergeEngine | None,
+    sort_by: tuple[str, ...] = (),
     known: ShardManifest | None = None,
     indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
     urgency: Callable[[], float] = lambda: 1.0,
@@ -44,6 +45,8 @@ def flush_memtable(
     ----------
     merge_engine : MergeEngine or None
         What the versions of a key come to. None: the last row.
+    sort_by : tuple of str, default ()
+        Columns by which the rows of the generation are sorted.
     known : ShardManifest, optional
         The newest manifest of the shard that the caller knows, of this claim: only later ones are looked
         for. Default: the one that the claim published.
@@ -63,7 +66,9 @@ def flush_memtable(
     began = time.monotonic()
     try:
         latest = _refuse_needless_work(store, claim, memtable, known or claim.manifest)
-        published = _flush(store, claim, memtable, key_columns, merge_engine, latest, indexes, urgency)
+        published = _flush(
+            store, claim, memtable, key_columns, merge_engine, sort_by, latest, indexes, urgency
+        )
     except _AlreadyFlushedError as done:
         _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
         return done.manifest
@@ -91,6 +96,7 @@ def _flush(
     memtable: MemTable,
     key_columns: tuple[str, ...],
     merge_engine: MergeEngine | None,
+    sort_by: tuple[str, ...],
     latest: ShardManifest | None,
     indexes: Callable[[], Sequence[GenerationIndex]],
     urgency: Callable[[], float],
@@ -102,7 +108,7 @@ def _flush(
             store,
             shard_id,
             memtable.generation,
-            memtable.rows(key_columns, merge_engine),
+            memtable.rows(key_columns, merge_engine, sort_by),
             key_columns,
             in_memory_bytes=memtable.nbytes,
             indexes=indexes(),

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from weir.format.merge_engine import MergeEngine
 from weir.format.newest import newest_rows
+from weir.format.sorted_rows import sorted_rows
 from weir.format.unsliced import unsliced
 from weir.lsm.fold import fold
 
@@ -32,7 +33,7 @@ class GenerationRows:
         Offsets of the rows that count, ascending.
     is_settled : bool, default True
         Whether each is all that its key comes to, as readers of the library take it. With a merge engine
-        there may be two of a key, and older ones matter too.
+        there may be two of a key, and older ones matter too; where rows are only added there is no key.
     """
 
     written: pa.Table
@@ -41,7 +42,11 @@ class GenerationRows:
 
     @classmethod
     def of(
-        cls, written: pa.Table, key_columns: tuple[str, ...], engine: MergeEngine | None = None
+        cls,
+        written: pa.Table,
+        key_columns: tuple[str, ...],
+        engine: MergeEngine | None = None,
+        sort_by: tuple[str, ...] = (),
     ) -> GenerationRows:
         """Return what a generation holds of the rows of a MemTable.
 
@@ -50,10 +55,18 @@ class GenerationRows:
         written : Table
             All rows, in the order they were written.
         key_columns : tuple of str
-            Primary-key columns.
+            Primary-key columns. None: all rows count.
         engine : MergeEngine, optional
             What the versions of a key come to. Default: the last row.
+        sort_by : tuple of str, default ()
+            Columns by which rows that all count are sorted.
         """
+        if not key_columns:
+            return cls(
+                sorted_rows(written, sort_by),
+                np.arange(written.num_rows, dtype=np.int64),
+                is_settled=False,
+            )
         if engine is None:
             return cls(written, newest_rows([written.column(name) for name in key_columns]))
         folded = fold(engine, written, key_columns)

@@ -103,13 +103,13 @@ def write_generation(
     )
     failpoint.reach("flush.after_indexes")
     if rows.is_settled:
-        # Without it the LSM readers of the library stop, which know of no merge engine.
+        # Without it the LSM readers of the library stop, which know of no merge engine, and of no table
+        # without a key.
         with _library_failures(place):
             _write_key_index(place, keys)
-    bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes()
-    bloom_filter_checksum = xxhash.xxh64_intdigest(bloom_filter)
-    store.put(f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter)
-    checksums = {layout.BLOOM_FILTER: bloom_filter_checksum, **_library_files(place)}
+    bloom_filter_checksum = _write_bloom_filter(place, keys) if keys else None
+    own = {} if bloom_filter_checksum is None else {layout.BLOOM_FILTER: bloom_filter_checksum}
+    checksums = {**own, **_library_files(place)}
     catalog = replace(
         summarize(rows, built),
         checksums=checksums,
@@ -190,6 +190,13 @@ def _failed(place: _Place, error: BaseException) -> StorageError:
         where=place.uri,
         hint=". ".join(hint for hint in hints if hint),
     )
+
+
+def _write_bloom_filter(place: _Place, keys: list[pa.Array]) -> int:
+    """Write the bloom filter of some keys; return its checksum."""
+    bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes()
+    place.store.put(f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter)
+    return xxhash.xxh64_intdigest(bloom_filter)
 
 
 def _write_key_index(place: _Place, keys: list[pa.Array]) -> None:

@@ -85,6 +85,7 @@ def stage_generation(
     key_columns: tuple[str, ...],
     *,
     merge_engine: MergeEngine | None,
+    sort_by: tuple[str, ...] = (),
     indexes: Sequence[GenerationIndex] = (),
     shard_spec_id: int = 0,
     shard_fields: tuple[ShardFieldValue, ...] = (),
@@ -102,6 +103,8 @@ def stage_generation(
         Primary-key columns.
     merge_engine : MergeEngine or None
         What the versions of a key come to. None: the last row.
+    sort_by : tuple of str, default ()
+        Columns by which the rows of the generation are sorted.
     indexes : sequence of GenerationIndex, optional
         The indexes that generations are to have.
     shard_spec_id, shard_fields
@@ -128,7 +131,7 @@ def stage_generation(
         store,
         shard_id,
         1,
-        GenerationRows.of(rows, key_columns, merge_engine),
+        GenerationRows.of(rows, key_columns, merge_engine, sort_by),
         key_columns,
         in_memory_bytes=rows.nbytes,
         indexes=indexes,

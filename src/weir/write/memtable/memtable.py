@@ -97,9 +97,15 @@ class MemTable:
         self.first_position = self.first_position or item.position
         return held
 
-    def rows(self, key_columns: tuple[str, ...], engine: MergeEngine | None = None) -> GenerationRows:
+    def rows(
+        self,
+        key_columns: tuple[str, ...],
+        engine: MergeEngine | None = None,
+        sort_by: tuple[str, ...] = (),
+    ) -> GenerationRows:
         """Return what a generation holds of the rows: the last of every key, tombstones included."""
-        return GenerationRows.of(pa.Table.from_batches(self._batches, self.schema), key_columns, engine)
+        written = pa.Table.from_batches(self._batches, self.schema)
+        return GenerationRows.of(written, key_columns, engine, sort_by)
 
     def newest(self, key_columns: tuple[str, ...]) -> pa.Table:
         """Return the last row of every key, in write order, tombstones included, as one table."""

@@ -82,6 +82,7 @@ class MemTables:
         self._active = replayed[-1]
         self._key_columns = context.key_columns
         self._merge_engine = context.merge_engine
+        self._sort_by = context.sort_by
         self._options = context.options
         self._flusher = context.flusher
         self._unflushed = context.unflushed
@@ -414,6 +415,7 @@ class MemTables:
                     memtable,
                     self._key_columns,
                     merge_engine=self._merge_engine,
+                    sort_by=self._sort_by,
                     known=self._newest_manifest,
                     indexes=self._indexes,
                     urgency=self._urgency,

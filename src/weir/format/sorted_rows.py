@@ -1,0 +1,29 @@
+"""Rows in the order of some columns, as a table that only takes rows keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["sorted_rows"]
+
+
+def sorted_rows(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:
+    """Return rows sorted by some columns, nulls last; rows that are equal in them keep their order.
+
+    Parameters
+    ----------
+    sort_by : sequence of str
+        The columns, the first decides first. None: the rows stay as they are.
+
+    Examples
+    --------
+    >>> sorted_rows(pa.table({"at": [2, None, 1], "n": [1, 2, 3]}), ["at"])["n"].to_pylist()
+    [3, 1, 2]
+    """
+    if not sort_by or rows.num_rows < 2:
+        return rows
+    # Arrow's sort is stable, and puts nulls last.
+    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in sort_by]))

@@ -1,0 +1,192 @@
+"""Merging the generations of a table whose rows are only added: fragments are appended, nothing is looked up.
+
+The rows are written as fragments that nothing refers to. Fragments and marks then become one version,
+published with one put-if-absent (:mod:`weir.base.publish`): whoever loses the race looks at the marks of the
+winner, and publishes the same fragments again if they are still missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pyarrow as pa
+from lance.dataset import LanceOperation
+from lance.fragment import FragmentMetadata, write_fragments
+
+from weir.base.details_commit import wait_for_turn
+from weir.base.durability import sync_objects
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.manifest import read_manifest
+from weir.base.merge_guard import guard_id
+from weir.base.publish import publish_schema
+from weir.base.table import BaseTable, library_options
+from weir.engine import failpoint
+from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, WeirError
+from weir.format.index_details import IndexDetails, MergedGeneration
+from weir.format.sorted_rows import sorted_rows
+from weir.format.wal_entry import TOMBSTONE
+from weir.merge.plan import MergeTask
+from weir.merge.result import MergeResult, named, unmerged_runs
+from weir.merge.rows import Run, read_rows
+
+__all__ = ["AppendedRows", "append_runs"]
+
+_MAX_ATTEMPTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedRows:
+    """Rows of generations, as fragments that nothing refers to yet. Made by :meth:`write`.
+
+    Parameters
+    ----------
+    fragments : tuple of FragmentMetadata
+        The fragments.
+    num_rows : int
+        Their rows.
+    """
+
+    fragments: tuple[FragmentMetadata, ...]
+    num_rows: int
+
+    @classmethod
+    def write(cls, base: BaseTable, runs: Sequence[Run]) -> AppendedRows:
+        """Write the rows of some runs, sorted if the table is. They are durable, and count for nothing yet.
+
+        Parameters
+        ----------
+        base : BaseTable
+            The table.
+        runs : sequence of Run
+            The runs, at least one.
+
+        Raises
+        ------
+        CorruptionError
+            A generation is missing or unreadable.
+        StorageError
+            The library failed.
+        """
+        schema = base.row_schema
+        columns = schema.remove(schema.get_field_index(TOMBSTONE))
+        rows, failure = 0, None
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal rows, failure
+            try:
+                for batch in base.engine.throttle.paced(read_rows(runs, columns)):
+                    rows += batch.num_rows
+                    yield batch
+            except WeirError as error:
+                # The library would pass on no more than its text.
+                failure = error
+                raise
+
+        plain = base.schema
+        data: pa.Table | pa.RecordBatchReader
+        if base.sort_by:
+            data = sorted_rows(pa.Table.from_batches(list(batches()), schema=plain), base.sort_by)
+        else:
+            data = pa.RecordBatchReader.from_batches(plain, batches())
+        try:
+            fragments: list[FragmentMetadata] = write_fragments(
+                data, base.dataset, mode="append", storage_options=library_options(base.store)
+            )
+        except LIBRARY_ERRORS as error:
+            if failure is not None:
+                raise failure from error
+            raise storage_failure(error, "appending rows", where=base.uri) from error
+        sync_objects(base.store, [f"data/{file.path}" for one in fragments for file in one.files])
+        return cls(tuple(fragments) if rows else (), rows)
+
+    def publish(self, base: BaseTable, reached: Mapping[UUID, int], merged: Mapping[UUID, int]) -> int | None:
+        """Publish the fragments with the merge progress that they stand for, as one version.
+
+        Parameters
+        ----------
+        base : BaseTable
+            The newest version, with the progress that the runs were planned after.
+        reached : mapping of UUID to int
+            For each shard, the last generation of its run.
+        merged : mapping of UUID to int
+            For each shard, the last generation that was merged before.
+
+        Returns
+        -------
+        int or None
+            The version, or None if somebody else has published one meanwhile.
+        """
+        try:
+            manifest = read_manifest(base.store, base.version)
+        except ObjectNotFoundError:
+            return None
+        failpoint.reach("merge.before_commit")
+        details = _with_progress(base.details, reached, merged)
+        version = publish_schema(base.store, manifest, details, [LanceOperation.Append(list(self.fragments))])
+        if version is not None:
+            failpoint.reach("merge.after_commit")
+        return version
+
+    def discard(self, base: BaseTable) -> None:
+        """Delete the fragments, which nothing refers to."""
+        base.store.delete([f"data/{file.path}" for one in self.fragments for file in one.files])
+
+
+def append_runs(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult:
+    """Append the generations of tasks to the base table and record that they are merged.
+
+    As :func:`weir.merge.commit.merge_runs`, of a table whose rows are only added.
+
+    Parameters
+    ----------
+    tasks : sequence of MergeTask
+        The runs, at least one, each of another shard.
+    base : BaseTable
+        The table at any version.
+    """
+    written: AppendedRows | None = None
+    written_after: dict[UUID, int] = {}
+    for attempt in range(_MAX_ATTEMPTS):
+        wait_for_turn(attempt)
+        base = base.latest_to_change()
+        merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
+        if written is not None and written_after != merged:
+            written.discard(base)
+            written = None
+        todo = unmerged_runs(tasks, merged, where=base.uri)
+        if not todo:
+            return MergeResult(0, 0, (), base.version, True)
+        try:
+            if written is None:
+                written, written_after = AppendedRows.write(base, todo), merged
+        except CorruptionError:
+            # Nothing is corrupt if others have merged it, so long ago that it has been collected.
+            details = base.latest().details
+            if all(details.merged_generation(shard_id) == before for shard_id, before in merged.items()):
+                raise
+            continue
+        reached = {task.shard_id: task.last_generation for task, _ in todo}
+        version = written.publish(base, reached, merged)
+        if version is not None:
+            numbers = tuple(one.generation for _, left in todo for one in left)
+            return MergeResult(written.num_rows, 0, numbers, version, False, shards=len(todo))
+    raise ConflictError(
+        f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to merge {named(tasks)}",
+        where=base.uri,
+        hint="Merge it again, and run fewer services on the table at once",
+    )
+
+
+def _with_progress(
+    details: IndexDetails, reached: Mapping[UUID, int], merged: Mapping[UUID, int]
+) -> IndexDetails:
+    marks = {one.shard_id: one.generation for one in details.merged_generations}
+    for shard_id, last in reached.items():
+        marks[shard_id] = last
+        marks[guard_id(shard_id)] = merged[shard_id] + 1
+    return replace(
+        details,
+        merged_generations=tuple(MergedGeneration(mark, number) for mark, number in marks.items()),
+    )

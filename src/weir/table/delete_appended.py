@@ -1,0 +1,94 @@
+"""Deleting by filter from a table whose rows are only added.
+
+Nothing in the log can name such a row. So what the log has is flushed and merged first, and then the rows
+go from the base table, in one commit. Rows that are added while that is under way stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from uuid import UUID
+
+import lance
+
+from weir.base.library_commit import commit_with_library
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.table import BaseTable
+from weir.engine.runner import ThreadRunner
+from weir.errors import LeaseHeldError
+from weir.lsm.filters import check_filter
+from weir.maintenance.recover import recover_shards
+from weir.merge.service import merge_generations
+from weir.snapshots.snapshot import ReadSnapshot
+from weir.table.reader import TableReader
+
+__all__ = ["delete_appended"]
+
+
+def delete_appended(
+    reader: TableReader, where: str, limit: int | None, held: Collection[UUID]
+) -> tuple[int, int]:
+    """Delete the rows that match a filter; return how many, and how many match and are left.
+
+    Parameters
+    ----------
+    reader : TableReader
+        The table.
+    where : str
+        The filter.
+    limit : int or None
+        The most rows to delete.
+    held : collection of UUID
+        The shards that the caller writes, and has flushed.
+
+    Raises
+    ------
+    FilterError
+        If the filter cannot be used. Nothing was deleted.
+    LeaseHeldError
+        If rows that match wait for a flush by another writer that lives. Nothing was deleted.
+    """
+    check_filter(reader.base.schema, where)
+    snapshot = reader.take_newest()
+    store = snapshot.base.store
+    waiting = [view for view in snapshot.shards if view.tail_rows and view.shard_id not in held]
+    if waiting:
+        recover_shards(store, waiting, ThreadRunner())
+        snapshot = reader.take_newest()
+    merge_generations(snapshot.base, [view.manifest for view in snapshot.shards], ThreadRunner())
+    _refuse_unmerged(reader.take_newest(), where, held)
+    deleted = remaining = 0
+
+    def delete(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        nonlocal deleted, remaining
+        deleted, remaining = _delete(base, dataset, where, limit)
+
+    reader.follow(commit_with_library(reader.base, delete, doing="deleting by filter"))
+    return deleted, remaining
+
+
+def _delete(base: BaseTable, dataset: lance.LanceDataset, where: str, limit: int | None) -> tuple[int, int]:
+    if limit is None:
+        return int(dataset.delete(where)["num_deleted_rows"]), 0
+    scanner = dataset.scanner(columns=[], filter=where, with_row_id=True)
+    try:
+        found = scanner.to_table().column("_rowid").to_pylist()
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "looking for rows", where=base.uri) from error
+    chosen = found[:limit]
+    if chosen:
+        dataset.delete(f"_rowid IN ({','.join(map(str, chosen))})")
+    return len(chosen), len(found) - len(chosen)
+
+
+def _refuse_unmerged(snapshot: ReadSnapshot, where: str, held: Collection[UUID]) -> None:
+    for view in snapshot.shards:
+        if view.shard_id in held:
+            continue  # what is there by now was added since the call began
+        levels = snapshot.shard_levels(view).levels
+        if any(level.matching(where).any() for level in levels):
+            raise LeaseHeldError(
+                f"rows that match are in the log of shard {view.shard_id}, and another writer has its lease",
+                where=snapshot.base.uri,
+                hint="Delete them through that writer, or when it has flushed",
+            )
