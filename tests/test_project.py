@@ -38,6 +38,7 @@ PUBLIC_NAMES = [
     "DropReport",
     "Engine",
     "ExistingIndex",
+    "ExpireReport",
     "GarbageReport",
     "IndexDefinition",
     "IndexPolicy",

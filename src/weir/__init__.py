@@ -27,6 +27,7 @@ __all__ = [
     "DropReport",
     "Engine",
     "ExistingIndex",
+    "ExpireReport",
     "GarbageReport",
     "IndexDefinition",
     "IndexPolicy",
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from weir.maintenance.catch_up import CatchUpReport
     from weir.maintenance.compact import CompactReport
     from weir.maintenance.drop import DropReport
+    from weir.maintenance.expire import ExpireReport
     from weir.maintenance.garbage.report import GarbageReport
     from weir.maintenance.inspection.description import Description
     from weir.maintenance.maintain import MaintenanceReport
@@ -148,6 +150,7 @@ else:
         "weir.maintenance.drop": ["DropReport"],
         "weir.maintenance.garbage.report": ["GarbageReport"],
         "weir.maintenance.inspection.description": ["Description"],
+        "weir.maintenance.expire": ["ExpireReport"],
         "weir.maintenance.maintain": ["MaintenanceReport"],
         "weir.maintenance.recover": ["RecoverReport"],
         "weir.maintenance.repair": ["RepairReport"],

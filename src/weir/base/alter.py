@@ -140,6 +140,8 @@ def _needed(base: BaseTable, manifest: TableManifest, fields: Sequence[TableFiel
         needed[name] = "the merge engine of the table goes by it"
     for name in () if base.append_only is None else base.append_only.columns:
         needed[name] = "rows are sorted by it, or it is promised to be unique"
+    if base.expiry is not None:
+        needed[base.expiry.column] = "rows expire by it"
     for name in base.primary_key:
         needed[name] = "it is part of the primary key"
     return needed

@@ -35,6 +35,9 @@ from weir.format import layout
 from weir.format.append_only import APPEND_ONLY, AppendOnly
 from weir.format.append_only import FEATURE as APPEND_ONLY_FEATURE
 from weir.format.append_only import encode as encode_append_only
+from weir.format.expiry import EXPIRY, Expiry
+from weir.format.expiry import FEATURE as EXPIRY_FEATURE
+from weir.format.expiry import encode as encode_expiry
 from weir.format.field_births import FIRST, births_of, with_births
 from weir.format.field_ids import new_field_ids, with_field_ids, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
@@ -64,6 +67,7 @@ def create_base_table(
     writer_defaults: Mapping[str, str] | None = None,
     merge_engine: MergeEngine | None = None,
     append: AppendOnly | None = None,
+    expiry: Expiry | None = None,
 ) -> BaseTable:
     """Create a table: the Lance dataset, its primary key and its MemWAL index, in one atomic step.
 
@@ -95,6 +99,8 @@ def create_base_table(
         What the versions of a key come to. Default: the last row.
     append : AppendOnly, optional
         How rows are only added, of a table without a key. Default: they are replaced by key.
+    expiry : Expiry, optional
+        When rows expire. Default: never.
 
     Returns
     -------
@@ -124,6 +130,9 @@ def create_base_table(
     if append is not None:
         recorded[APPEND_ONLY] = encode_append_only(append, ids)
         features.append(APPEND_ONLY_FEATURE)
+    if expiry is not None:
+        recorded[EXPIRY] = encode_expiry(expiry, ids)
+        features.append(EXPIRY_FEATURE)
     details = replace(details, features=tuple(features), writer_config_defaults=recorded)
     _check_shard_specs(shard_specs, all_field_ids(schema))
     rows = None if initial_data is None else _initial_rows(initial_data, schema, primary_key)

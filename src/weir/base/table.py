@@ -32,8 +32,9 @@ from weir.errors import (
     UnknownFeatureError,
     WeirError,
 )
-from weir.format import append_only, merge_engine
+from weir.format import append_only, expiry, merge_engine
 from weir.format.append_only import APPEND_ONLY, AppendOnly
+from weir.format.expiry import EXPIRY, Expiry
 from weir.format.features import KNOWN_FEATURES
 from weir.format.field_births import Births, without_births
 from weir.format.index_details import IndexDetails
@@ -79,6 +80,7 @@ class BaseTable:
         "_births",
         "_dataset",
         "_details",
+        "_expiry",
         "_index_id",
         "_lineage",
         "_marks",
@@ -115,6 +117,7 @@ class BaseTable:
         self._schema = without_births(dataset.schema)
         self._merge_engine = self._recorded_engine()
         self._append_only = self._recorded_append_only()
+        self._expiry = self._recorded_expiry()
         self._version = dataset.version
         self._lineage = lineage_of(self._history)
         self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
@@ -358,6 +361,15 @@ class BaseTable:
     def _recorded_append_only(self) -> AppendOnly | None:
         text = self._details.writer_config_defaults.get(APPEND_ONLY)
         return None if text is None else append_only.decode(text, self.field_ids, where=self.uri)
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """When rows expire; None if they do not."""
+        return self._expiry
+
+    def _recorded_expiry(self) -> Expiry | None:
+        text = self._details.writer_config_defaults.get(EXPIRY)
+        return None if text is None else expiry.decode(text, self.field_ids, where=self.uri)
 
     @property
     def details(self) -> IndexDetails:

@@ -7,17 +7,20 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.base.table import BaseTable
 from weir.changes.before_image import ShardState
-from weir.changes.rows import change_rows, change_schema
+from weir.changes.rows import BEFORE, change_rows, change_schema
 from weir.changes.settled import settled_changes
+from weir.format.expiry import Expiry
 from weir.format.field_ids import without_field_ids
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE
 from weir.log.wal import PositionedEntry, Wal
+from weir.lsm.expired_rows import expiry_instant
 from weir.lsm.log_tail import TailRun
 from weir.lsm.staged_rows import with_published_rows
 from weir.snapshots.expiry import changes_gone
@@ -45,6 +48,8 @@ class ChangeSource:
         The columns that identify a row.
     merge_engine : MergeEngine or None, default None
         What the versions of a key come to. With one, a change is what has become of a row.
+    expiry : Expiry or None, default None
+        When rows expire: nothing is told of those that have.
     """
 
     store: ObjectStore
@@ -52,6 +57,7 @@ class ChangeSource:
     row_schema: pa.Schema
     primary_key: tuple[str, ...]
     merge_engine: MergeEngine | None = None
+    expiry: Expiry | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -156,7 +162,23 @@ class ChangeRange:
                 rows = settled_changes(run, schema, state, self.newest, engine)
                 reached = state.cut
             last = next(item for item in reversed(entries) if item.entry.num_rows)
-            yield ShardChanges(rows, last.position, last.entry.header.writer_epoch, reached)
+            yield ShardChanges(self._live(rows), last.position, last.entry.header.writer_epoch, reached)
+
+    def _live(self, rows: pa.Table) -> pa.Table:
+        """Return changes without the rows that have expired; deletes are told."""
+        expiry = self.source.expiry
+        if expiry is None or not rows.num_rows:
+            return rows
+        now = expiry_instant()
+        expired = expiry.expired(rows.column(expiry.column), now)
+        expired = pc.and_(expired, pc.equal(rows.column("_op"), "upsert"))
+        if BEFORE in rows.schema.names:
+            at = rows.schema.get_field_index(BEFORE)
+            before = rows.column(at).combine_chunks()
+            gone = expiry.expired(before.field(expiry.column), now)
+            shown = pc.if_else(gone, pa.scalar(None, before.type), before)
+            rows = rows.set_column(at, rows.schema.field(at), shown)
+        return rows.filter(pc.invert(expired))
 
     def to_table(self) -> pa.Table:
         """Return all the changes as one table."""

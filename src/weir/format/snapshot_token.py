@@ -6,7 +6,7 @@ stored. A process that has slept for very long may put another manifest where a 
 random stamp that tells commits apart the token has the beginning. A version of the base table that a loss of
 power has taken leaves its number to another: of what tells these apart the token has the beginning too.
 
-The text is ``w3.`` and, in base64 for URLs without padding, these bytes:
+The text is ``w3.``, or ``w4.``, and, in base64 for URLs without padding, these bytes:
 
 =====================  =============================================================================
 bytes                  value
@@ -22,6 +22,8 @@ varint                 ... writer epoch in that manifest
 varint                 ... first WAL position that no generation of that manifest covers
 varint                 ... how many positions from there on count
 1, and then 4 or 0     ... 1 and the first bytes of the manifest's write id, or 0 if it has none
+varint                 of ``w4.`` alone: the instant at which it is judged which rows have expired, in
+                       microseconds since 1970
 4                      XXH32, seed 0, of everything before, big-endian
 =====================  =============================================================================
 
@@ -36,23 +38,26 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import xxhash
 
 from weir.errors import InputError
 
-__all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken"]
+__all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken", "instant_of"]
 
 STAMP_BYTES = 4
 """How much of a manifest's write id a token has, and of what tells versions of the base table apart."""
 
+_WITH_INSTANT = "w4."
 _WITH_IDENTITY = "w3."
 _WITH_STAMPS = "w2."
 _WITHOUT_STAMPS = "w1."
 _CHECKSUM_BYTES = 4
 _UUID_BYTES = 16
 _LIMIT = 1 << 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,9 @@ class SnapshotToken:
     base_stamp : bytes, default b""
         The first 4 bytes of what tells that version of the base table from others of its number; empty where
         it is not known.
+    instant : int or None, default None
+        When it is judged which rows have expired, in microseconds since 1970; None of a table whose rows do
+        not.
     """
 
     table: str
@@ -122,6 +130,7 @@ class SnapshotToken:
     shards: tuple[ShardCut, ...]
     pin: str | None = None
     base_stamp: bytes = b""
+    instant: int | None = None
 
     def __post_init__(self) -> None:
         """Check what the text could not hold."""
@@ -129,6 +138,8 @@ class SnapshotToken:
             raise InputError(f"the stamp of a version has {STAMP_BYTES} bytes, not {len(self.base_stamp)}")
         if not 0 <= self.base_version < _LIMIT:
             raise InputError(f"a token cannot have the base version {self.base_version}")
+        if self.instant is not None and not 0 <= self.instant < _LIMIT:
+            raise InputError(f"a token cannot have the instant {self.instant}")
         ids = [cut.shard_id for cut in self.shards]
         if ids != sorted(set(ids)):
             raise InputError("the shards of a token must be in ascending order, each once")
@@ -153,7 +164,7 @@ class SnapshotToken:
         >>> SnapshotToken.parse(text) == token
         True
         """
-        prefixes = (_WITH_IDENTITY, _WITH_STAMPS, _WITHOUT_STAMPS)
+        prefixes = (_WITH_INSTANT, _WITH_IDENTITY, _WITH_STAMPS, _WITHOUT_STAMPS)
         if not isinstance(text, str) or not text.startswith(prefixes):
             raise _not_a_token(text, f"it begins with none of {', '.join(prefixes)}")
         encoded = text[len(_WITH_STAMPS) :]
@@ -178,27 +189,44 @@ class SnapshotToken:
         body = bytearray(_varint(len(table)) + table + _varint(self.base_version))
         if self.base_stamp:
             body += b"\1" + self.base_stamp
+        elif self.instant is not None:
+            body += b"\0"
         body += b"\0" if self.pin is None else b"\1" + bytes.fromhex(self.pin)
         body += _varint(len(self.shards))
-        with_stamps = bool(self.base_stamp) or any(cut.stamp for cut in self.shards)
+        with_stamps = (
+            bool(self.base_stamp) or self.instant is not None or any(cut.stamp for cut in self.shards)
+        )
         for cut in self.shards:
             body += cut.shard_id.bytes
             body += _varint(cut.manifest_version) + _varint(cut.epoch) + _varint(cut.first_position)
             body += _varint(cut.position + 1 - cut.first_position)
             if with_stamps:
                 body += b"\1" + cut.stamp if cut.stamp else b"\0"
+        if self.instant is not None:
+            body += _varint(self.instant)
         body += xxhash.xxh32_digest(bytes(body))
         prefix = _WITH_STAMPS if with_stamps else _WITHOUT_STAMPS
         prefix = _WITH_IDENTITY if self.base_stamp else prefix
+        prefix = prefix if self.instant is None else _WITH_INSTANT
         return prefix + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
     def cut_of(self, shard_id: UUID) -> ShardCut | None:
         """Return where a shard is cut, or None if it had no rows."""
         return next((cut for cut in self.shards if cut.shard_id == shard_id), None)
 
+    @property
+    def read_at(self) -> datetime | None:
+        """The instant at which it is judged which rows have expired; None of a table whose rows do not."""
+        return None if self.instant is None else _EPOCH + timedelta(microseconds=self.instant)
+
     def unpinned(self) -> SnapshotToken:
         """Return the token of the same state without its pin."""
         return self if self.pin is None else replace(self, pin=None)
+
+
+def instant_of(moment: datetime) -> int:
+    """Return a moment as tokens have it: microseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _parsed_pin(text: str) -> bytes | None:
@@ -261,7 +289,8 @@ def _decoded(body: bytes, prefix: str) -> SnapshotToken:
     table = data.take(data.varint()).decode()
     base_version = data.varint()
     with_stamps = prefix != _WITHOUT_STAMPS
-    base_stamp = data.take(STAMP_BYTES) if prefix == _WITH_IDENTITY and data.take(1) != b"\0" else b""
+    with_identity = prefix in (_WITH_INSTANT, _WITH_IDENTITY)
+    base_stamp = data.take(STAMP_BYTES) if with_identity and data.take(1) != b"\0" else b""
     pin = data.take(_UUID_BYTES).hex() if data.take(1) != b"\0" else None
     shards = []
     for _ in range(data.varint()):
@@ -270,6 +299,7 @@ def _decoded(body: bytes, prefix: str) -> SnapshotToken:
         stamp = data.take(STAMP_BYTES) if with_stamps and data.take(1) != b"\0" else b""
         last = first_position + count - 1
         shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
+    instant = data.varint() if prefix == _WITH_INSTANT else None
     if not data.is_used_up:
         raise ValueError("more follows after its end")
-    return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp)
+    return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp, instant)

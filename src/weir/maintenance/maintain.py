@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weir.maintenance.catch_up import CatchUpReport
 from weir.maintenance.compact import CompactReport
+from weir.maintenance.expire import ExpireReport
 from weir.maintenance.garbage.report import GarbageReport
 from weir.merge.service import MergeReport
 from weir.notebook import ShownAsTable
@@ -25,6 +26,8 @@ class MaintenanceReport(ShownAsTable):
         Fragments of the base table into larger ones.
     indexes : CatchUpReport
         Indexes up to the merged rows.
+    expired : ExpireReport
+        Rows of the base table that had expired.
     garbage : GarbageReport
         What nothing needs any more.
     """
@@ -32,4 +35,5 @@ class MaintenanceReport(ShownAsTable):
     merge: MergeReport
     compact: CompactReport
     indexes: CatchUpReport
+    expired: ExpireReport
     garbage: GarbageReport

@@ -14,6 +14,7 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.errors import ShardConflictError
 from weir.lsm.base_rows import base_rows_with_keys
+from weir.lsm.expired_rows import live_mask
 from weir.lsm.keys import KeySet
 from weir.lsm.newest import FreshSource
 from weir.schema.relabel import as_schema
@@ -52,6 +53,16 @@ def get_rows(
     ShardConflictError
         Two shards hold a key.
     """
+    base = snapshot.base
+    if base.expiry is not None:
+        read = list(dict.fromkeys([*columns, base.expiry.column]))
+        rows = _newest_rows(snapshot, keys, read, route)
+        live = live_mask(base, rows, snapshot.instant)
+        return (rows if live is None else rows.filter(pa.array(live))).select(list(columns))
+    return _newest_rows(snapshot, keys, columns, route)
+
+
+def _newest_rows(snapshot: ReadSnapshot, keys: KeySet, columns: Sequence[str], route: KeyRouter) -> pa.Table:
     base = snapshot.base
     asked = snapshot.once(_projection, tuple(columns))
     settled = np.zeros(len(keys), dtype=bool)

@@ -73,6 +73,7 @@ class ScanPlanner:
         """
         base = snapshot.base
         names = tuple(base.schema.names if columns is None else columns)
+        filter = snapshot.live_filter(filter)
         asked = _Asked(names, filter, _predicate(filter, base.schema), limit)
         kept, left_out = self.prune(snapshot, filter)
         pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]

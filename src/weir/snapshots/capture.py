@@ -32,10 +32,11 @@ from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ConflictError
 from weir.format.shard_manifest import ShardManifest
-from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken
+from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken, instant_of
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.log.recorded_position import entry_lost, recorded_position
 from weir.log.wal import Wal, first_unflushed_position
+from weir.lsm.expired_rows import expiry_instant
 from weir.snapshots.shard_view import ShardView, is_another_history
 from weir.snapshots.snapshot import ReadSnapshot, is_complete, refuse_foreign_progress
 from weir.storage.interface import ObjectStore
@@ -74,7 +75,8 @@ class Cut:
             for shard_id, manifest in sorted(self.manifests.items())
         )
         stamp = self.base.version_identity[:STAMP_BYTES]
-        return SnapshotToken(self.base.identity, self.base.version, tuple(cuts), pin, stamp)
+        instant = None if self.base.expiry is None else instant_of(expiry_instant())
+        return SnapshotToken(self.base.identity, self.base.version, tuple(cuts), pin, stamp, instant)
 
 
 def cut_at(manifest: ShardManifest, position: int) -> ShardCut:

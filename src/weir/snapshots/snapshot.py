@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Concatenate, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from weir.errors import (
 from weir.format.shard_manifest import FlushedGeneration
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.lsm.deletion_mask import DeletionMask
+from weir.lsm.expired_rows import live_filter
 from weir.lsm.levels import Level, ShardLevels, base_mask
 from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.storage.interface import ObjectStore
@@ -135,10 +137,13 @@ class ReadSnapshot:
         The base table, pinned at a version.
     shards : tuple of ShardView
         Every shard, by ascending id.
+    instant : datetime or None, default None
+        When it is judged what has expired. None: whenever it is read.
     """
 
     base: BaseTable
     shards: tuple[ShardView, ...]
+    instant: datetime | None = None
     _known: dict[Hashable, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def shows(self, base: BaseTable, shards: tuple[ShardView, ...]) -> bool:
@@ -164,6 +169,10 @@ class ReadSnapshot:
         if key not in self._known:
             self._known[key] = work_out(self, *args, **named)
         return cast("Result", self._known[key])
+
+    def live_filter(self, filter: str | None) -> str | None:
+        """Return a filter with the condition that rows have not expired."""
+        return live_filter(self.base, filter, self.instant)
 
     def shard_levels(self, view: ShardView) -> ShardLevels:
         """Return what a shard has above the base table."""

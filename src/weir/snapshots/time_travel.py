@@ -98,7 +98,7 @@ class TokenReader:
         base = self.base_at(token)
         at_cut = partial(view_at, self._store, base)
         views = concurrent_map(at_cut, token.shards, is_local=self._store.is_local, engine=self._store.engine)
-        return ReadSnapshot(base, tuple(views))
+        return ReadSnapshot(base, tuple(views), token.read_at)
 
 
 def _nbytes(snapshot: ReadSnapshot) -> int:

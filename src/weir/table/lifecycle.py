@@ -40,6 +40,8 @@ def create(
     shard_by: ShardBy | Sequence[ShardBy] | None = None,
     merge_engine: MergeEngine | str | None = None,
     sequence_by: str | None = None,
+    expire_after: timedelta | None = None,
+    expire_by: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
     max_memtable_age: float | None = None,
@@ -79,6 +81,12 @@ def create(
         A column by which the last row is told, in place of the order of writes: the row with the higher
         value wins whatever comes first, of equal ones the later. A delete that passes the column counts
         by its value too, until it is merged; one that does not removes what was written before it.
+    expire_after : timedelta, optional
+        How long after the time in ``expire_by`` a row expires. Default: at that time.
+    expire_by : str, optional
+        A column of timestamps or dates, in UTC where they have no zone, by which rows expire. From that
+        instant no read shows a row that has expired; where the time is null it never does. Upkeep removes
+        it. A read at a token judges by the instant of the token.
     storage_options : mapping of str to str, optional
         Credentials and the like, spelled as Lance spells them.
     fsync : bool
@@ -129,6 +137,8 @@ def create(
         max_memtable_age=max_memtable_age,
         dedup=dedup,
         sort_by=sort_by,
+        expire_after=expire_after,
+        expire_by=expire_by,
     )
     table = Table(store, base)
     if rows is None:

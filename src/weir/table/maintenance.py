@@ -12,6 +12,7 @@ from weir.engine.runner import Runner, ThreadRunner
 from weir.log.read_lease import read_lease
 from weir.maintenance.catch_up import CatchUpReport, catch_up_indexes
 from weir.maintenance.compact import CompactReport, compact
+from weir.maintenance.expire import ExpireReport, expire_rows
 from weir.maintenance.garbage.garbage import DEFAULT_HORIZON, collect_garbage
 from weir.maintenance.garbage.report import GarbageReport
 from weir.maintenance.maintain import MaintenanceReport
@@ -119,6 +120,24 @@ class TableMaintenance:
             max_deleted=max_deleted,
             on_progress=on_progress,
         )
+
+    def expire(self) -> ExpireReport:
+        """Remove the rows of the base table that have expired, which no read shows any more.
+
+        Those that are not merged yet go after they are. A fragment of which no row is left goes as a whole,
+        without being read: so it is where rows are sorted by the time by which they expire.
+
+        Returns
+        -------
+        ExpireReport
+            What was removed; nothing of a table whose rows do not expire.
+
+        Raises
+        ------
+        ConflictError
+            If concurrent commits got in the way of every attempt.
+        """
+        return expire_rows(self._table.base)
 
     def catch_up_indexes(
         self,
@@ -415,8 +434,10 @@ class TableMaintenance:
             return None if on_progress is None else partial(on_progress, what)
 
         self.recover_dead()
+        merged = self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy)
         return MaintenanceReport(
-            merge=self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy),
+            merge=merged,
+            expired=self.expire(),
             compact=self.compact(runner=runner, on_progress=reporting("compact")),
             indexes=self.catch_up_indexes(runner=runner, on_progress=reporting("catch up")),
             garbage=self.collect_garbage(horizon=horizon, runner=runner, on_progress=reporting("collect")),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 
 from weir.base.append_only import chosen_append_only
 from weir.base.create import adopt_base_table, create_base_table, refuse_table
+from weir.base.expiry import chosen_expiry
 from weir.base.merge_engine import chosen_engine
 from weir.base.schema import all_field_ids, field_ids, table_schema
 from weir.base.stored_types import unreadable_by_library
@@ -95,6 +97,8 @@ def create_table(
     max_memtable_age: float | None = None,
     dedup: bool = True,
     sort_by: str | Sequence[str] = (),
+    expire_after: timedelta | None = None,
+    expire_by: str | None = None,
 ) -> BaseTable:
     """Create a table and return its base table. See :func:`weir.create`."""
     key = _key_of_new(primary_key)
@@ -108,6 +112,7 @@ def create_table(
             )
         key = ()
     engine = chosen_engine(merge_engine, sequence_by, schema, key)
+    expiry = chosen_expiry(expire_after, expire_by, schema, engine)
     # Rows that are only added never change their shard.
     stays = key if append is None else tuple(schema.names)
     spec = build_spec(_fields(shard_by), schema, stays, field_ids(table_schema(schema, key)))
@@ -124,6 +129,7 @@ def create_table(
             writer_defaults=defaults,
             merge_engine=engine,
             append=append,
+            expiry=expiry,
         )
     )
 

@@ -117,7 +117,14 @@ class TableReader:
     def feed_source(self) -> FeedSource:
         """What a change feed of the table reads from."""
         base = self.base
-        table = ChangeSource(self._store, base.identity, base.row_schema, base.primary_key, base.merge_engine)
+        table = ChangeSource(
+            self._store,
+            base.identity,
+            base.row_schema,
+            base.primary_key,
+            base.merge_engine,
+            base.expiry,
+        )
         return FeedSource(table, self._cuts, self._states)
 
     def scan(

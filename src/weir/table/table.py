@@ -109,6 +109,12 @@ class Table:
         return self._table.base.sort_by
 
     @property
+    def expiry(self) -> str | None:
+        """When rows expire, for people; None if they do not."""
+        expiry = self._table.base.expiry
+        return None if expiry is None else str(expiry)
+
+    @property
     def sharded_by(self) -> str:
         """How rows are split into shards, for people."""
         return describe_spec(self._table.sharding.spec, self._table.base.field_ids)

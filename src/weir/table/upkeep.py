@@ -183,6 +183,13 @@ class Upkeep:
             recovered = maintenance.recover_dead()
             if recovered:
                 _log.info("upkeep.recovered", table=tended.store.uri, shards=recovered)
+            if table.base.expiry is not None:
+                still_ours()
+                removed = maintenance.expire()
+                if removed.rows:
+                    # What they took is given back by a compaction and a collection.
+                    tended.compact_at = tended.compact_at or began + policy.compact_every.total_seconds()
+                    tended.collect_at = tended.collect_at or began + policy.collect_every.total_seconds()
             tended.look_at = began + policy.look_every.total_seconds()
         if self._stopped:
             return began

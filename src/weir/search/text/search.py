@@ -129,6 +129,7 @@ def plan_text_search(
     """
     base = snapshot.base
     names = tuple(base.schema.names if columns is None else columns)
+    filter = snapshot.live_filter(filter)
     schema = result_schema(base.schema, names, [pa.field(SCORE, pa.float32())])
     searched = list(dict.fromkeys(leaf.column for leaf in leaves(query) if leaf.column is not None))
     indexes = _indexes(snapshot, searched)

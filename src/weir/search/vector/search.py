@@ -129,6 +129,7 @@ def plan_vector_search(
     schema = result_schema(base.schema, names, _added(query))
     index = vector_index(base, query.column)
     query = _with_metric(query, index, base.schema.field(query.column).type)
+    filter = snapshot.live_filter(filter)
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
     levels = snapshot.levels(tuple(kept))

@@ -19,6 +19,7 @@ from weir.errors import ConflictError, CorruptionError, StorageError
 from weir.format.field_ids import without_field_ids
 from weir.format.shard_manifest import ShardManifest
 from weir.lsm.base_rows import base_rows_with_keys
+from weir.lsm.expired_rows import live_mask
 from weir.lsm.generation import Generation
 from weir.lsm.key_groups import KeyGroup, key_groups
 from weir.lsm.keys import KeySet
@@ -154,6 +155,19 @@ class PresentRows:
         return base
 
     def _find(
+        self, base: BaseTable, keys: KeySet, columns: Sequence[str], schema: pa.Schema
+    ) -> tuple[Offsets, pa.Table]:
+        if base.expiry is None:
+            return self._newest_rows(base, keys, columns, schema)
+        # A row that has expired is not there.
+        read = list(dict.fromkeys([*columns, base.expiry.column]))
+        which, rows = self._newest_rows(base, keys, read, schema)
+        live = live_mask(base, rows, None)
+        if live is not None:
+            which, rows = which[live], rows.filter(pa.array(live))
+        return which, rows.select(list(columns))
+
+    def _newest_rows(
         self, base: BaseTable, keys: KeySet, columns: Sequence[str], schema: pa.Schema
     ) -> tuple[Offsets, pa.Table]:
         memtables, manifest = self._memtables.in_memory()

@@ -1,0 +1,123 @@
+"""Rows that expire: how that is recorded with a table, and which rows have.
+
+It stands among the writer defaults of the MemWAL index, the column by field id. A table whose rows expire
+carries the feature :data:`FEATURE`: who does not know of it would show rows that are gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.errors import CorruptionError
+
+__all__ = ["EXPIRY", "FEATURE", "Expiry", "decode", "encode"]
+
+FEATURE = "expiry"
+"""Name of the feature that such a table uses."""
+
+EXPIRY = "weir.expiry"
+"""Key among the writer defaults under which it is kept."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """When rows expire: some time after the time that they have in a column. Without one they never do.
+
+    Times without a zone are in UTC, and a date is the beginning of its day there.
+
+    Parameters
+    ----------
+    column : str
+        A column of timestamps or dates.
+    after : timedelta, default 0
+        How long after that time.
+    """
+
+    column: str
+    after: timedelta = timedelta(0)
+
+    def __str__(self) -> str:
+        """Describe it for people."""
+        return f"{self.after} after {self.column}" if self.after else f"at {self.column}"
+
+    def latest_expired(self, kind: pa.DataType, instant: datetime) -> pa.Scalar:
+        """Return the latest value of the column with which a row has expired at an instant.
+
+        Parameters
+        ----------
+        kind : DataType
+            The type of the column.
+        instant : datetime
+            The instant, with a zone.
+
+        Examples
+        --------
+        >>> week = Expiry("day", timedelta(days=7))
+        >>> week.latest_expired(pa.date32(), datetime(2026, 3, 9, 12, tzinfo=UTC)).as_py()
+        datetime.date(2026, 3, 2)
+        """
+        micros = (instant - _EPOCH - self.after) // _MICROSECOND
+        if pa.types.is_date(kind):
+            days = micros // 86_400_000_000
+            if pa.types.is_date32(kind):
+                return pa.scalar(max(days, -(2**31)), pa.int32()).cast(pa.date32())
+            return pa.scalar(days * 86_400_000, pa.int64()).cast(kind)
+        count = micros * 1_000 if kind.unit == "ns" else micros // _PER_UNIT[kind.unit]
+        return pa.scalar(max(count, -(2**63)), pa.int64()).cast(kind)
+
+    def expired(self, values: pa.Array | pa.ChunkedArray, instant: datetime) -> pa.Array | pa.ChunkedArray:
+        """Return of some values of the column which belong to rows that have expired at an instant.
+
+        Examples
+        --------
+        >>> from datetime import date
+        >>> days = pa.array([date(2026, 3, 2), date(2026, 3, 3), None])
+        >>> Expiry("day", timedelta(days=7)).expired(days, datetime(2026, 3, 9, 12, tzinfo=UTC)).to_pylist()
+        [True, False, False]
+        """
+        return pc.less_equal(values, self.latest_expired(values.type, instant)).fill_null(False)
+
+
+def encode(expiry: Expiry, ids: Mapping[str, int]) -> str:
+    """Return the text that is kept with a table.
+
+    Parameters
+    ----------
+    ids : mapping of str to int
+        The field ids of the columns.
+
+    Examples
+    --------
+    >>> encode(Expiry("at", timedelta(seconds=90)), {"at": 3})
+    '{"by": 3, "after_micros": 90000000}'
+    """
+    return json.dumps({"by": ids[expiry.column], "after_micros": expiry.after // _MICROSECOND})
+
+
+def decode(text: str, ids: Mapping[str, int], *, where: str) -> Expiry:
+    """Read what :func:`encode` returned.
+
+    Raises
+    ------
+    CorruptionError
+        If it is not what was written, or the column is gone.
+    """
+    names = {number: name for name, number in ids.items()}
+    try:
+        value = json.loads(text)
+        return Expiry(names[int(value["by"])], int(value["after_micros"]) * _MICROSECOND)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise CorruptionError(
+            f"what is recorded of expiry under {EXPIRY} cannot be read, or its column is gone: {text[:80]!r}",
+            where=where,
+        ) from error

@@ -1,0 +1,74 @@
+"""Removing the rows that have expired from the base table.
+
+No read shows them from the instant on; this gives their place back. A fragment of which no row is left goes
+as a whole, without being read or written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import lance
+
+from weir.base.library_commit import commit_with_library
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.table import BaseTable
+from weir.engine.logs import get_logger
+from weir.lsm.expired_rows import expired_filter, expiry_instant
+
+__all__ = ["ExpireReport", "expire_rows"]
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireReport:
+    """What was removed.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the base table that had expired.
+    fragments : int
+        Fragments that went as a whole.
+    version : int
+        Version of the base table afterwards.
+    """
+
+    rows: int
+    fragments: int
+    version: int
+
+
+def expire_rows(base: BaseTable) -> ExpireReport:
+    """Delete the rows of the base table that have expired. Those above it go once they are merged.
+
+    Raises
+    ------
+    ConflictError
+        If concurrent commits got in the way of every attempt.
+    StorageError
+        If the library failed.
+    """
+    base = base.latest()
+    condition = expired_filter(base, expiry_instant())
+    if condition is None:
+        return ExpireReport(0, 0, base.version)
+    before = len(base.dataset.get_fragments())
+    try:
+        found = base.dataset.count_rows(filter=condition)
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "looking for rows that have expired", where=base.uri) from error
+    if not found:
+        return ExpireReport(0, 0, base.version)
+    rows = fragments = 0
+
+    def delete(_: BaseTable, dataset: lance.LanceDataset) -> None:
+        nonlocal rows, fragments, before
+        before = len(dataset.get_fragments())
+        rows = int(dataset.delete(condition)["num_deleted_rows"])
+        fragments = before - len(dataset.get_fragments())
+
+    after = commit_with_library(base, delete, doing="removing rows that have expired")
+    _log.info("table.rows_expired", rows=rows, fragments=fragments, version=after.version)
+    return ExpireReport(rows, fragments, after.version)
