@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ _SECONDS = 60
 
 
 class ServiceProcess:
-    """``weir serve`` below a root."""
+    """``weir serve`` below a root. Several start beside each other: only its address has to be waited for."""
 
     def __init__(self, root: Path, *options: str, auth: bool = False) -> None:
         self.root = root
@@ -28,6 +29,10 @@ class ServiceProcess:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    @cached_property
+    def url(self) -> str:
+        """Where it is reached, once it answers."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -35,7 +40,8 @@ class ServiceProcess:
             raise RuntimeError(error)
         told: dict[str, Any] = json.loads(line)
         assert told["event"] == "listening"
-        self.url: str = told["url"]
+        url: str = told["url"]
+        return url
 
     def kill(self) -> None:
         """End it at once, as a crash does."""
