@@ -37,6 +37,7 @@ from weir.format.snapshot_pin import SnapshotPin, pin_path
 from weir.log.manifest_store import read_latest_manifest
 from weir.maintenance.garbage.garbage import DEFAULT_FENCE_HORIZON
 from weir.snapshots.swept import read_marks
+from weir.storage.local import LocalStore
 
 MOMENT = timedelta(seconds=1)
 
@@ -327,7 +328,7 @@ def test_a_flush_that_takes_longer_than_the_horizon_is_left_alone(table: weir.Ta
     table.maintenance.merge()
     collected: list[Any] = []
 
-    class CollectsMeanwhile(type(table.internals.store)):  # type: ignore[misc]
+    class CollectsMeanwhile(LocalStore):
         def put_if_absent(self, path: str, data: Any) -> None:
             if path.endswith(".binpb") and collected:
                 collected.pop()
