@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import weir
 from weir import Source
 from weir.engine.context import EngineContext
 from weir.errors import (
     ConflictError,
+    FilterError,
     InputError,
     NamespaceNotFoundError,
     NamespaceReadOnlyError,
@@ -32,7 +34,7 @@ from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, 
 from weir.namespaces.definition import Definition
 from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes
 from weir.namespaces.filter.expression import Filter
-from weir.namespaces.filter.sql import filter_sql
+from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
 from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index
 from weir.namespaces.locks import SharedLock
 from weir.namespaces.names import ID, check_attribute_name
@@ -41,6 +43,7 @@ from weir.namespaces.ranking import Nearest, Ranking
 from weir.namespaces.reading import Reading, one_read
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.statistics import Statistics
+from weir.namespaces.values import column_values
 from weir.namespaces.write import Declaration, Documents, Write, Written
 from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.table_writer import TableWriter
@@ -48,6 +51,8 @@ from weir.write.table_writer import TableWriter
 __all__ = ["Namespace", "Opened", "Tables", "holder_of"]
 
 _ATTEMPTS = 10
+_NEW = "new"
+"""A table with a column of this name cannot decide by conditions on the row to be written."""
 
 _Result = TypeVar("_Result")
 
@@ -350,6 +355,10 @@ class Namespace:
         opened = self._for_write(write)
         if opened is None:
             return Written()
+        if write.is_decided_by_key and _NEW not in opened.definition.schema.names:
+            with self._lock.shared():
+                opened, prepared = self._prepared(write, opened)
+                return self._decided_by_table(prepared, opened)
         if write.looks_before:
             with self._lock.alone():
                 opened, prepared = self._prepared(write, opened)
@@ -489,6 +498,33 @@ class Namespace:
         if decided.changes:
             self._apply(opened, decided.changes)
         return decided.written
+
+    def _decided_by_table(self, prepared: Prepared, opened: Opened) -> Written:
+        """Write documents that a condition decides on one by one: in the log's order, in groups."""
+        rows, write, definition = prepared.upserts, prepared.write, prepared.definition
+        if rows is None or write.upsert_condition is None:
+            return Written()
+        names = Columns(definition.type_of, new=NEW_ROW, is_filterable=definition.is_filterable)
+        sql = condition_sql(write.upsert_condition, names)
+        try:
+            result = opened.writer().apply([weir.Upsert(rows, sql)])
+        except FilterError as error:
+            raise InputError("the condition cannot be evaluated: a pattern in it is not valid") from error
+        except InputError:
+            raise
+        except WeirError:
+            opened.forget_writer()
+            raise
+        assert result.done is not None
+        done = rows.column(ID).filter(pc.is_in(rows.column(ID), value_set=result.done.column(ID)))
+        if len(done):
+            opened.written_at = datetime.now(UTC)
+            opened.mark_dirty()
+        return Written(
+            upserted=len(done),
+            upserted_ids=column_values(done) if write.return_ids else [],
+            bytes=rows.nbytes,
+        )
 
     def _decision(self, prepared: Prepared, opened: Opened) -> Decided:
         table = opened.table

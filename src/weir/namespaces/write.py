@@ -135,6 +135,17 @@ class Write:
             or (self.delete_condition is not None and bool(self.deletes))
         )
 
+    @property
+    def is_decided_by_key(self) -> bool:
+        """Whether it only writes whole documents, each if the one that is there meets a condition."""
+        return (
+            self.upsert_condition is not None
+            and self.patches is None
+            and self.delete_where is None
+            and self.patch_where is None
+            and not self.deletes
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:

@@ -17,10 +17,13 @@ from weir.namespaces.filter.literals import identifier, literal, text_literal
 from weir.namespaces.filter.patterns import glob_pattern, token_pattern, tokens
 from weir.namespaces.names import ID, column_of
 
-__all__ = ["NOTHING", "Columns", "condition_sql", "filter_sql"]
+__all__ = ["NEW_ROW", "NOTHING", "Columns", "condition_sql", "filter_sql"]
 
 NOTHING = "false"
 """The condition of no row."""
+
+NEW_ROW = "new."
+"""What is put before a column of the row to be written, in a condition that the table itself decides by."""
 
 Types = Callable[[str], AttributeType | None]
 
@@ -68,7 +71,8 @@ class Columns:
         """
         if self.new is None:
             raise InputError("$ref_new is for the conditions of writes that bring new values")
-        return identifier(self.new + column_of(attribute))
+        column = column_of(attribute)
+        return f"{NEW_ROW}{identifier(column)}" if self.new == NEW_ROW else identifier(self.new + column)
 
 
 def filter_sql(
