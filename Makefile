@@ -57,6 +57,10 @@ $(SPARK_STAMP): $(STAMP) requirements/spark.lock
 demo: setup-spark ## Stream a year of real flights into a table on Spark, kill the driver, check every row
 	@$(VENV)/bin/weir demo $(ARGS)
 
+.PHONY: demo-events
+demo-events: setup ## Stream a year of real flights into an event store, kill the writer, compare every answer with pandas
+	@$(PY) -m weir.demo.event_store $(ARGS)
+
 .PHONY: test
 test: lint types contracts ## Run every check but those on Spark: lint, types, import contracts, doctests and tests
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark" $(ARGS)

@@ -398,6 +398,18 @@ def test_ingest_in_the_order_of_the_table_and_once(store: EventStore) -> None:
     assert ids(store) == first.ids.to_pylist()
 
 
+def test_whole_numbers_are_decimals_as_far_as_they_fit(store: EventStore) -> None:
+    plans = {"context_id": ["c", "c"], "plan": ["pro", "pro"]}
+    with store.writer() as writer:
+        writer.ingest("signup", pa.table({**plans, "amount": [7, 9_999_999_999]}))
+        with pytest.raises(InputError, match="amount"):
+            writer.ingest("signup", pa.table({**plans, "amount": [7, 10_000_000_000]}))
+    assert store.query("signup").to_table().column("amount").to_pylist() == [
+        Decimal(7),
+        Decimal(9_999_999_999),
+    ]
+
+
 def test_sql_sees_types_as_tables(store: EventStore) -> None:
     with store.writer() as writer:
         writer.append("signup", "u", {"plan": "pro", "amount": 1})

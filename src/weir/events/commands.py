@@ -10,6 +10,7 @@ from weir.errors import InputError, QueryError
 from weir.events.instants import from_micros
 from weir.events.language import tree
 from weir.events.language.parser import parse
+from weir.events.query.parts import QueryRunner
 from weir.events.query.planner import bound_instant, checked_context, type_named
 from weir.events.query.replaying import ReplayPlan
 from weir.events.query.scope import failure
@@ -28,20 +29,23 @@ class CommandRunner:
     ----------
     store : EventStore
         The store.
+    runner : QueryRunner, optional
+        Runs the parts of queries. Default: they are one.
     """
 
-    def __init__(self, store: EventStore) -> None:
+    def __init__(self, store: EventStore, runner: QueryRunner | None = None) -> None:
         self._store = store
+        self._runner = runner
 
     def run(self, text: str) -> Any:
         """Run one command, and return what it gives."""
         command = parse(text)
         if isinstance(command, tree.Query):
-            return self._store.run_query(command)
+            return self._store.run_query(command, self._runner)
         if isinstance(command, tree.Plot):
             return self._plot(command)
         if isinstance(command, tree.Replay):
-            return self._store.replay_planned(self._replay(command))
+            return self._store.replay_planned(self._replay(command), self._runner)
         if isinstance(command, tree.Explain):
             return self._explain(command)
         if isinstance(command, tree.Compare):
@@ -97,7 +101,7 @@ class CommandRunner:
             raise failure(
                 "PLOT is of an aggregate over time", command.query.type.place, "Expected an aggregate and PER"
             )
-        return self._store.run_query(command.query)
+        return self._store.run_query(command.query, self._runner)
 
     def _replay(self, command: tree.Replay) -> ReplayPlan:
         catalog = self._store._catalog(True)
@@ -124,7 +128,7 @@ class CommandRunner:
         )
 
     def _compare(self, command: tree.Compare) -> Result:
-        left, right = self._store.run_query(command.left), self._store.run_query(command.right)
+        left, right = (self._store.run_query(one, self._runner) for one in (command.left, command.right))
         return compared(left, right, command)
 
     def _append(self, command: tree.Store | tree.Batch) -> Any:

@@ -243,8 +243,11 @@ def _converted(array: pa.Array, field: FieldType, event: str, name: str) -> pa.A
             return array.cast(pa.date32())
         if field.kind == "datetime" and is_.is_timestamp(kind):
             return _instants(array)
-        if field.kind == "decimal" and (is_.is_decimal(kind) or is_.is_integer(kind)):
+        if field.kind == "decimal" and is_.is_decimal(kind):
             return array.cast(field.arrow)
+        if field.kind == "decimal" and is_.is_integer(kind) and field.scale <= 18:
+            # A cast asks for room for every number that there could be, not for those there are.
+            return array.cast(pa.decimal128(38, field.scale)).cast(field.arrow)
     except pa.ArrowInvalid as error:
         raise SchemaError(
             f"event {event!r}, field {name!r}: {str(error)[:200]}", where=f"{event}.{name}"

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from weir.errors import (
     InputError,
@@ -27,6 +30,7 @@ from weir.events.catalog import Catalog
 from weir.events.catalog_store import StoredCatalog
 from weir.events.clock import process_clock
 from weir.events.commands import CommandRunner
+from weir.events.cursors import Cursor, arrivals
 from weir.events.definitions import fields_of
 from weir.events.erasing import (
     MaintainReport,
@@ -52,13 +56,14 @@ from weir.events.materializations import (
 )
 from weir.events.names import check_context, check_name
 from weir.events.portable import ExportReport, export_events, read_manifest, restored_tables, stored_columns
+from weir.events.query.parts import QueryRunner, run_query_by_parts, run_replay_by_parts
 from weir.events.query.planner import plan_query
 from weir.events.query.replaying import ReplayPlan, merged_columns, merged_rows
 from weir.events.query.running import explain_query, run_query
 from weir.events.query.sql import SqlPlan, query_by_sql
 from weir.events.result import Result
 from weir.events.subscriptions import Subscription
-from weir.events.visibility import ids_between, of_context, scan_events
+from weir.events.visibility import arrived_after, ids_between, of_context, scan_events
 from weir.events.writer import EventWriter
 from weir.events.zones import build_indexes
 from weir.storage.interface import ObjectStore
@@ -319,13 +324,16 @@ class EventStore:
 
     # --- Reading ---------------------------------------------------------------------------------
 
-    def execute(self, text: str) -> Any:
+    def execute(self, text: str, spark: Any = None) -> Any:
         """Run a command of the language.
 
         Parameters
         ----------
         text : str
             One command.
+        spark : SparkSession, optional
+            Has queries, replays and comparisons read, select and aggregate on its executors, part by part.
+            Default: in this process.
 
         Returns
         -------
@@ -338,12 +346,18 @@ class EventStore:
             Naming line and column, if it is none or names what there is not.
         """
         self._refuse_if_closed()
-        return CommandRunner(self).run(text)
+        return CommandRunner(self, None if spark is None else _runner_on(spark)).run(text)
 
-    def run_query(self, query: tree.Query) -> Result:
-        """Return the answer to a query."""
+    def run_query(self, query: tree.Query, runner: QueryRunner | None = None) -> Result:
+        """Return the answer to a query, whose parts a runner runs if there is one."""
         plan = plan_query(self._table, self._catalog(True), query)
-        return Result(lambda: run_query(plan, process_clock), lambda: explain_query(plan), plan.warnings)
+
+        def run() -> pa.Table:
+            if runner is None:
+                return run_query(plan, process_clock)
+            return run_query_by_parts(plan, process_clock, runner)
+
+        return Result(run, lambda: explain_query(plan), plan.warnings)
 
     def query(
         self,
@@ -433,9 +447,20 @@ class EventStore:
         InputError
             If the context cannot be, or the type or field is unknown.
         """
+        return self.replay_planned(self.plan_replay(context, type, since, until, using))
+
+    def plan_replay(
+        self,
+        context: str | None = None,
+        type: str | None = None,
+        since: datetime | str | float | None = None,
+        until: datetime | str | float | None = None,
+        using: str | None = None,
+    ) -> ReplayPlan:
+        """Return the plan of a replay, as :meth:`replay` takes it."""
         self._refuse_if_closed()
         catalog = self._catalog(True)
-        plan = ReplayPlan.of(
+        return ReplayPlan.of(
             self._table,
             catalog,
             list(catalog.types.values()) if type is None else [catalog.type(type)],
@@ -444,11 +469,18 @@ class EventStore:
             until=_micros(until, "until"),
             using=None if using is None else tree.FieldName(str(using), _HERE),
         )
-        return Result(lambda: plan.run(process_clock), plan.explain, plan.warnings)
 
-    def replay_planned(self, plan: ReplayPlan) -> Result:
-        """Return the answer to a replay that is planned."""
-        return Result(lambda: plan.run(process_clock), plan.explain, plan.warnings)
+    def replay_planned(self, plan: ReplayPlan, runner: QueryRunner | None = None) -> Result:
+        """Return the answer to a replay that is planned, whose parts a runner runs if there is one."""
+
+        def run() -> pa.Table:
+            return (
+                plan.run(process_clock)
+                if runner is None
+                else run_replay_by_parts(plan, process_clock, runner)
+            )
+
+        return Result(run, plan.explain, plan.warnings)
 
     def sql(self, query: str) -> Result:
         """Query with SQL, by DataFusion. Every type is a table, all of one snapshot.
@@ -468,6 +500,15 @@ class EventStore:
         self._refuse_if_closed()
         plan = SqlPlan.of(self._table, self._catalog(True), query)
         return Result(lambda: plan.run(process_clock), plan.explain)
+
+    def arrivals_after(self, cursor: Cursor) -> NDArray[np.int64]:
+        """Return the ids at which events arrived that came after a cursor."""
+        self._refuse_if_closed()
+        catalog = self._catalog(True)
+        seen = cursor.least(int(catalog.options["buckets"]))
+        conditions = [] if seen is None else [arrived_after(seen)]
+        arrived = arrivals(scan_events(self._table, catalog, ["event_id", "arrival_id"], conditions))
+        return arrived[cursor.beyond(arrived)]
 
     def version(self, context: str) -> int:
         """Return the version of a context: the id of its last event, 0 if it has none."""
@@ -841,6 +882,12 @@ def _micros(value: Any, where: str) -> int | None:
         return parse_instant(value)
     except InputError as error:
         raise QueryError(error.message, where=where, hint=error.hint) from None
+
+
+def _runner_on(spark: Any) -> QueryRunner:
+    # What runs on Spark stands above the event store, and is there only where Spark is.
+    runner: QueryRunner = import_module("weir.spark").SparkRunner(spark)
+    return runner
 
 
 def _time(value: Any, where: str) -> tree.Value | None:

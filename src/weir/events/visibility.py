@@ -23,6 +23,7 @@ __all__ = [
     "all_of",
     "any_of",
     "arrived_above",
+    "arrived_after",
     "filter_text",
     "ids_between",
     "instant",
@@ -82,9 +83,14 @@ def timestamp_from(column: str, since: int | None, until: int | None) -> list[Ex
     return found
 
 
+def arrived_after(event_id: int) -> Expr:
+    """Return the condition that an event arrived after one."""
+    return (col("event_id") > lit(event_id)) | (col("arrival_id") > lit(event_id))
+
+
 def arrived_above(event_id: int) -> str:
     """Return the filter for events that arrived after one, as a text for a scan."""
-    return filter_text((col("event_id") > lit(event_id)) | (col("arrival_id") > lit(event_id)), _ARRIVALS)
+    return filter_text(arrived_after(event_id), _ARRIVALS)
 
 
 def ids_between(least: int, most: int) -> list[Expr]:

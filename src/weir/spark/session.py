@@ -1,4 +1,4 @@
-"""Starting a Spark session, and making the format ``"weir"`` known to one."""
+"""Starting a Spark session, and making the formats known to one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from weir.errors import RunnerError
 from weir.spark.data_source import WeirDataSource
+from weir.spark.event_source import EventDataSource
 
 __all__ = ["register", "start_session"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``"weir"`` known to a Spark session, classic or Connect.
+    """Make the formats ``"weir"`` and ``"weir-events"`` known to a Spark session, classic or Connect.
 
     Parameters
     ----------
@@ -23,6 +24,7 @@ def register(spark: SparkSession) -> None:
         The session.
     """
     spark.dataSource.register(WeirDataSource)
+    spark.dataSource.register(EventDataSource)
 
 
 def start_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:

@@ -178,7 +178,10 @@ class StepsRead:
 
     def tables(self) -> list[pa.Table]:
         """Return the events of every step, by the internal names of their columns."""
-        rows = self.scan().to_table()
+        return self.named(self.scan().to_table())
+
+    def named(self, rows: pa.Table) -> list[pa.Table]:
+        """Return rows of the scan as the events of every step, by the internal names of their columns."""
         if len(self.steps) == 1:
             return [self._named(self.steps[0], rows)]
         types = rows.column("event_type")

@@ -11,6 +11,7 @@ from datafusion import Expr, col, lit
 
 from weir.events.catalog import Catalog
 from weir.events.clock import HybridClock
+from weir.events.cursors import Cursor
 from weir.events.event_types import CORE_FIELDS, EventType
 from weir.events.field_types import INSTANT
 from weir.events.language import tree
@@ -19,7 +20,15 @@ from weir.events.query.explaining import described_scan
 from weir.events.query.reading import field_array
 from weir.events.query.running import observe
 from weir.events.query.scope import CORE_TYPES, Column, failure
-from weir.events.visibility import all_of, any_of, filter_text, of_context, timestamp_from, visible
+from weir.events.visibility import (
+    all_of,
+    any_of,
+    arrived_after,
+    filter_text,
+    of_context,
+    timestamp_from,
+    visible,
+)
 from weir.read.scan import Scan
 from weir.table.table import Table
 
@@ -178,8 +187,13 @@ class ReplayPlan:
             table, catalog, tuple(types), tuple(columns), context, since, until, times, tuple(warnings)
         )
 
-    def scan(self) -> Scan:
-        """Return the scan."""
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+        return pa.schema([*CORE_FIELDS, *(pa.field(column.shown, column.type) for column in self.columns)])
+
+    def scan(self, after: Cursor | None = None) -> Scan:
+        """Return the scan; with a cursor of what came after it, and of a bit of what came before."""
         names = dict.fromkeys(CORE_NAMES)
         types = {kind.name: kind for kind in self.types}
         for column in self.columns:
@@ -199,6 +213,11 @@ class ReplayPlan:
         conditions += visible(self.catalog, types)
         condition = all_of(conditions)
         columns = [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
+        if after is not None:
+            columns.append("arrival_id")
+            seen = after.least(int(self.catalog.options["buckets"]))
+            if seen is not None:
+                condition = all_of([*conditions, arrived_after(seen)])
         return self.table.scan(
             columns, filter=None if condition is None else filter_text(condition, self.table.schema)
         )
@@ -211,13 +230,16 @@ class ReplayPlan:
 
     def rows(self) -> pa.Table:
         """Return the rows of the events table, in the order of their ids."""
-        rows = self.scan().to_table()
+        return self.bounded(self.scan().to_table()).sort_by("event_id")
+
+    def bounded(self, rows: pa.Table) -> pa.Table:
+        """Return those rows of the scan that lie within the bounds in time."""
         if self.using is not None:
             rows = rows.filter(self._within(rows))
         elif self.since is not None or self.until is not None:
             # The scan leaves out what it cannot compare with.
             rows = rows.filter(_between(rows.column("timestamp"), self.since, self.until))
-        return rows.sort_by("event_id")
+        return rows
 
     def _within(self, rows: pa.Table) -> pa.ChunkedArray:
         names = rows.column("event_type")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
@@ -27,7 +29,11 @@ def session() -> SessionContext:
 
 def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
     """Return the answer to a query."""
-    frame = joined_rows(plan)
+    return run_frame(plan, joined_rows(plan), clock)
+
+
+def run_frame(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
+    """Return the answer to a query that a frame has the rows of."""
     return _groups(plan, frame, clock) if plan.grouping is not None else run_rows(plan, frame, clock)
 
 
@@ -64,7 +70,13 @@ def joined_rows(plan: QueryPlan) -> DataFrame:
     frames = [selected(plan, step, context.from_arrow(table)) for step, table in enumerate(tables)]
     if not plan.scope.is_sequence:
         return within_window(plan, frames[0])
-    steps = [_materialized(frame, table.schema) for frame, table in zip(frames, tables, strict=True)]
+    return sequence_rows(
+        plan, [finished_rows(frame, table.schema) for frame, table in zip(frames, tables, strict=True)]
+    )
+
+
+def sequence_rows(plan: QueryPlan, steps: Sequence[pa.Table]) -> DataFrame:
+    """Return the matches of a sequence, of the selected events of its steps."""
     ids = [plan.scope.core(step)[0].internal for step in range(len(steps))]
     rows = matched(
         [table.column(link.internal) for table, link in zip(steps, plan.links, strict=True)],
@@ -77,7 +89,7 @@ def joined_rows(plan: QueryPlan) -> DataFrame:
     for table, chosen in zip(steps, rows, strict=True):
         taken = table.take(pa.array(chosen))
         columns.update(zip(taken.column_names, taken.columns, strict=True))
-    return within_window(plan, context.from_arrow(pa.table(columns)))
+    return within_window(plan, session().from_arrow(pa.table(columns)))
 
 
 def within_window(plan: QueryPlan, frame: DataFrame) -> DataFrame:
@@ -90,7 +102,8 @@ def within_window(plan: QueryPlan, frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _materialized(frame: DataFrame, schema: pa.Schema) -> pa.Table:
+def finished_rows(frame: DataFrame, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a frame, with the columns of a schema."""
     return _as(frame.to_arrow_table(), list(schema))
 
 

@@ -1,0 +1,27 @@
+"""The process that writes the events of the demo: batch by batch, each once, and says which are durable."""
+
+from __future__ import annotations
+
+import sys
+
+import weir
+import weir.events
+from weir.demo.typed_events import loaded, typed_batches
+
+__all__ = ["write"]
+
+
+def write(path: str, first: int, flights: int | None) -> None:
+    """Append the batches from one on, and print the number of each once it is durable."""
+    with weir.events.open(path) as store, store.writer(takeover=True) as writer:
+        for number, batch in enumerate(typed_batches(loaded(flights))):
+            if number < first:
+                continue
+            for name, rows in batch:
+                # What a killed process had written of it is passed over.
+                writer.ingest(name, rows, source=weir.Source(f"flights/{name}", number))
+            print(number, flush=True)
+
+
+if __name__ == "__main__":
+    write(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) or None)

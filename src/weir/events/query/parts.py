@@ -1,0 +1,229 @@
+"""A query by parts: each is read, selected and aggregated by itself, wherever a runner takes it.
+
+The parts are those of one scan of one snapshot. What they give back is small where the query aggregates;
+sequences are matched, and rows ordered, in the process that asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.events.clock import HybridClock
+from weir.events.cursors import Cursor, arrivals
+from weir.events.query.planner import QueryPlan
+from weir.events.query.replaying import ReplayPlan, merged_rows
+from weir.events.query.running import (
+    finished_rows,
+    observe,
+    ordered_rows,
+    run_frame,
+    selected,
+    sequence_rows,
+    session,
+    within_window,
+)
+from weir.events.query.states import merged_states, of_states, states_of
+from weir.read.plan import DatasetTask, ScanPlan, ScanTask
+
+__all__ = [
+    "QueryRunner",
+    "ReplayPart",
+    "replay_parts",
+    "run_query_by_parts",
+    "run_replay_by_parts",
+    "run_replay_part",
+    "scan_parts",
+]
+
+_ROWS = 1_000_000
+_BYTES = 8 * 1024 * 1024
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+
+class QueryRunner(Protocol):
+    """Runs independent tasks, each of which can be pickled."""
+
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
+        """Yield ``function(task)`` for every task, in any order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPart:
+    """A part of a query, as a value that can be pickled.
+
+    Parameters
+    ----------
+    plan : QueryPlan
+        The query, without the table.
+    task : DatasetTask or RowsTask
+        What is read.
+    columns : Schema
+        The columns that are read.
+    """
+
+    plan: QueryPlan
+    task: ScanTask
+    columns: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class PartAnswer:
+    """What a part gives: the states of its groups, or the rows of every step; and the newest event in it."""
+
+    tables: tuple[pa.Table, ...]
+    newest: int
+
+
+def scan_parts(plan: ScanPlan, rows: int = _ROWS) -> list[ScanTask]:
+    """Return the parts of a scan: groups of fragments, generations, and pieces of what is in memory."""
+    parts: list[ScanTask] = []
+    for task in plan.tasks:
+        if isinstance(task, DatasetTask):
+            parts += [part for part, count in task.split(rows) if count]
+        else:
+            parts += task.split(_BYTES)
+    return parts
+
+
+def run_query_by_parts(
+    plan: QueryPlan, clock: HybridClock, runner: QueryRunner, rows: int = _ROWS
+) -> pa.Table:
+    """Return the answer to a query whose parts a runner runs.
+
+    Parameters
+    ----------
+    plan : QueryPlan
+        The query.
+    clock : HybridClock
+        Is told what was read.
+    runner : QueryRunner
+        Runs the parts.
+    rows : int
+        Rows of the base table after which a part ends.
+    """
+    scan = plan.read.scan().plan()
+    portable = replace(plan, read=replace(plan.read, table=None))  # type: ignore[arg-type]
+    tasks = [QueryPart(portable, task, scan.schema) for task in scan_parts(scan, rows)]
+    answers = list(runner.run(run_part, tasks))
+    for answer in answers:
+        if answer.newest:
+            clock.observe(answer.newest)
+    if _is_of_states(plan):
+        assert plan.grouping is not None
+        states = [answer.tables[0] for answer in answers if answer.tables]
+        if not states:
+            return run_frame(plan, session().from_arrow(plan.read.named(scan.schema.empty_table())[0]), clock)
+        return of_states(plan, merged_states(plan.grouping, states))
+    empty = plan.read.named(scan.schema.empty_table())
+    steps = [
+        pa.concat_tables([none, *(answer.tables[step] for answer in answers)], promote_options="permissive")
+        for step, none in enumerate(empty)
+    ]
+    frame = (
+        sequence_rows(plan, steps)
+        if plan.scope.is_sequence
+        else within_window(plan, session().from_arrow(steps[0]))
+    )
+    return run_frame(plan, frame, clock)
+
+
+def _is_of_states(plan: QueryPlan) -> bool:
+    windowed = plan.window.rows is not None or plan.window.age is not None
+    return plan.grouping is not None and not plan.scope.is_sequence and not windowed
+
+
+def run_part(part: QueryPart) -> PartAnswer:
+    """Return what a part of a query gives."""
+    plan = part.plan
+    rows = _rows(part.task, part.columns)
+    tables = plan.read.named(rows)
+    newest = max((_newest(plan, step, table) for step, table in enumerate(tables)), default=0)
+    frames = [selected(plan, step, session().from_arrow(table)) for step, table in enumerate(tables)]
+    if _is_of_states(plan):
+        return PartAnswer((states_of(plan, frames[0]),) if rows.num_rows else (), newest)
+    query = plan.query
+    if not plan.scope.is_sequence and plan.grouping is None and query.limit is not None:
+        # Of each part at most so many can be in the answer.
+        frames = [ordered_rows(plan, frames[0]).limit(query.limit + (query.offset or 0))]
+    return PartAnswer(
+        tuple(finished_rows(frame, table.schema) for frame, table in zip(frames, tables, strict=True)), newest
+    )
+
+
+def _newest(plan: QueryPlan, step: int, table: pa.Table) -> int:
+    name = plan.scope.core(step)[0].internal
+    return (pc.max(table.column(name)).as_py() or 0) if name in table.column_names else 0
+
+
+def _rows(task: ScanTask, columns: pa.Schema) -> pa.Table:
+    batches = [batch.select(columns.names) for batch in task.batches()]
+    if not batches:
+        return columns.empty_table()
+    return pa.Table.from_batches(batches).cast(columns)
+
+
+# --- Replays -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPart:
+    """A part of a replay, as a value that can be pickled.
+
+    Parameters
+    ----------
+    plan : ReplayPlan
+        The replay, without the table.
+    task : DatasetTask or RowsTask
+        What is read.
+    columns : Schema
+        The columns that are read.
+    """
+
+    plan: ReplayPlan
+    task: ScanTask
+    columns: pa.Schema
+
+
+def replay_parts(plan: ReplayPlan, rows: int = _ROWS, after: Cursor | None = None) -> list[ReplayPart]:
+    """Return the parts of a replay: of all events, or of what came after a cursor and a bit before.
+
+    Parameters
+    ----------
+    plan : ReplayPlan
+        The replay.
+    rows : int
+        Rows of the base table after which a part ends.
+    after : Cursor, optional
+        Where to begin. Default: with the first event.
+    """
+    scan = plan.scan(after).plan()
+    portable = replace(plan, table=None)  # type: ignore[arg-type]
+    return [ReplayPart(portable, task, scan.schema) for task in scan_parts(scan, rows)]
+
+
+def run_replay_by_parts(
+    plan: ReplayPlan, clock: HybridClock, runner: QueryRunner, rows: int = _ROWS
+) -> pa.Table:
+    """Return the events of a replay whose parts a runner runs, in the order of their ids."""
+    found = [plan.schema.empty_table(), *runner.run(run_replay_part, replay_parts(plan, rows))]
+    table = pa.concat_tables(found).sort_by("event_id")
+    observe(clock, table.column("event_id"))
+    return table
+
+
+def run_replay_part(part: ReplayPart, after: Cursor | None = None, through: Cursor | None = None) -> pa.Table:
+    """Return the events of a part of a replay, of which some came after a cursor and through another."""
+    plan = part.plan
+    rows = plan.bounded(_rows(part.task, part.columns))
+    if after is not None and through is not None:
+        arrived = arrivals(rows)
+        rows = rows.filter(pa.array(after.beyond(arrived) & ~through.beyond(arrived)))
+    return merged_rows(rows, plan.types, plan.columns)

@@ -1,0 +1,136 @@
+"""What a read or write of the format ``"weir-events"`` is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from weir.errors import OptionError
+from weir.events import EventStore
+from weir.events import open as open_events
+from weir.format.source import Source
+from weir.spark.options import TableLocation, as_switch, as_whole_number, split_options
+
+__all__ = ["EventReadOptions", "EventWriteOptions"]
+
+_READ = ("type", "context", "since", "until", "using", "rowsPerPartition", "maxRowsPerTrigger")
+_WRITE = ("type", "source", "sequence", "lease_wait", "takeover")
+_ROWS = 1_000_000
+_LEASE_WAIT_SECONDS = 60.0
+
+
+def _parsed(options: Mapping[str, str], known: Collection[str]) -> tuple[TableLocation, dict[str, str]]:
+    location, given = split_options(options, known)
+    return location, given
+
+
+@dataclass(frozen=True, slots=True)
+class EventReadOptions:
+    """The options of a read. A value that can be pickled.
+
+    Parameters
+    ----------
+    location : TableLocation
+        The event store.
+    type : str or None
+        The type of events; None for all, with the columns of all of them.
+    context, since, until, using : str or None
+        As for :meth:`weir.events.EventStore.replay`.
+    rows_per_partition : int
+        Events of the base table that a task reads, about.
+    max_rows : int or None
+        Events of a micro-batch, about.
+    """
+
+    location: TableLocation
+    type: str | None
+    context: str | None
+    since: str | None
+    until: str | None
+    using: str | None
+    rows_per_partition: int
+    max_rows: int | None
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> EventReadOptions:
+        """Return the options that Spark hands over.
+
+        Raises
+        ------
+        OptionError
+            If one is unknown, or cannot be.
+        """
+        location, given = _parsed(options, _READ)
+        most = given.get("maxRowsPerTrigger")
+        return EventReadOptions(
+            location,
+            given.get("type"),
+            given.get("context"),
+            given.get("since"),
+            given.get("until"),
+            given.get("using"),
+            as_whole_number("rowsPerPartition", given.get("rowsPerPartition", str(_ROWS)), least=1),
+            None if most is None else as_whole_number("maxRowsPerTrigger", most, least=1),
+        )
+
+    def open(self) -> EventStore:
+        """Open the event store."""
+        return open_events(self.location.uri, storage_options=self.location.storage_options or None)
+
+
+@dataclass(frozen=True, slots=True)
+class EventWriteOptions:
+    """The options of a write. A value that can be pickled.
+
+    Parameters
+    ----------
+    location : TableLocation
+        The event store.
+    type : str
+        The type of the events.
+    source : Source or None
+        Makes a batch write one that may be repeated (options ``source`` and ``sequence``).
+    lease_wait : float
+        Seconds to wait for shards that another writer holds.
+    takeover : bool
+        Whether to take them.
+    """
+
+    location: TableLocation
+    type: str
+    source: Source | None
+    lease_wait: float
+    takeover: bool
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> EventWriteOptions:
+        """Return the options that Spark hands over.
+
+        Raises
+        ------
+        OptionError
+            If one is unknown or missing, or cannot be.
+        """
+        location, given = _parsed(options, _WRITE)
+        if "type" not in given:
+            raise OptionError(
+                "the type of the events is not named", where="type", hint='Add .option("type", "signup")'
+            )
+        source = None
+        if "source" in given or "sequence" in given:
+            if "source" not in given or "sequence" not in given:
+                raise OptionError("source and sequence go together", where="source")
+            source = Source(given["source"], as_whole_number("sequence", given["sequence"]))
+        wait = given.get("lease_wait", str(_LEASE_WAIT_SECONDS))
+        try:
+            lease_wait = float(wait)
+        except ValueError:
+            raise OptionError(
+                f"the option 'lease_wait' is a number of seconds, got {wait!r:.40}", where="lease_wait"
+            ) from None
+        takeover = as_switch("takeover", given.get("takeover", "false"))
+        return EventWriteOptions(location, given["type"], source, lease_wait, takeover)
+
+    def open(self) -> EventStore:
+        """Open the event store."""
+        return open_events(self.location.uri, storage_options=self.location.storage_options or None)

@@ -1,0 +1,175 @@
+"""The batch and the streaming source of the format ``"weir-events"``.
+
+A batch is a replay by parts of one snapshot. An offset of a stream is how far each shard has been read: the
+id at which its last event arrived, in the order of its log, so that what is between two offsets is always
+the same, but for what was forgotten or retained away meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from weir.errors import InputError
+from weir.events.cursors import Cursor
+from weir.events.query.parts import ReplayPart, replay_parts, run_replay_part
+from weir.events.query.replaying import ReplayPlan
+from weir.events.store import EventStore
+from weir.spark.event_options import EventReadOptions
+from weir.spark.scan_partition import bounded
+from weir.spark.types import SparkBatches, check_schema
+
+__all__ = ["EventBatchReader", "EventStreamReader", "event_columns"]
+
+Offset = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EventPartition(InputPartition):
+    """A part of a replay: what one task of Spark reads.
+
+    Parameters
+    ----------
+    part : ReplayPart
+        Which events.
+    after, through : Cursor or None
+        Of a stream, what came after the first and not after the second.
+    """
+
+    part: ReplayPart
+    after: Cursor | None = None
+    through: Cursor | None = None
+
+
+def event_columns(options: EventReadOptions) -> pa.Schema:
+    """Return the columns of the events that are read."""
+    with options.open() as store:
+        return _plan(store, options).schema
+
+
+def _plan(store: EventStore, options: EventReadOptions) -> ReplayPlan:
+    return store.plan_replay(
+        options.context, options.type, since=options.since, until=options.until, using=options.using
+    )
+
+
+def _rows(schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Without partitions Spark makes one of its own.
+    if isinstance(partition, EventPartition):
+        rows = run_replay_part(partition.part, partition.after, partition.through).sort_by("event_id")
+        convert = SparkBatches(schema).convert
+        for batch in rows.combine_chunks().to_batches():
+            yield from map(convert, bounded(batch))
+
+
+class EventBatchReader(DataSourceReader):
+    """Reads the events of a store as of one snapshot.
+
+    Parameters
+    ----------
+    options : EventReadOptions
+        What to read.
+    schema : StructType
+        The columns that Spark expects.
+    """
+
+    def __init__(self, options: EventReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Take the snapshot, and return the parts that the tasks read."""
+        with self._options.open() as store:
+            plan = _plan(store, self._options)
+            check_schema(self._schema, plan.schema)
+            return [EventPartition(part) for part in replay_parts(plan, self._options.rows_per_partition)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a part."""
+        yield from _rows(self._schema, partition)
+
+
+class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the events of a store as they come, each once, those of a context in their order.
+
+    Parameters
+    ----------
+    options : EventReadOptions
+        What to read.
+    schema : StructType
+        The columns that Spark expects.
+    """
+
+    def __init__(self, options: EventReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._target: Cursor | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what it was made of: tasks read without anything else."""
+        return type(self), (self._options, self._schema)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much a micro-batch reads."""
+        most = self._options.max_rows
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Return the place before the first event."""
+        return {"seen": {}}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Take note of where to stop."""
+        with self._options.open() as store:
+            self._target = Cursor().advanced(store.arrivals_after(Cursor()))
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Return where the next micro-batch ends: at ``start`` if there is nothing to read."""
+        after = _cursor(start)
+        with self._options.open() as store:
+            arrived = store.arrivals_after(after)
+        if self._target is not None:
+            arrived = arrived[~self._target.beyond(arrived)]
+        if isinstance(limit, ReadMaxRows):
+            # Those of a shard in their order, so that nothing is passed over.
+            arrived = np.sort(arrived)[: self._options.max_rows or len(arrived)]
+        return {"seen": after.advanced(arrived).to_json()}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return the parts of a micro-batch."""
+        after, through = _cursor(start), _cursor(end)
+        with self._options.open() as store:
+            plan = _plan(store, self._options)
+            check_schema(self._schema, plan.schema)
+            parts = replay_parts(plan, self._options.rows_per_partition, after)
+            return [EventPartition(part, after, through) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a part."""
+        yield from _rows(self._schema, partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is kept for a stream: Spark remembers its offsets."""
+
+
+def _cursor(offset: Offset) -> Cursor:
+    seen = offset.get("seen")
+    if not isinstance(seen, Mapping):
+        raise InputError(
+            f"the checkpoint is not one of a stream of events: it has the offset {offset!r:.200}",
+            where="checkpointLocation",
+            hint="Give every query a checkpoint of its own",
+        )
+    return Cursor.from_json(seen)

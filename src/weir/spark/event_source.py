@@ -1,0 +1,56 @@
+"""The format ``"weir-events"`` as Spark sees it: which class reads and which writes the events of a store."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from weir.errors import OptionError
+from weir.spark.event_options import EventReadOptions, EventWriteOptions
+from weir.spark.event_reader import EventBatchReader, EventStreamReader, event_columns
+from weir.spark.event_writer import EventBatchWriter, EventStreamWriter
+from weir.spark.python_worker import keep_imports
+from weir.spark.types import spark_schema
+
+__all__ = ["EventDataSource"]
+
+keep_imports()
+
+
+class EventDataSource(DataSource):
+    """The events of a store as a source and a sink of Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "weir-events"
+
+    def schema(self) -> StructType:
+        """Return the columns of a read."""
+        return spark_schema(event_columns(EventReadOptions.parse(self.options)))
+
+    def reader(self, schema: StructType) -> EventBatchReader:
+        """Return what reads events in a batch."""
+        return EventBatchReader(EventReadOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> EventStreamReader:  # noqa: N802
+        """Return what reads events as they come."""
+        return EventStreamReader(EventReadOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> EventBatchWriter:
+        """Return what appends a data frame."""
+        return EventBatchWriter(self._write_options(overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> EventStreamWriter:  # noqa: N802
+        """Return what appends a streaming query."""
+        return EventStreamWriter(self._write_options(overwrite))
+
+    def _write_options(self, overwrite: bool) -> EventWriteOptions:
+        if overwrite:
+            raise OptionError(
+                "events are appended, and never overwritten", where="mode", hint='Use .mode("append")'
+            )
+        options = EventWriteOptions.parse(self.options)
+        with options.open() as store:
+            store.plan_replay(type=options.type)
+        return options
