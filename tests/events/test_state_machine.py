@@ -1,0 +1,209 @@
+"""A store against lists of dicts, through whatever may happen to it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import weir
+from weir.engine.context import default_context
+from weir.errors import ConflictError, FencedError
+from weir.events.store import EventStore
+from weir.events.zones import build_indexes
+
+CONTEXTS = st.sampled_from(["a", "b", "c", "d"])
+NUMBERS = st.integers(-3, 3)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+REMEMBERED = {
+    "rows": "QUERY x WHERE n > 0",
+    "groups": "QUERY x COUNT, TOTAL n, MIN n, COUNT UNIQUE g PER month BY context_id",
+    "top": "QUERY x ORDER BY n DESC LIMIT 3",
+    "links": "QUERY x FOLLOWED BY y LINKED BY context_id",
+}
+
+
+class Machine(RuleBasedStateMachine):
+    """Events by context in the order of acknowledgement, as the store ought to have them."""
+
+    @initialize(buckets=st.integers(1, 3))
+    def begin(self, buckets: int) -> None:
+        self.place = tempfile.mkdtemp(prefix="weir-machine-")
+        self.store: EventStore = weir.events.create(f"{self.place}/store", buckets=buckets, fsync=False)
+        self.store.define("x", {"n": "int", "g": ["u", "v"]})
+        self.store.define("y", {"n": "int | null"})
+        self.writer = self.store.writer()
+        self.events: list[dict[str, Any]] = []
+        self.columns = {"x": ["n", "g"], "y": ["n"]}
+        self.remembered: set[str] = set()
+        self.clock = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "writer"):
+            self.writer.close()
+            self.store.close()
+            shutil.rmtree(self.place, ignore_errors=True)
+
+    def version(self, context: str) -> int:
+        return max((one["event_id"] for one in self.events if one["context_id"] == context), default=0)
+
+    def took(self, kind: str, context: str, event_id: int, at: datetime, payload: dict[str, Any]) -> None:
+        assert event_id > max((one["event_id"] for one in self.events), default=0)
+        self.events.append(
+            {"event_id": event_id, "context_id": context, "event_type": kind, "timestamp": at, **payload}
+        )
+
+    def at(self, late: int) -> datetime:
+        self.clock += 1
+        return NOW + timedelta(hours=self.clock) - timedelta(days=20 * late)
+
+    @rule(context=CONTEXTS, n=NUMBERS, g=st.sampled_from("uv"), late=st.integers(0, 5))
+    def append(self, context: str, n: int, g: str, late: int) -> None:
+        at = self.at(late)
+        done = self.writer.append(
+            "x", context, {"n": n, "g": g}, timestamp=at, expected=self.version(context)
+        )
+        self.took("x", context, done.version, at, {"n": n, "g": g})
+
+    @rule(context=CONTEXTS, n=NUMBERS)
+    def append_what_others_have_changed(self, context: str, n: int) -> None:
+        with pytest.raises(ConflictError):
+            self.writer.append("y", context, {"n": n}, expected=self.version(context) + 1)
+
+    @rule(context=CONTEXTS, numbers=st.lists(NUMBERS, min_size=1, max_size=4))
+    def append_all(self, context: str, numbers: list[int]) -> None:
+        at = self.at(0)
+        events = [
+            ("xy"[number % 2], {"n": number, **({} if number % 2 else {"g": "u"})}) for number in numbers
+        ]
+        done = self.writer.append_all(context, [(kind, payload, at) for kind, payload in events])
+        for event_id, (kind, payload) in zip(done.ids, events, strict=True):
+            self.took(kind, context, event_id, at, payload)
+
+    @rule(contexts=st.lists(CONTEXTS, min_size=1, max_size=6), n=NUMBERS)
+    def ingest(self, contexts: list[str], n: int) -> None:
+        at = self.at(0)
+        rows = pa.table({"context_id": contexts, "n": [n] * len(contexts), "timestamp": [at] * len(contexts)})
+        done = self.writer.ingest("y", rows)
+        by_id = sorted(zip(done.ids.to_pylist(), contexts, strict=True))
+        assert [context for _, context in by_id] == contexts
+        for event_id, context in by_id:
+            self.took("y", context, event_id, at, {"n": n})
+
+    @rule()
+    def flush(self) -> None:
+        self.writer.flush()
+        default_context().cache.clear()
+
+    @rule()
+    def merge(self) -> None:
+        self.writer.flush()
+        self.store.tables["events"].maintenance.merge()
+        build_indexes(self.store.tables["events"], self.store._catalog(True))
+
+    @rule()
+    def maintain(self) -> None:
+        self.store.maintain()
+
+    @rule()
+    def take_over(self) -> None:
+        taken = self.store.writer(takeover=True)
+        for context in "abcd":
+            at = self.at(0)
+            done = taken.append("y", context, {}, timestamp=at)
+            self.took("y", context, done.version, at, {})
+        with pytest.raises(FencedError):
+            self.writer.append("y", "a", {})
+        self.writer.__exit__(FencedError, FencedError("taken over"), None)
+        self.writer = taken
+
+    @rule()
+    def open_again(self) -> None:
+        self.writer.close()
+        self.store.close()
+        default_context().cache.clear()
+        self.store = weir.events.open(f"{self.place}/store", fsync=False)
+        self.writer = self.store.writer()
+
+    @rule(number=st.integers(0, 2))
+    def define(self, number: int) -> None:
+        name = f"more{number}"
+        fields = {"n": "int | null", **dict.fromkeys([*self.columns["y"][1:], name], "string | null")}
+        self.store.define("y", fields)
+        if name not in self.columns["y"]:
+            self.columns["y"].append(name)
+
+    @rule(context=CONTEXTS)
+    def forget(self, context: str) -> None:
+        self.store.forget(context)
+        self.events = [one for one in self.events if one["context_id"] != context]
+
+    @precondition(lambda self: len(getattr(self, "remembered", REMEMBERED)) < len(REMEMBERED))
+    @rule(name=st.sampled_from(sorted(REMEMBERED)))
+    def remember(self, name: str) -> None:
+        if name not in self.remembered:
+            self.store.remember(name, REMEMBERED[name])
+            self.remembered.add(name)
+
+    @invariant()
+    def replays_are_the_order_of_acknowledgement(self) -> None:
+        rows = self.store.replay().to_table().to_pylist()
+        found = [{name: value for name, value in row.items() if value is not None} for row in rows]
+        assert found == self.events
+        for context in "ab":
+            own = [one["event_id"] for one in self.events if one["context_id"] == context]
+            assert self.store.replay(context).to_table().column("event_id").to_pylist() == own
+            assert self.store.version(context) == (own[-1] if own else 0)
+
+    @invariant()
+    def queries_are_answered(self) -> None:
+        counted = self.store.execute("QUERY x WHERE n >= 1 AND g != v COUNT, TOTAL n").to_table().to_pylist()
+        numbers = [
+            one["n"] for one in self.events if one["event_type"] == "x" and one["n"] >= 1 and one["g"] != "v"
+        ]
+        assert counted == [{"count": len(numbers), "total_n": sum(numbers) if numbers else None}]
+
+    @invariant()
+    def what_is_shown_is_the_query(self) -> None:
+        for name in getattr(self, "remembered", ()):
+            assert self.store.show(name).to_table().equals(self.store.execute(REMEMBERED[name]).to_table()), (
+                name
+            )
+
+
+def test_a_store_is_what_lists_of_dicts_say() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=5,
+            stateful_step_count=15,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+            derandomize=True,
+        ),
+    )
+
+
+@pytest.mark.long
+def test_a_store_is_what_lists_of_dicts_say_for_long() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
