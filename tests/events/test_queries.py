@@ -16,7 +16,7 @@ from tests.events.random_queries import KINDS, TYPES, as_given, moment, random_p
 from weir.engine.context import default_context
 from weir.events.clock import HybridClock
 from weir.events.language.parser import parse
-from weir.events.query.parts import run_query_by_parts
+from weir.events.query.parts import run_query_by_parts, run_replay_by_parts
 from weir.events.query.planner import plan_query
 from weir.events.store import EventStore
 
@@ -119,6 +119,16 @@ EXTREMES = {
     'QUERY a COUNT PER day IN "Europe/Berlin"': 4,
     'QUERY a WHERE s = "back\\\\slash\'\\"; DROP `x` -- \\u0000"': 1,
 }
+
+
+def test_replays_by_parts_are_in_the_order_of_ids(tmp_path: Path) -> None:
+    store, _ = filled(tmp_path / "store", "mixed")
+    with store:
+        for arguments in ({}, {"context": "user-1"}, {"type": "order", "using": "at", "since": "2026-03-28"}):
+            plan = store.plan_replay(**arguments)
+            found = run_replay_by_parts(plan, HybridClock(), Pickling())
+            assert found.num_rows > 5
+            assert found.equals(store.replay(**arguments).to_table())
 
 
 @pytest.mark.parametrize("state", ["log", "merged"])
