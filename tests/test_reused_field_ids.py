@@ -193,6 +193,21 @@ def test_a_column_that_a_restore_brings_back_has_its_values(tmp_path: Path) -> N
             writer.upsert([ROW])
 
 
+def test_a_clone_has_the_values_of_a_column_that_only_its_source_can_date(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    make(place)
+    came_with = dataset(place).version
+    write_to_log(place)
+    # Of a version in which nobody had marked the column yet.
+    lance.dataset(str(place), version=came_with).restore()  # type: ignore[no-untyped-call]
+    clone = weir.clone(place, tmp_path / "clone", fsync=False)
+    assert rows(clone) == rows(opened(tmp_path / "clone")) == rows(opened(place)) == [ROW]
+    with clone.writer() as writer:
+        writer.upsert([{**ROW, "id": 2}])
+    clone.maintenance.merge()
+    assert rows(clone) == [ROW, {**ROW, "id": 2}]
+
+
 def test_a_table_of_the_library_is_marked_by_its_first_writer(tmp_path: Path) -> None:
     place = tmp_path / "t"
     key = {"lance-schema:unenforced-primary-key": "true"}

@@ -13,7 +13,7 @@ import pytest
 
 import weir
 from weir.base.index_list import existing_indexes
-from weir.base.versions import maintained_indexes
+from weir.base.maintained_indexes import maintained_indexes
 from weir.engine.runner import ThreadRunner
 from weir.errors import (
     IndexDefinitionError,

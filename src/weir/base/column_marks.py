@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from lance.dataset import LanceOperation
 
 from weir.base.details_commit import wait_for_turn
-from weir.base.manifest import read_manifest
+from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import publish_operation
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
@@ -19,7 +19,7 @@ from weir.errors import ConflictError, ObjectNotFoundError
 from weir.format.field_births import FIRST, Births
 from weir.format.table_fields import decode_fields, marks_for
 
-__all__ = ["births_to_mark", "mark_columns"]
+__all__ = ["births_to_mark", "mark_columns", "marks_of_columns"]
 
 _MAX_ATTEMPTS = 64
 _log = get_logger(__name__)
@@ -33,6 +33,16 @@ def births_to_mark(births: Births) -> Mapping[int, str]:
     if all(birth is None for birth in births.values()):
         return dict.fromkeys(births, FIRST)
     return {number: birth for number, birth in births.items() if birth is not None}
+
+
+def marks_of_columns(base: BaseTable, manifest: TableManifest) -> LanceOperation.UpdateConfig:
+    """Return the library's operation that marks the columns of a version with their births."""
+    marks = marks_for(decode_fields(manifest.data, where=manifest.where), births_to_mark(base.births))
+    return LanceOperation.UpdateConfig(
+        field_metadata_updates={
+            number: LanceOperation.UpdateMap(dict(mark)) for number, mark in marks.items()
+        }
+    )
 
 
 def mark_columns(base: BaseTable) -> BaseTable:
@@ -61,15 +71,9 @@ def mark_columns(base: BaseTable) -> BaseTable:
             manifest = read_manifest(base.store, base.version)
         except ObjectNotFoundError:
             continue  # cleaned up, so there is a newer version
-        births = births_to_mark(base.births)
-        if births.items() <= base.marks.items():
+        if births_to_mark(base.births).items() <= base.marks.items():
             return base
-        marks = marks_for(decode_fields(manifest.data, where=manifest.where), births)
-        change = LanceOperation.UpdateConfig(
-            field_metadata_updates={
-                number: LanceOperation.UpdateMap(dict(mark)) for number, mark in marks.items()
-            }
-        )
+        change = marks_of_columns(base, manifest)
         if publish_operation(base.store, manifest, change) is not None:
             _log.info("table.columns_marked", where=base.uri, version=base.version + 1)
             return base.latest()

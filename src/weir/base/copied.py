@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import lance
+from lance.dataset import LanceOperation
 
+from weir.base.column_marks import births_to_mark, marks_of_columns
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.manifest import TableManifest, read_manifest
+from weir.base.manifest import TableManifest, manifest_path, read_manifest
 from weir.base.publish import mem_wal_index_change, publish_version
 from weir.base.scratch import scratch_directory
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, TableError
 from weir.format.index_details import IndexDetails
-from weir.format.table_manifest import decode_files
+from weir.format.table_manifest import decode_files, with_version
 from weir.storage.interface import ObjectStore
 
 __all__ = ["copy_files", "publish_copy"]
@@ -108,12 +110,20 @@ def publish_copy(base: BaseTable, target: ObjectStore, details: IndexDetails) ->
     """
     manifest = read_manifest(base.store, base.version)
     with scratch_directory() as scratch:
-        copied = scratch / manifest.path
+        changes: list[LanceOperation.BaseOperation] = [
+            mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
+        ]
+        if not births_to_mark(base.births).items() <= base.marks.items():
+            # What tells the birth of a column without a mark is the history, which stays behind.
+            changes.insert(0, marks_of_columns(base, manifest))
+        # Both are one version, so the first of two begins one below.
+        begin = manifest.version + 1 - len(changes)
+        copied = scratch / manifest_path(begin, counts_down=manifest.counts_down)
         copied.parent.mkdir()
-        copied.write_bytes(manifest.data)
-        change = mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
+        copied.write_bytes(with_version(manifest.data, begin, where=manifest.where))
         try:
-            lance.LanceDataset.commit(str(scratch), change, read_version=manifest.version)
+            for number, change in enumerate(changes):
+                lance.LanceDataset.commit(str(scratch), change, read_version=begin + number)
         except LIBRARY_ERRORS as error:
             raise storage_failure(error, "building the clone", where=target.uri) from error
         version = publish_version(target, scratch, manifest.version + 1, counts_down=manifest.counts_down)

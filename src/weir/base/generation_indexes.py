@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weir.base.index_changes import base_indexes
 from weir.base.index_upkeep import model_of
+from weir.base.maintained_indexes import maintained_indexes
 from weir.base.table import BaseTable
-from weir.base.versions import maintained_indexes
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError
 from weir.indexing.describe import ExistingIndex

@@ -13,6 +13,7 @@ from weir.base.index_list import existing_indexes
 from weir.base.key_index import key_index_names
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify
+from weir.base.maintained_indexes import with_names
 from weir.base.table import BaseTable
 from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundError
 from weir.format.index_details import IndexDetails
@@ -114,7 +115,7 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
             ) from error
 
     created = commit_with_library(base, build, doing=f"building the index {definition.name!r}")
-    return update_details(created, lambda details: _maintained(details, definition.name))
+    return update_details(created, lambda details: with_names(_maintained(details, definition.name), created))
 
 
 def drop_index(base: BaseTable, name: str) -> BaseTable:
@@ -175,7 +176,7 @@ def _refuse_taken_name(base: BaseTable, definition: IndexDefinition, replace: bo
 
 
 def _maintained(details: IndexDetails, name: str) -> IndexDetails:
-    if details.maintain_all_indexes or name in details.maintained_indexes:
+    if name in details.maintained_indexes:
         return details
     return changed(details, maintained_indexes=(*details.maintained_indexes, name))
 

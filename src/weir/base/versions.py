@@ -16,7 +16,6 @@ from uuid import UUID
 import xxhash
 
 from weir.base.file_checksums import forget_checksums
-from weir.base.index_list import list_indexes
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, manifest_version, read_manifest
 from weir.base.published import read_published
@@ -32,7 +31,6 @@ __all__ = [
     "details_at",
     "latest_at",
     "list_versions",
-    "maintained_indexes",
     "referenced_generations",
     "remove_versions",
     "tagged_versions",
@@ -117,20 +115,6 @@ def _index_at(base: BaseTable, version: int) -> _Index | None:
         ("details", base.namespace, version), load, lambda loaded: loaded[1]
     )
     return found[0]
-
-
-def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
-    """Return the indexes of this version that have to catch up with merged generations, by name.
-
-    An index that is to be maintained and does not exist has nothing to catch up with.
-    """
-    details = base.details
-    if not details.maintain_all_indexes and not details.maintained_indexes:
-        return ()
-    # An index over no columns is one of the library's own tables, such as the MemWAL index itself.
-    existing = {index.name for index in list_indexes(base.dataset) if index.field_names}
-    wanted = existing if details.maintain_all_indexes else existing & set(details.maintained_indexes)
-    return tuple(sorted(wanted))
 
 
 def referenced_generations(

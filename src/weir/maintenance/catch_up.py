@@ -25,8 +25,8 @@ from weir.base.index_upkeep import (
     uncovered_fragments,
     unite_segments,
 )
+from weir.base.maintained_indexes import maintained_indexes, name_maintained_indexes
 from weir.base.table import BaseTable
-from weir.base.versions import maintained_indexes
 from weir.config import RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
@@ -163,6 +163,8 @@ def catch_up_indexes(
     for _ in runner.run(rebuild_of, [RebuildTask.of(base, one.index) for one in rebuilt]):
         step()
     after = record_catchup(_with_few_segments(after.latest(), by_name), by_name)
+    # Plain Lance and LanceDB may have made and dropped indexes.
+    after = name_maintained_indexes(after)
     report = CatchUpReport(tuple(_reports(after, work)), after.version)
     _log.info(
         "table.indexes_caught_up",

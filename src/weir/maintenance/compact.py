@@ -18,8 +18,8 @@ from weir.base.index_list import existing_indexes
 from weir.base.index_upkeep import record_catchup, unite_segments
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.maintained_indexes import maintained_indexes
 from weir.base.table import BaseTable
-from weir.base.versions import maintained_indexes
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner

@@ -20,6 +20,8 @@ from weir.config import WriterOptions
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError
+from weir.format.lease import Lease
+from weir.format.shard_manifest import ShardManifest
 from weir.log.read_lease import read_lease
 from weir.notebook import ShownAsTable
 from weir.snapshots.shard_view import ShardView
@@ -30,7 +32,14 @@ from weir.write.lease.lease_terms import LeaseTerms
 from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
-__all__ = ["RecoverReport", "RecoverTask", "ShardRecovery", "recover_shard", "recover_shards"]
+__all__ = [
+    "RecoverReport",
+    "RecoverTask",
+    "ShardRecovery",
+    "is_unleased",
+    "recover_shard",
+    "recover_shards",
+]
 
 _log = get_logger(__name__)
 
@@ -163,6 +172,11 @@ def _recover(task: RecoverTask) -> ShardRecovery:
             heartbeat.stop()
     _log.info("shard.recovered", shard=str(task.shard_id), epoch=writer.epoch, rows=rows)
     return ShardRecovery(task.shard_id, rows)
+
+
+def is_unleased(lease: Lease | None, manifest: ShardManifest) -> bool:
+    """Whether nobody has a lease on a shard, or somebody has claimed it without one since the last."""
+    return lease is None or lease.epoch < manifest.writer_epoch
 
 
 def recover_shards(

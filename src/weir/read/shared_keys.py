@@ -19,6 +19,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from weir.engine.logs import get_logger
 from weir.errors import ShardConflictError, WeirError
 from weir.format.newest import key_codes, newest_rows
 from weir.format.shard_manifest import ShardStatus
@@ -28,6 +29,8 @@ from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
+
+_log = get_logger(__name__)
 
 __all__ = ["SharedKeys", "conflict", "find_shared_keys", "find_twins"]
 
@@ -82,8 +85,26 @@ def find_shared_keys(
 def _found(
     snapshot: ReadSnapshot, router: Router, values: tuple[tuple[UUID, ShardValues | None], ...]
 ) -> tuple[SharedKeys, ...]:
-    shared = (_shared(snapshot, group) for group in _groups(snapshot, router, dict(values)))
+    groups = list(_groups(snapshot, router, dict(values)))
+    if groups and router.spec.fields and not _may_move(snapshot, router):
+        _tell(snapshot, groups)
+    shared = (_shared(snapshot, group) for group in groups)
     return tuple(one for one in shared if one is not None)
+
+
+def _tell(snapshot: ReadSnapshot, groups: Iterable[Sequence[ShardView]]) -> None:
+    """Say once in a process which shards hold rows of the same values."""
+    for group in groups:
+        shards = ", ".join(sorted(str(view.shard_id) for view in group))
+        key = ("twins", snapshot.base.namespace, shards)
+        if snapshot.base.engine.cache.get(key) is None:
+            snapshot.base.engine.cache.put(key, True, 100)
+            _log.warning(
+                "table.twin_shards",
+                where=snapshot.base.uri,
+                shards=shards,
+                hint="Have them joined: weir repair",
+            )
 
 
 def find_twins(

@@ -9,6 +9,7 @@ from uuid import UUID
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.durations import Duration, as_duration
 from weir.engine.runner import Runner, ThreadRunner
+from weir.format import layout
 from weir.log.read_lease import read_lease
 from weir.maintenance.catch_up import CatchUpReport, catch_up_indexes
 from weir.maintenance.compact import CompactReport, compact
@@ -16,10 +17,11 @@ from weir.maintenance.expire import ExpireReport, expire_rows
 from weir.maintenance.garbage.garbage import DEFAULT_HORIZON, collect_garbage
 from weir.maintenance.garbage.report import GarbageReport
 from weir.maintenance.maintain import MaintenanceReport
-from weir.maintenance.recover import RecoverReport, recover_shards
+from weir.maintenance.recover import RecoverReport, is_unleased, recover_shards
 from weir.maintenance.repair import RepairReport, repair_table
 from weir.maintenance.shard_repairs import TableShards
 from weir.maintenance.verify import VerifyReport, verify_table
+from weir.merge.age import age_of_object
 from weir.merge.policy import ALWAYS, MergePolicy
 from weir.merge.service import MergeReport, merge_generations
 from weir.read.shared_keys import find_shared_keys
@@ -302,12 +304,45 @@ class TableMaintenance:
     def recover_dead(self) -> int:
         """Flush what writers that died have left; return how many shards it was.
 
-        Unlike :meth:`recover` it leaves shards alone whose writers have let go of them in order.
+        Unlike :meth:`recover` it leaves shards alone whose writers have let go of them in order, or have
+        taken them without a lease.
         """
         store = self._table.store
         views = [view for view in self._table.reader.take_newest().shards if view.tail_rows]
-        dead = [view for view in views if lease_state(read_lease(store, view.shard_id)) in _DEAD]
+        leases = {view.shard_id: read_lease(store, view.shard_id) for view in views}
+        dead = [
+            view
+            for view in views
+            if not is_unleased(leases[view.shard_id], view.manifest)
+            and lease_state(leases[view.shard_id]) in _DEAD
+        ]
         return recover_shards(store, dead, ThreadRunner()).recovered if dead else 0
+
+    def recover_quiet(self, quiet_for: timedelta) -> int:
+        """Flush what stands still in logs whose writers take no lease; return how many shards it was.
+
+        Nothing tells whether a writer of the released library or of LanceDB lives. One that does is fenced:
+        its next write says so, and LanceDB goes on after ``close_lsm_writers()``.
+
+        Parameters
+        ----------
+        quiet_for : timedelta
+            For how long nothing must have been written to a log, by the clock of the store.
+
+        Raises
+        ------
+        CorruptionError, StorageError
+            If a shard could not be recovered, after every other one was.
+        """
+        store = self._table.store
+        views = [view for view in self._table.reader.take_newest().shards if view.tail_rows]
+        quiet = [
+            view
+            for view in views
+            if is_unleased(read_lease(store, view.shard_id), view.manifest)
+            and age_of_object(store, layout.wal_path(view.shard_id, view.last_position)) >= quiet_for
+        ]
+        return recover_shards(store, quiet, ThreadRunner(), unleased=True).recovered if quiet else 0
 
     def verify(
         self,
@@ -406,6 +441,7 @@ class TableMaintenance:
         runner: Runner | None = None,
         on_progress: Callable[[str, int, int], None] | None = None,
         merge_policy: MergePolicy | None = None,
+        quiet_for: timedelta | None = None,
     ) -> MaintenanceReport:
         """Merge, compact, let the indexes catch up, and collect garbage: one round of each.
 
@@ -422,6 +458,9 @@ class TableMaintenance:
             ``"compact"``, ``"catch up"``, ``"collect"``, one after the other.
         merge_policy : MergePolicy, optional
             Says whether there is enough to merge. Default: whatever there is, is.
+        quiet_for : timedelta, optional
+            Flush as well what writers without a lease, such as those of LanceDB, have left in logs to which
+            nothing was written for so long (:meth:`recover_quiet`). Default: leave it to them.
 
         Returns
         -------
@@ -434,6 +473,8 @@ class TableMaintenance:
             return None if on_progress is None else partial(on_progress, what)
 
         self.recover_dead()
+        if quiet_for is not None:
+            self.recover_quiet(quiet_for)
         merged = self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy)
         return MaintenanceReport(
             merge=merged,

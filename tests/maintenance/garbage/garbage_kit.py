@@ -70,7 +70,8 @@ def collect(
 
 
 def collect_fully(table: weir.Table, clock: Clock, **options: object) -> GarbageReport:
-    """Mark, let the horizon pass, and delete."""
+    """Let the horizon pass since what was merged, mark, let it pass again, and delete."""
+    clock.advance(HORIZON)
     collect(table, clock, **options)  # type: ignore[arg-type]
     clock.advance(HORIZON)
     return collect(table, clock, **options)  # type: ignore[arg-type]

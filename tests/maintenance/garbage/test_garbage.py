@@ -9,6 +9,8 @@ from typing import Any
 
 import lance
 import pytest
+from lance.mem_wal import LsmScanner, ShardSnapshot
+from tests.conformance import library
 from tests.maintenance.garbage.garbage_kit import (
     HORIZON,
     Clock,
@@ -60,9 +62,10 @@ def test_first_marks_then_deletes_after_the_horizon(table: weir.Table, clock: Cl
     before = stored(store, shard)
     assert [len(one) for one in before] == [6, 6, 3]
 
+    clock.advance(HORIZON)
     first = collect(table, clock)
     assert not kinds(first, deleted=True)
-    # Off the list at once, so that nobody looks for them; there for those who already do.
+    # Off the list, so that nobody looks for them; there for those who already do.
     latest = read_latest_manifest(store, shard)
     assert latest is not None
     assert latest.flushed_generations == ()
@@ -86,10 +89,34 @@ def test_first_marks_then_deletes_after_the_horizon(table: weir.Table, clock: Cl
     assert collect(table, clock).items == ()
 
 
+def test_what_is_merged_stays_listed_for_whoever_opened_the_table_before(
+    table: weir.Table, clock: Clock
+) -> None:
+    """The library reads a version beside what the newest manifests list."""
+    write(table, 1, 2, value="old")
+    table.maintenance.merge()
+    write(table, 1, 3, value="new")
+    opened = lance.dataset(table.uri)
+    table.maintenance.merge()
+    clock.advance(HORIZON - 10 * MOMENT)
+    kept = [one.name for one in collect(table, clock).kept if one.reason.startswith("merged less than")]
+    assert [name[:12] for name in kept] == ["generation 1", "generation 2"]
+    shard, place = the_shard(table), Path(table.uri)
+    (_, second) = library.manifest_of(place, shard).flushed_generations
+    beside = ShardSnapshot(str(shard)).with_current_generation(3).with_sstable(2, second.path)
+    found = LsmScanner.from_snapshots(opened, [beside]).to_table().to_pylist()
+    assert {row["id"]: row["value"] for row in found} == {1: "new", 2: "old", 3: "new"} == rows(table)
+    clock.advance(10 * MOMENT)
+    collect(table, clock)
+    assert library.manifest_of(place, shard).flushed_generations == ()
+    assert rows(table) == {1: "new", 2: "old", 3: "new"}
+
+
 def test_dry_run_says_what_and_why_and_writes_nothing(table: weir.Table, clock: Clock) -> None:
     write(table, 1, 2)
     table.maintenance.merge()
     write(table, 3)
+    clock.advance(HORIZON)
     before = everything(table.internals.store)
     planned = collect(table, clock, dry_run=True)
     assert everything(table.internals.store) == before
@@ -155,6 +182,7 @@ def test_an_index_that_lags_holds_generations_back(table: weir.Table, clock: Clo
     write(table, 2, 3)
     table.maintenance.merge()
     shard, store = the_shard(table), table.internals.store
+    clock.advance(HORIZON)
     collect(table, clock)
     clock.advance(HORIZON)
     report = collect(table, clock)
@@ -265,7 +293,7 @@ def test_old_versions_of_the_base_table_are_removed_if_asked(table: weir.Table, 
     dataset.tags.create("keep", 3)
     first = [one["version"] for one in dataset.versions()]
     token = table.snapshot(retain=timedelta(days=1))
-    clock.advance(timedelta(minutes=30))
+    clock.advance(timedelta(minutes=15))
     write(table, 3)
     table.maintenance.merge()
     shard, store = the_shard(table), table.internals.store
@@ -482,6 +510,7 @@ def test_lance_may_remove_old_versions_at_any_time(table: weir.Table, clock: Clo
     write(table, 3, value="in the log", flush=False)
     expected = {1: "new", 2: "unmerged", 3: "in the log"}
     ours = {path for path in everything(table.internals.store) if path.startswith(("_mem_wal/", "_weir/"))}
+    clock.advance(HORIZON)
     collect(table, clock)
     lance.dataset(table.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     left = everything(table.internals.store)
@@ -504,6 +533,7 @@ def test_versions_that_go_while_they_are_looked_at(
     for n in range(3):
         write(table, n)
         table.maintenance.merge()
+    clock.advance(HORIZON)
     collect(table, clock)
     clock.advance(HORIZON)
 

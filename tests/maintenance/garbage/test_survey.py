@@ -99,6 +99,7 @@ def costs(path: Path, entries: int) -> Counter[str]:
             writer.upsert([{"id": n, "value": "x"}])
     made.maintenance.merge()
     clock = Clock()
+    clock.advance(HORIZON)
     collect(made, clock)
     clock.advance(HORIZON)
     store = CountingStore(LocalStore(made.uri, fsync=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -16,13 +17,18 @@ from weir.cli.output import note
 from weir.cli.progress import progress_bar
 from weir.cli.repetition import repeat
 from weir.cli.runners import OnSpark, runner_on
+from weir.cli.text_values import parse_storage_options
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.engine.durations import parse_duration
-from weir.errors import ConflictError, OptionError, RunnerError, StorageError
+from weir.errors import ConflictError, OptionError, RunnerError, StorageError, TableNotFoundError, WeirError
+from weir.table.database import database_tables
 
 if TYPE_CHECKING:
     from weir.engine.runner import Runner
     from weir.merge.service import MergeReport
+
+# LanceDB's writers give no sign of life.
+_QUIET_FOR = timedelta(minutes=10)
 
 MinShare = Annotated[
     float,
@@ -148,6 +154,16 @@ def maintain(
             show_default=False,
         ),
     ] = None,
+    quiet_for: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Flush what writers that take no lease, such as LanceDB's, have left in a log to which "
+            "nothing was written for so long; one that lives is fenced. Default: 10m for a database, never "
+            "for a table.",
+            show_default=False,
+        ),
+    ] = None,
     min_share: MinShare = 0.0,
     max_age: MaxAge = None,
     spark: OnSpark = None,
@@ -155,15 +171,25 @@ def maintain(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Merge, compact, let the indexes catch up, and collect garbage."""
+    """Merge, compact, let the indexes catch up, and collect garbage: of a table, or of a LanceDB database.
+
+    Of a directory with tables NAME.lance every one is looked after that has a write spec, in each round those
+    that are new as well.
+    """
     waits = parse_duration(horizon, "horizon")
     period = None if every is None else parse_duration(every, "every")
+    quiet = None if quiet_for is None else parse_duration(quiet_for, "quiet-for")
     policy = _merge_policy(min_share, max_age)
-    table = _open(uri, storage_option, no_fsync)
+    options = parse_storage_options(storage_option or ())
+    find_tables = partial(database_tables, uri, storage_options=options, fsync=not no_fsync)
+    is_database = bool(find_tables())
+    if is_database and quiet is None:
+        quiet = _QUIET_FOR
+    single = None if is_database else _open(uri, storage_option, no_fsync)
     answer = _output(json)
 
-    def run_round(runner: Runner) -> None:
-        with progress_bar("maintain") as progress:
+    def run_round(runner: Runner, table: weir.Table, name: str | None = None) -> None:
+        with progress_bar("maintain" if name is None else f"maintain {name}") as progress:
             report = table.maintenance.run(
                 horizon=waits,
                 runner=runner,
@@ -171,18 +197,40 @@ def maintain(
                     done / max(total, 1), f"{what}: {done} of {total}"
                 ),
                 merge_policy=policy,
+                quiet_for=quiet,
             )
-        answer.maintained(report)
+        answer.maintained(report, name)
+
+    def run_rounds(runner: Runner) -> None:
+        """Look after every table, whatever becomes of the others."""
+        if single is not None:
+            run_round(runner, single)
+            return
+        failed: WeirError | None = None
+        for name, place in find_tables().items():
+            try:
+                run_round(runner, _open(place, storage_option, no_fsync), name)
+            except TableNotFoundError:
+                continue  # no write spec, or dropped meanwhile
+            except WeirError as error:
+                note(f"error: {name}: {' '.join(str(error).split())}")
+                failed = error
+        if failed is not None:
+            raise failed
 
     def run_one_of_many(runner: Runner) -> None:
         try:
-            run_round(runner)
+            run_rounds(runner)
         except (ConflictError, StorageError, RunnerError) as error:
-            note(f"error: {' '.join(str(error).split())}")
+            if single is not None:
+                note(f"error: {' '.join(str(error).split())}")
+        except WeirError:
+            if single is not None:
+                raise
 
     with runner_on(spark) as runner:
         if period is None:
-            run_round(runner)
+            run_rounds(runner)
         else:
             repeat(partial(run_one_of_many, runner), period)
 

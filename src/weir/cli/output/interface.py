@@ -100,8 +100,8 @@ class Output(ABC):
         """Show how indexes were brought up to the merged rows."""
 
     @abstractmethod
-    def maintained(self, report: MaintenanceReport) -> None:
-        """Show what a round of maintenance did, at once, though more may follow."""
+    def maintained(self, report: MaintenanceReport, table: str | None = None) -> None:
+        """Show what a round of maintenance did, of which table of a database, though more may follow."""
 
     @abstractmethod
     def recovered(self, report: RecoverReport) -> None:

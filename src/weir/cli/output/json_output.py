@@ -134,10 +134,12 @@ class JsonOutput(Output):
         """Print the report."""
         self._print(asdict(report))
 
-    def maintained(self, report: MaintenanceReport) -> None:
+    def maintained(self, report: MaintenanceReport, table: str | None = None) -> None:
         """Print the four reports as one line."""
+        named = {} if table is None else {"table": table}
         self._print(
             {
+                **named,
                 "merge": report.merge.to_dict(),
                 "compact": asdict(report.compact),
                 "indexes": asdict(report.indexes),

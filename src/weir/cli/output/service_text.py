@@ -51,13 +51,13 @@ def print_compacted(console: Console, report: CompactReport) -> None:
     )
 
 
-def print_maintained(console: Console, report: MaintenanceReport) -> None:
-    """Print one line of what a round did."""
+def print_maintained(console: Console, report: MaintenanceReport, table: str | None) -> None:
+    """Print one line of what a round did, after the name of the table if it is one of many."""
     merge, compact, garbage = report.merge, report.compact, report.garbage
     worked = sum(one.action != "nothing to do" for one in report.indexes.indexes)
     indexes = f"{worked} of {counted(len(report.indexes.indexes), 'index', 'indexes')} caught up"
     console.print(
-        f"{counted(merge.generations, 'generation')} merged, "
+        f"{'' if table is None else f'{table}: '}{counted(merge.generations, 'generation')} merged, "
         f"{counted(compact.fragments_removed, 'fragment')} compacted, {indexes}, "
         f"{counted(garbage.deleted_objects, 'object')} deleted ({decimal(garbage.deleted_bytes)}); "
         f"the base table has version {report.indexes.version}",

@@ -146,9 +146,9 @@ class TextOutput(Output):
         """Print what was done for each index."""
         print_caught_up(self._console, report)
 
-    def maintained(self, report: MaintenanceReport) -> None:
+    def maintained(self, report: MaintenanceReport, table: str | None = None) -> None:
         """Print a line."""
-        print_maintained(self._console, report)
+        print_maintained(self._console, report, table)
         sys.stdout.flush()
 
     def recovered(self, report: RecoverReport) -> None:

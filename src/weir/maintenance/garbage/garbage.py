@@ -248,8 +248,11 @@ class _Collection:
                 set_history_aside(store)
                 versions = list_versions(store)
         roots = live_roots(store, now)
+        # What was the newest version at any time since: whoever opened the table then goes on with it.
+        opened = latest_at(versions, now - self.horizon)
+        recent = tuple(one.version for one in versions if opened is None or one.version >= opened.version)
         if self.version_retention is None or not versions:
-            return Alive(base, tuple(one.version for one in versions), None, roots), ()
+            return Alive(base, tuple(one.version for one in versions), recent, None, roots), ()
         # What was the newest version then is the oldest that anybody can have begun to read since.
         retained = latest_at(versions, now - self.version_retention) or versions[0]
         kept = tagged_versions(store) | {base.version} | {root.base_version for root in roots}
@@ -257,7 +260,7 @@ class _Collection:
             one for one in versions if one.version < retained.version and one.version not in kept
         )
         left = tuple(one.version for one in versions if one not in removable)
-        return Alive(base, left, retained.version, roots), removable
+        return Alive(base, left, recent, retained.version, roots), removable
 
     def _shards(self, alive: Alive, now: datetime) -> dict[UUID, _Shard]:
         """Look at every shard, and decide what goes off its list."""

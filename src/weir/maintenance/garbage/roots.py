@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from weir.base.maintained_indexes import maintained_indexes
 from weir.base.table import BaseTable
-from weir.base.versions import details_at, maintained_indexes, referenced_generations
+from weir.base.versions import details_at, referenced_generations
 from weir.maintenance.garbage.state import ShardRoots, ShardState
 from weir.snapshots.tokens import Root
 
@@ -50,6 +51,8 @@ class Alive:
         Its newest version.
     versions : tuple of int
         The versions of the base table that exist, and stay.
+    recent : tuple of int
+        Those of them that were the newest at some time within the horizon.
     retained_from : int, optional
         The oldest version that is to be retained with all that could be read at its time.
     roots : tuple of Root
@@ -58,6 +61,7 @@ class Alive:
 
     base: BaseTable
     versions: tuple[int, ...]
+    recent: tuple[int, ...] = ()
     retained_from: int | None = None
     roots: tuple[Root, ...] = ()
 
@@ -145,6 +149,7 @@ def shard_roots(
             needs[shard_id].add_position(state.record.replay_after_wal_entry_position + 1, reason)
     if alive.retained_from is not None:
         _add_retained(alive.base, alive.retained_from, states, needs)
+    _add_opened(alive, progress, states, needs)
     candidates = {
         shard_id: [
             name
@@ -193,6 +198,34 @@ def _add_root(
         for one in () if manifest is None else manifest.flushed_generations:
             if one.generation > merged:
                 need.generations.setdefault(one.path, reason)
+
+
+def _add_opened(
+    alive: Alive,
+    progress: Mapping[UUID, Progress],
+    states: Mapping[UUID, ShardState],
+    needs: Mapping[UUID, _Needs],
+) -> None:
+    """Keep on its list what somebody looks for there who opened the table before it was merged.
+
+    LanceDB, and whoever asks the library's scanner, reads the version that he has opened, and beside it the
+    generations that the newest manifests list: what is missing from both is missing from the answer.
+    """
+    merged = {
+        shard_id: [
+            one for one in state.latest.flushed_generations if one.generation <= progress[shard_id].merged
+        ]
+        for shard_id, state in states.items()
+    }
+    if not any(merged.values()):
+        return
+    opened = [details for one in alive.recent if (details := details_at(alive.base, one)) is not None]
+    for shard_id, generations in merged.items():
+        before = min((one.merged_generation(shard_id) for one in opened), default=0)
+        for flushed in generations:
+            if flushed.generation > before:
+                reason = "merged less than a horizon ago: it is read beside versions that lack it"
+                needs[shard_id].generations.setdefault(flushed.path, reason)
 
 
 def _add_retained(
