@@ -71,6 +71,11 @@ test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of proces
 	@SPARK_MODE=cluster $(PY) -m pytest tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
 	@SPARK_MODE=connect $(PY) -m pytest tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
 
+.PHONY: test-lancedb
+test-lancedb: setup ## Run the tests beside LanceDB, in an environment of its own, .venv-lancedb
+	@tools/setup_lancedb.sh
+	@.venv-lancedb/bin/python -m pytest tests/lancedb $(ARGS)
+
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one
 	@$(PY) -m tests.simulation --workers $(WORKERS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

@@ -20,3 +20,4 @@ compile "$@" requirements/build.in --output-file requirements/build.lock
 compile "$@" pyproject.toml --extra dev --extra demo --extra service --constraint requirements/build.lock \
     --output-file requirements/dev.lock
 compile "$@" pyproject.toml --extra spark --constraint requirements/dev.lock --output-file requirements/spark.lock
+compile "$@" requirements/lancedb.in --constraint requirements/dev.lock --output-file requirements/lancedb.lock

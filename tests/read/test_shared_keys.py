@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import weir
 from weir.base.create import create_base_table
 from weir.base.schema import field_ids, table_schema
 from weir.engine import failpoint
+from weir.engine.context import default_context
 from weir.errors import ShardConflictError, ShardingError
 from weir.sharding.spec import build_spec
 from weir.storage.open import open_store
@@ -134,6 +136,22 @@ def test_status_and_verify_find_two_shards_of_one_bucket(tmp_path: Path) -> None
         writer.upsert(rows(1, name="weir"))
     assert other.status().twins == ()
     assert other.maintenance.verify().findings == ()
+
+
+def test_whoever_opens_the_table_is_told_of_two_shards_of_one_bucket(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = former_table(tmp_path)
+    with table.writer() as writer:
+        writer.upsert(rows(1, name="weir"))
+    write_as_lancedb(table, BUCKETS[0], rows(3, name="lancedb"))
+    default_context().cache.clear()
+    with caplog.at_level(logging.WARNING, logger="weir"):
+        for _ in range(2):
+            assert weir.open(tmp_path, fsync=False).scan().count() == 2
+    told = [one.getMessage() for one in caplog.records if "twin_shards" in one.getMessage()]
+    assert len(told) == 1
+    assert str(BUCKETS[0]) in told[0]
 
 
 def interleaved(place: Path) -> tuple[weir.Table, dict[int, str]]:

@@ -6,8 +6,11 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 from tests.cli.conftest import Run
 
@@ -117,6 +120,34 @@ def test_maintain_does_everything_once(people: Path, weir_program: Run) -> None:
     (line,) = weir_program("maintain", people, "--horizon", "0s").lines
     assert line.startswith("0 generations merged, 0 fragments compacted, 0 of 2 indexes caught up, ")
     assert weir_program("maintain", people, "--every", "soon").code == 2
+
+
+def test_maintain_looks_after_a_database(tmp_path: Path, weir_program: Run) -> None:
+    """Every table that has a write spec, with what writers have left that take no lease."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    rows = pa.Table.from_pylist([{"id": 1, "name": "Ada"}], schema)
+    lance.write_dataset(rows, tmp_path / "plain.lance")
+    first = weir.create(tmp_path / "first.lance", schema, primary_key="id")
+    with first.writer() as writer:
+        writer.upsert(rows)
+    (shard,) = first.status().shards
+    dataset = lance.dataset(first.uri)
+    theirs = dataset.mem_wal_writer(str(shard.shard_id), max_wal_flush_interval_ms=1)
+    try:
+        theirs.put(pa.Table.from_pylist([{"id": 2, "name": "Grace"}], schema))
+        said = [json.loads(line) for line in weir_program("maintain", tmp_path, "--json").lines]
+        assert [(one["table"], one["merge"]["rows_upserted"]) for one in said] == [("first", 1)]
+        assert first.status().unflushed_rows == 1
+        weir.create(tmp_path / "second.lance", schema, primary_key="id")
+        said = weir_program("maintain", tmp_path, "--quiet-for", "0s").lines
+        assert [line.split(",")[0] for line in said] == [
+            "first: 1 generation merged",
+            "second: 0 generations merged",
+        ]
+        assert weir.open(first.uri).status().base_rows == 2
+    finally:
+        with suppress(OSError, RuntimeError):
+            theirs.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
