@@ -66,8 +66,7 @@ from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import Bytes, ObjectStore
 from weir.write.claim import Claim
 from weir.write.decision.present_rows import PresentRows
-from weir.write.log.group_commit import GroupCommit
-from weir.write.log.pending_write import PendingWrite
+from weir.write.group_commit import GroupCommit, PendingWrite
 from weir.write.log_appender import LogAppender
 from weir.write.memtable.memtable import MemTable
 from weir.write.shard_writer import ShardWriter

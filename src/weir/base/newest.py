@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from weir.base.table import BaseTable
 
-__all__ = ["newest_seen", "saw"]
+__all__ = ["SeenVersion", "saw", "seen"]
 
-_seen: dict[str, int] = {}
+
+class SeenVersion:
+    """The newest version of a table that :func:`saw` has been told of; 0 if there is none."""
+
+    __slots__ = ("version",)
+
+    def __init__(self) -> None:
+        self.version = 0
+
+
+_seen: dict[str, SeenVersion] = {}
 
 
 def saw(base: BaseTable) -> None:
     """Tell this process of a version whose columns may be others than those that a writer goes by."""
-    if base.version > _seen.get(base.namespace, 0):
-        _seen[base.namespace] = base.version
+    known = seen(base)
+    known.version = max(known.version, base.version)
 
 
-def newest_seen(base: BaseTable) -> int:
-    """Return the newest version of a table that :func:`saw` has been told of; 0 if there is none."""
-    return _seen.get(base.namespace, 0)
+def seen(base: BaseTable) -> SeenVersion:
+    """Return what :func:`saw` keeps up to date for a table, to be looked at before each write."""
+    return _seen.setdefault(base.namespace, SeenVersion())

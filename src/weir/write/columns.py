@@ -17,7 +17,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from weir.base.column_marks import mark_columns
-from weir.base.newest import newest_seen
+from weir.base.newest import seen
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import InputError, OptionError, SchemaError, TableError, UnknownFeatureError, WeirError
@@ -48,26 +48,36 @@ class TableColumns:
         Splits rows with these columns by shard.
     wal_schema : Schema
         What rows are brought into: the columns, and ``_tombstone``.
+
+    Attributes
+    ----------
+    version : int
+        The version.
+    schema : Schema
+        The columns.
+    row_schema : Schema
+        The columns and ``_tombstone`` with their field ids: the schema of log entries.
+    primary_key : tuple of str
+        The primary-key columns, in key order.
     """
 
     base: BaseTable
     router: Router
     wal_schema: pa.Schema = field(repr=False)
+    version: int = field(init=False)
+    schema: pa.Schema = field(init=False, repr=False)
+    row_schema: pa.Schema = field(init=False, repr=False)
+    primary_key: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take from the base table what every write asks for."""
+        for name in ("version", "schema", "row_schema", "primary_key"):
+            object.__setattr__(self, name, getattr(self.base, name))
 
     @classmethod
     def of(cls, base: BaseTable, router: Router) -> TableColumns:
         """Return the columns of a version."""
         return cls(base, router, wal_schema(base.schema))
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self.base.schema
-
-    @property
-    def row_schema(self) -> pa.Schema:
-        """The columns and ``_tombstone`` with their field ids: the schema of log entries."""
-        return self.base.row_schema
 
     @property
     def sequence_by(self) -> tuple[str, ...]:
@@ -106,11 +116,6 @@ class TableColumns:
                 hint="delete(where=...) removes rows; a table that replaces rows has a primary_key",
             )
 
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        """The primary-key columns, in key order."""
-        return self.base.primary_key
-
 
 class FollowedColumns:
     """The columns that a writer goes by now. Safe to use from many threads.
@@ -125,6 +130,7 @@ class FollowedColumns:
 
     def __init__(self, columns: TableColumns, router_of: Callable[[BaseTable], Router]) -> None:
         self._columns = columns
+        self._seen = seen(columns.base)
         self._router_of = router_of
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
@@ -141,7 +147,7 @@ class FollowedColumns:
         if self._refused is not None:
             raise self._refused
         columns = self._columns
-        if newest_seen(columns.base) > columns.base.version:
+        if self._seen.version > columns.version:
             return self.newest()
         return columns
 

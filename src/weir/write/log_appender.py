@@ -4,7 +4,7 @@ An append may fail and yet come about. Until it is known which, its rows are *in
 the next position, when something is appended there, tells. The same holds of staged generations that are
 published beside the log, whose manifest may have been written though the answer was lost.
 
-Whoever leads a commit group is alone with it (:mod:`weir.write.log.group_commit`).
+Whoever leads a commit group is alone with it (:mod:`weir.write.group_commit`).
 """
 
 from __future__ import annotations

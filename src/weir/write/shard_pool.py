@@ -46,6 +46,11 @@ class ShardPool:
         generation of a shard.
     engine : EngineContext
         Whose threads and limits it shares with other tables.
+
+    Attributes
+    ----------
+    unflushed : UnflushedBytes
+        Bounds the memory of the rows of all shards together.
     """
 
     def __init__(
@@ -72,14 +77,10 @@ class ShardPool:
             merge_progress=merge_progress,
         )
         self._context = make_context(engine.executors.flushes, self._heartbeat, backlog)
+        self.unflushed: UnflushedBytes = self._context.unflushed
         # A writer that is dropped without being closed lets its leases run out; here they are free at once.
         self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
         self._on_collection.atexit = False
-
-    @property
-    def unflushed(self) -> UnflushedBytes:
-        """Bounds the memory of the rows of all shards together."""
-        return self._context.unflushed
 
     @property
     def by_values(self) -> Mapping[ShardValues, ShardWriter]:
@@ -157,6 +158,11 @@ class ShardPool:
         for writer in self._writers.values():
             writer.abandon()
         self._shut_down()
+
+    def begin_write(self) -> None:
+        """Note that a write begins, for background work to give way; raise as :meth:`refuse_if_closed`."""
+        self.refuse_if_closed()
+        self.engine.throttle.foreground()
 
     def refuse_if_closed(self) -> None:
         """Raise if no more is to be written here.

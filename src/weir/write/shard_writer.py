@@ -27,9 +27,8 @@ from weir.write.decision.operation import LogPlaceBefore, Undecided, with_keys
 from weir.write.decision.present_rows import PresentRows
 from weir.write.fencing import AppendCheck, Fence, let_go_of
 from weir.write.flush.staged_generations import StagedGeneration
+from weir.write.group_commit import GroupCommit, PendingWrite
 from weir.write.lease.lease import ShardLease
-from weir.write.log.group_commit import GroupCommit
-from weir.write.log.pending_write import PendingWrite
 from weir.write.log_appender import LogAppender
 from weir.write.memtable.memtable_set import MemTables
 from weir.write.replay import replayed_memtables
@@ -181,28 +180,32 @@ class ShardWriter:
         BackpressureError
             If flushes or merges did not make room in time. Nothing of this call was written.
         """
-        is_undecided = isinstance(write, Undecided)
-        pending = self.prepare_undecided(write, source) if is_undecided else self.prepare(write, source)
+        pending = self.prepare(write, source)
         self._unflushed.admit(pending.held_bytes)
         pending.enqueue()
         return pending
 
     def prepare(
-        self, batch: pa.RecordBatch, source: Source | None = None, *, schema: pa.Schema | None = None
+        self,
+        write: pa.RecordBatch | Undecided,
+        source: Source | None = None,
+        *,
+        schema: pa.Schema | None = None,
     ) -> PendingWrite:
-        """Make ready to write rows; wait for a merge if too many generations wait for one.
+        """Make ready to write; wait for a merge if too many generations wait for one.
 
         For who writes to several shards at once, and queues the writes when the bytes of all are admitted.
 
         Parameters
         ----------
-        batch : RecordBatch
-            Rows.
+        write : RecordBatch or Undecided
+            Rows; or what depends on the rows there are.
         source : Source, optional
             The mark of the write.
         schema : Schema, optional
             The schema of log entries that the rows are in. Where it is another one than that of the rows
-            before, they begin a MemTable of their own. Default: the one that the writer began with.
+            before, they begin a MemTable of their own. Default: the one that the writer began with. What is
+            undecided says itself which it is.
 
         Raises
         ------
@@ -211,36 +214,22 @@ class ShardWriter:
         InputError
             If the shard remembers as many sources as it can.
         """
-        self._admit(source)
-        return PendingWrite(
-            self._commits, *owned(batch), self._overhead, source, schema or self._first_schema
-        )
-
-    def prepare_undecided(self, undecided: Undecided, source: Source | None = None) -> PendingWrite:
-        """Make ready to write what depends on the rows there are: as :meth:`prepare` does.
-
-        Raises
-        ------
-        WriterError
-            As for :meth:`submit`.
-        InputError
-            If the shard remembers as many sources as it can.
-        """
-        self._admit(source)
-        nbytes = sum(operation.rows.nbytes for operation in undecided.operations)
-        return PendingWrite(self._commits, None, nbytes, self._overhead, source, undecided.schema, undecided)
-
-    @property
-    def place(self) -> LogPlaceBefore:
-        """How far the shard has come: what is acknowledged by now stands before it."""
-        return self._commits.alone(lambda: LogPlaceBefore(self._log.position, self._memtables.generation))
-
-    def _admit(self, source: Source | None) -> None:
         self._refuse_new_writes()
         if source is not None:
             self._refuse_too_many_sources(source)
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
+        if isinstance(write, Undecided):
+            nbytes = sum(operation.rows.nbytes for operation in write.operations)
+            return PendingWrite(self._commits, None, nbytes, self._overhead, source, write.schema, write)
+        return PendingWrite(
+            self._commits, *owned(write), self._overhead, source, schema or self._first_schema
+        )
+
+    @property
+    def place(self) -> LogPlaceBefore:
+        """How far the shard has come: what is acknowledged by now stands before it."""
+        return self._commits.alone(lambda: LogPlaceBefore(self._log.position, self._memtables.generation))
 
     def publish(self, staged: Sequence[StagedGeneration], source: Source | None = None) -> int | None:
         """Make staged generations part of the shard, newer than everything before, and durable.

@@ -31,7 +31,7 @@ from weir.write.decision.by_filter import ChangeByFilter
 from weir.write.decision.operation import Kind, LogPlaceBefore, Undecided
 from weir.write.decision.prepare import routed_operations
 from weir.write.flush.staged_generations import StagedGeneration
-from weir.write.log.pending_write import PendingWrite
+from weir.write.group_commit import PendingWrite
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
 from weir.write.write_result import WriteResult, joined, receipt_of
@@ -79,7 +79,6 @@ class TableWriter:
     ) -> None:
         self._columns = columns
         self._shards = shards
-        self._throttle = shards.engine.throttle
         self._find_rows = find_rows
         self._delete_appended = delete_appended
 
@@ -163,8 +162,7 @@ class TableWriter:
         StorageError
             If the store failed; writing the same rows again is safe.
         """
-        self._shards.refuse_if_closed()
-        self._throttle.foreground()
+        self._shards.begin_write()
         if condition is not None:
             return self._decided([Upsert(repeatable(data), condition)], wait=wait, source=source)
         stream = pieces(data) if wait and source is None else None
@@ -366,8 +364,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
-        self._shards.refuse_if_closed()
-        self._throttle.foreground()
+        self._shards.begin_write()
         if where is not None:
             if keys is not None or condition is not None or source is not None or not wait:
                 raise InputError(
@@ -419,8 +416,7 @@ class TableWriter:
             As for :meth:`upsert`. Of many rows some may have been changed, and if the store failed nobody
             knows of the last ones: an expression such as ``n + 1`` is not to be repeated blindly.
         """
-        self._shards.refuse_if_closed()
-        self._throttle.foreground()
+        self._shards.begin_write()
         return self._change_by_filter(where, Kind.UPDATE, dict(set), limit)
 
     def apply(
@@ -457,8 +453,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
-        self._shards.refuse_if_closed()
-        self._throttle.foreground()
+        self._shards.begin_write()
         if isinstance(changes, Sequence) and changes and isinstance(changes[0], OperationInput):
             return self._decided(list(changes), wait=True, source=source, all_or_nothing=all_or_nothing)
         if all_or_nothing:
@@ -494,8 +489,7 @@ class TableWriter:
         SchemaError
             If rows have values of a column that has been dropped meanwhile. Nothing was written.
         """
-        self._shards.refuse_if_closed()
-        self._throttle.foreground()
+        self._shards.begin_write()
 
         def made(columns: TableColumns) -> list[tuple[ShardValues, pa.Table]]:
             return [(values, resolved(rows, columns)) for values, rows in changes]
@@ -629,8 +623,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError
             As for :meth:`upsert`.
         """
-        self._shards.refuse_if_closed()
-        self._throttle.foreground()
+        self._shards.begin_write()
         shards = self._shards.of([values for values, _ in staged])
         work = [
             (shard, self._shards.start(shard.publish, generations, source))
@@ -675,16 +668,23 @@ class TableWriter:
         return self._settled(self._enqueued(columns, self._routed(columns, batches)))
 
     def _enqueued(
-        self, columns: TableColumns, routed: list[_Routed], source: Source | None = None
+        self,
+        columns: TableColumns,
+        routed: Sequence[tuple[ShardValues, pa.RecordBatch | Undecided]],
+        source: Source | None = None,
     ) -> list[tuple[ShardWriter, PendingWrite]]:
-        """Queue rows at their shards: all of them, or on an error none."""
+        """Queue writes at their shards: all of them, or on an error none."""
         shards = self._shards.of([values for values, _ in routed])
         prepared = [
-            (shard, shard.prepare(rows, source, schema=columns.row_schema))
-            for shard, (_, rows) in zip(shards, routed, strict=True)
+            (shard, shard.prepare(write, source, schema=columns.row_schema))
+            for shard, (_, write) in zip(shards, routed, strict=True)
         ]
         self._columns.look_if_due(self._shards.start)
-        return self._admitted(prepared)
+        if prepared:
+            self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
+        for _, pending in prepared:
+            pending.enqueue()
+        return prepared
 
     @overload
     def _decided(
@@ -713,14 +713,13 @@ class TableWriter:
         all_or_nothing: bool = False,
     ) -> WriteResult | Future[WriteResult]:
         """Queue what depends on the rows there are, and is decided when it is written."""
-        self._shards.refuse_if_closed()
-        self._throttle.foreground()
+        self._shards.begin_write()
         columns, routed = self._columns.fitting(lambda columns: routed_operations(operations, columns))
-        undecided = {
-            values: Undecided(tuple(own), columns.row_schema, all_or_nothing)
+        undecided = [
+            (values, Undecided(tuple(own), columns.row_schema, all_or_nothing))
             for values, own in routed.items()
-        }
-        queued = self._enqueued_undecided(undecided, source)
+        ]
+        queued = self._enqueued(columns, undecided, source)
         if wait and len(queued) == 1:
             # Whoever waits for one shard alone may lead the group, without a thread in between.
             shard, pending = queued[0]
@@ -729,26 +728,6 @@ class TableWriter:
             return receipt_of([(shard.shard_id, pending, position)]).result()
         settled = self._settled(queued)
         return settled.result() if wait else settled
-
-    def _enqueued_undecided(
-        self, undecided: Mapping[ShardValues, Undecided], source: Source | None = None
-    ) -> list[tuple[ShardWriter, PendingWrite]]:
-        shards = self._shards.of(list(undecided))
-        prepared = [
-            (shard, shard.prepare_undecided(own, source))
-            for shard, own in zip(shards, undecided.values(), strict=True)
-        ]
-        self._columns.look_if_due(self._shards.start)
-        return self._admitted(prepared)
-
-    def _admitted(
-        self, prepared: list[tuple[ShardWriter, PendingWrite]]
-    ) -> list[tuple[ShardWriter, PendingWrite]]:
-        if prepared:
-            self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
-        for _, pending in prepared:
-            pending.enqueue()
-        return prepared
 
     def _change_by_filter(
         self, where: str, kind: Kind, set_to: dict[str, str] | None, limit: int | None
@@ -772,7 +751,7 @@ class TableWriter:
             found = found.slice(0, limit)
         result = WriteResult(0, {}, (), *change.nothing(columns), remaining)
         for part in change.parts(found, columns, places, is_whole=limit is None):
-            written = self._settled(self._enqueued_undecided(part)).result()
+            written = self._settled(self._enqueued(columns, list(part.items()))).result()
             result = replace(joined(result, written), remaining=remaining)
         return result
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.write.log.pending_write import PendingWrite
+from weir.write.group_commit import PendingWrite
 
 __all__ = ["WriteResult", "joined", "receipt_of"]
 

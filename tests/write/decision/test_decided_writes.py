@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.newest import SeenVersion
 from weir.errors import FilterError, InputError, KeyValueError, SchemaError
 from weir.write.table_writer import TableWriter
 from weir.write.write_result import WriteResult
@@ -360,7 +361,7 @@ def test_what_is_merged_and_collected_is_found_by_a_writer_that_is_behind(
     table: weir.Table, monkeypatch: pytest.MonkeyPatch, flushes: bool
 ) -> None:
     """The writer has seen the base table before the merge, and its generations are off the list or gone."""
-    monkeypatch.setattr("weir.write.columns.newest_seen", lambda base: 0)
+    monkeypatch.setattr("weir.write.columns.seen", lambda base: SeenVersion())
     monkeypatch.setattr("weir.write.columns._LOOK_SECONDS", 1e9)
     with table.writer() as writer:
         writer.upsert([{"id": 1, "n": 1}, {"id": 2, "n": 2}])

@@ -26,7 +26,7 @@ from weir.lsm.keys import KeySet
 from weir.rows.cast import cast_to
 from weir.rows.conforming import conformed
 from weir.write.decision.operation import Kind, Operation, Undecided
-from weir.write.log.pending_write import PendingWrite
+from weir.write.group_commit import PendingWrite
 
 __all__ = ["Finds", "decide"]
 

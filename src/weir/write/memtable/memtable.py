@@ -86,7 +86,9 @@ class MemTable:
             self._batches.extend(columns.apply(batch, where=where) for batch in item.entry.batches)
         self.entries.append(item)
         self.last_position = item.position
-        self.sources = self.sources.with_mark(item.entry.header.source)
+        source = item.entry.header.source
+        if source is not None:
+            self.sources = self.sources.with_mark(source)
         self.num_rows += item.entry.num_rows
         nbytes = item.entry.nbytes
         self.nbytes += nbytes

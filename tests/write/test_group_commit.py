@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from tests.write.conftest import SHARD, WAL_SCHEMA, OpenWriter, rows, wait_until
 
+from tests.write.conftest import SHARD, WAL_SCHEMA, OpenWriter, rows, wait_until
 from weir.format import layout
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
@@ -18,8 +18,7 @@ from weir.log.manifest_store import read_latest_manifest
 from weir.log.wal import Wal
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
-from weir.write.log.group_commit import GroupCommit
-from weir.write.log.pending_write import PendingWrite
+from weir.write.group_commit import GroupCommit, PendingWrite
 from weir.write.memtable.memtable_set import MemTables
 from weir.write.replay import replayed_memtables
 
