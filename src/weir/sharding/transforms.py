@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 from weir.errors import ShardingError
 from weir.sharding.arrow_values import fixed_width_values, valid_mask, with_nulls
 from weir.sharding.date_parts import PARTS, date_part, has_date_parts, instants_with, parts_between
+from weir.sharding.library_buckets import buckets_of_text
 from weir.sharding.murmur3 import buckets, can_hash, murmur3, murmur3_multi
 from weir.sharding.type_names import type_name
 from weir.sharding.value_set import ONLY_NULL, Ordinal, ValueSet
@@ -220,6 +221,9 @@ class Bucket(Transform):
 
     def evaluate(self, columns: Sequence[pa.Array], source_types: Sequence[pa.DataType]) -> pa.Array:
         """Return the bucket of every row; 0 where the column is null."""
+        column = columns[0]
+        if len(column) > 1 and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return buckets_of_text(column, self.num_buckets)
         return pa.array(buckets(murmur3(columns[0], source_type=source_types[0]), self.num_buckets))
 
 
