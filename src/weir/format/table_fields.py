@@ -8,7 +8,7 @@ from the manifest, changed, and given back to it as the messages they are. Lance
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from weir.format import messages
@@ -17,7 +17,7 @@ from weir.format.field_births import Births, decode_mark, encode_mark
 from weir.format.proto import memwal_pb2
 from weir.format.table_manifest import read_head
 
-__all__ = ["NO_PARENT", "TableField", "decode_fields", "encode_fields", "paths", "subtree"]
+__all__ = ["NO_PARENT", "TableField", "decode_fields", "encode_fields", "paths"]
 
 NO_PARENT = -1
 """Parent of a column that is not part of another."""
@@ -121,15 +121,6 @@ def paths(fields: Iterable[TableField]) -> dict[str, TableField]:
         by_id[field.id] = path
         found[path] = field
     return found
-
-
-def subtree(fields: Iterable[TableField], root: int) -> Iterator[TableField]:
-    """Yield the field with an id and all of its parts, at any depth."""
-    inside = {root}
-    for field in fields:
-        if field.id == root or field.parent_id in inside:
-            inside.add(field.id)
-            yield field
 
 
 def births_in(fields: Iterable[TableField]) -> dict[int, str | None]:

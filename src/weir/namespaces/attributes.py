@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -209,10 +209,6 @@ class Attribute:
     def field(self) -> pa.Field:
         """The column that stores it, with its type."""
         return pa.field(self.column, self.type.arrow)
-
-    def with_metric(self, metric: Metric) -> Attribute:
-        """Return the attribute with another metric."""
-        return replace(self, metric=metric)
 
 
 def infer_type(values: list[Any]) -> AttributeType | None:

@@ -103,11 +103,6 @@ class Definition:
         left = {name: one for name, one in self.attributes.items() if name not in dropped}
         return replace(self, attributes=left)
 
-    @property
-    def is_deleted(self) -> bool:
-        """Whether it is the definition of a namespace that is not there any more."""
-        return not self.table
-
 
 def encode(definition: Definition) -> bytes:
     """Return a definition as stored."""

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from weir.errors import InputError
-
 __all__ = [
     "EVERYTHING",
     "And",
@@ -21,8 +19,6 @@ __all__ = [
     "Not",
     "Operator",
     "Or",
-    "attributes_in",
-    "check_depth",
     "comparisons_in",
 ]
 
@@ -130,28 +126,3 @@ def comparisons_in(filter: Filter) -> Iterator[Comparison]:
     else:
         for part in filter.parts:
             yield from comparisons_in(part)
-
-
-def attributes_in(filter: Filter) -> frozenset[str]:
-    """Return the attributes that a filter looks at, those of new values not among them."""
-    return frozenset(one.attribute for one in comparisons_in(filter))
-
-
-def check_depth(filter: Filter, most: int) -> Filter:
-    """Return a filter that is nested at most so deep.
-
-    Raises
-    ------
-    InputError
-        If it is nested deeper.
-    """
-    waiting = [(filter, 1)]
-    while waiting:
-        one, depth = waiting.pop()
-        if depth > most:
-            raise InputError(f"the filter is nested more than {most} deep")
-        if isinstance(one, Not):
-            waiting.append((one.part, depth + 1))
-        elif isinstance(one, And | Or):
-            waiting.extend((part, depth + 1) for part in one.parts)
-    return filter

@@ -162,11 +162,6 @@ class ShardLease:
         return self._terms.ttl
 
     @property
-    def is_over(self) -> bool:
-        """Whether it is lost, released or has been found expired. Never becomes False again."""
-        return self._ended is not None
-
-    @property
     def is_paused(self) -> bool:
         """Whether it is let to others until it is asked for again."""
         return self._is_paused
