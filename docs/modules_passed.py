@@ -105,7 +105,9 @@ def _watch_all(uri: str) -> dict[str, list[str]]:
 def _entered() -> dict[str, list[str]]:
     with tempfile.TemporaryDirectory() as directory:
         program = [sys.executable, "-m", "docs.modules_passed", f"{directory}/table"]
-        printed = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+        printed = subprocess.run(
+            program, check=True, capture_output=True, text=True, cwd=PAGE.parents[1]
+        ).stdout
     found: dict[str, list[str]] = json.loads(printed)
     return found
 
