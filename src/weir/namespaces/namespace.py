@@ -386,6 +386,12 @@ class Namespace:
         opened = self._for_write(write)
         if opened is None:
             return Written(), False
+        if not write.looks_before:
+            with self._lock.shared():
+                opened, prepared = self._prepared(write, opened)
+                changes, written = _unconditional(prepared)
+                decided(written)
+                return written, self._apply(opened, changes, source)
         with self._lock.alone():
             opened, prepared = self._prepared(write, opened)
             self._claim(opened)

@@ -1,0 +1,82 @@
+"""Writes that are sent again are done once, with one answer, also by a process that knows nothing of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weir.namespaces
+from weir.errors import StorageError
+from weir.namespaces import Documents, Namespace, Write
+from weir.namespaces.filter.expression import Comparison, Operator
+from weir.service.idempotency import IdempotentWrites
+from weir.service.refusals import Refusal
+
+
+def upsert(*values: int) -> Write:
+    return Write(upserts=Documents.of_rows([{"id": id, "v": value} for id, value in enumerate(values)]))
+
+
+def values(namespace: Namespace) -> list[int]:
+    found: list[int] = namespace.get(range(9), ["v"]).sort_by("id")["v"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("looks_before", [False, True])
+def test_a_write_is_done_once(tmp_path: Path, looks_before: bool) -> None:
+    doubled = Write(deletes=[1], delete_condition=Comparison("v", Operator.EQ, 1))
+    write = doubled if looks_before else upsert(1, 1)
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        namespace = namespaces.namespace("docs")
+        namespace.write(upsert(1, 1))
+        first = IdempotentWrites(namespaces.store).write(namespace, write, "key", b"body")
+        namespace.write(upsert(5, 1))
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
+        assert writes.write(namespace, write, "key", b"body") == first
+        assert values(namespace) == [5, 1]
+        with pytest.raises(Refusal) as refused:
+            writes.write(namespace, upsert(7), "key", b"another body")
+        assert refused.value.status == 422
+        assert values(namespace) == [5, 1]
+
+
+def test_a_write_whose_end_nobody_noted_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        namespace, store = namespaces.namespace("docs"), namespaces.store
+        put: Any = store.put
+        noted: list[str] = []
+
+        def dies_after_the_write(path: str, data: bytes) -> Any:
+            if path.startswith("idempotency/") and noted:
+                raise StorageError("the process ends")
+            noted.append(path)
+            return put(path, data)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "put", dies_after_the_write)
+            with pytest.raises(StorageError):
+                IdempotentWrites(store).write(namespace, upsert(1, 2), "key", b"body")
+        assert values(namespace) == [1, 2]
+        namespace.write(upsert(5))
+        answer = IdempotentWrites(store).write(namespace, upsert(1, 2), "key", b"body")
+        assert answer.upserted == 2
+        assert values(namespace) == [5, 2]
+
+
+def test_many_at_once_are_each_done(tmp_path: Path) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces, ThreadPoolExecutor(8) as threads:
+        namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
+        namespace.write(upsert(0))
+
+        def once(number: int) -> int:
+            write = Write(upserts=Documents.of_rows([{"id": number % 20, "v": number % 20}]))
+            return writes.write(namespace, write, f"key {number % 20}", b"%d" % (number % 20)).upserted
+
+        assert [*threads.map(once, range(40))] == [1] * 40
+        assert values(namespace) == list(range(9))
