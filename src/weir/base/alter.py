@@ -88,7 +88,9 @@ def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
             continue  # cleaned up, so there is a newer version
         fields = decode_fields(manifest.data, where=manifest.where)
         altered = alteration.applied(base.schema, _needed(base, manifest, fields))
-        schema = table_schema(altered.schema, base.primary_key)
+        append = base.append_only
+        required = None if append is None else append.unique
+        schema = table_schema(altered.schema, base.primary_key, required=required)
         # Data files still hold what plain Lance has dropped, under ids that no column has any more.
         last_id = max(_last_field_id(base.details), base.dataset.max_field_id, *(one.id for one in fields))
         new_fields = _born(

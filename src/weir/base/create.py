@@ -119,7 +119,7 @@ def create_base_table(
     TableExistsError
         There is a Lance dataset at that place, Weir table or not. Nothing is written.
     """
-    schema = table_schema(schema, primary_key, required=() if append is None else append.unique)
+    schema = table_schema(schema, primary_key, required=None if append is None else append.unique)
     schema = _marked(schema)
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     details = _with_key_feature(details, schema, primary_key)

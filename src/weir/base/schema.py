@@ -71,7 +71,9 @@ RESERVED_NAMES = frozenset(
 """Column names that Weir or Lance adds to rows itself, and the one that Lance reads as all of them."""
 
 
-def table_schema(schema: pa.Schema, primary_key: Sequence[str], *, required: Sequence[str] = ()) -> pa.Schema:
+def table_schema(
+    schema: pa.Schema, primary_key: Sequence[str], *, required: Sequence[str] | None = None
+) -> pa.Schema:
     """Return the schema a base table gets: checked, as Lance stores it, with its primary key marked.
 
     Key columns become not nullable. Types that Lance stores as another one (``string_view`` as
@@ -83,8 +85,8 @@ def table_schema(schema: pa.Schema, primary_key: Sequence[str], *, required: Seq
         What the caller asks for. Primary-key marks in it are replaced.
     primary_key : sequence of str
         Key columns, in key order; none of a table whose rows are only added.
-    required : sequence of str, default ()
-        Other columns that become not nullable.
+    required : sequence of str, optional
+        Of a table whose rows are only added: columns that become not nullable. Default: it has a key.
 
     Raises
     ------
@@ -125,11 +127,11 @@ def table_schema(schema: pa.Schema, primary_key: Sequence[str], *, required: Seq
             hint=f"Columns: {', '.join(schema.names)}",
         )
     marked = pa.schema([_marked(field, primary_key) for field in schema], metadata=schema.metadata)
-    if primary_key:
+    if required is None:
         # Before the library sees it: Weir knows better what to say about keys.
         PrimaryKey.from_schema(marked, tuple(primary_key))
     marked = pa.schema(
-        [one.with_nullable(False) if one.name in required else one for one in marked],
+        [one.with_nullable(False) if one.name in (required or ()) else one for one in marked],
         metadata=marked.metadata,
     )
     return _dry_run(marked).schema

@@ -113,9 +113,12 @@ def create_table(
         key = ()
     engine = chosen_engine(merge_engine, sequence_by, schema, key)
     expiry = chosen_expiry(expire_after, expire_by, schema, engine)
+    required = None if append is None else append.unique
     # Rows that are only added never change their shard.
     stays = key if append is None else tuple(schema.names)
-    spec = build_spec(_fields(shard_by), schema, stays, field_ids(table_schema(schema, key)))
+    spec = build_spec(
+        _fields(shard_by), schema, stays, field_ids(table_schema(schema, key, required=required))
+    )
     defaults = {RULE: VALUES}
     if max_memtable_age is not None:
         WriterOptions.from_keywords(max_memtable_age=max_memtable_age)
