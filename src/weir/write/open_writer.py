@@ -54,7 +54,7 @@ def open_writer(
     find_rows : callable
         Returns columns of the rows that a filter matches now; strongly consistent.
     delete_appended : callable
-        Deletes by filter where rows are only added.
+        Deletes by filter from a table whose rows are only added.
     spec_id : int
         The shard spec that new shards are made with.
     options : mapping of str to object

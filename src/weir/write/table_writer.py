@@ -67,7 +67,7 @@ class TableWriter:
     find_rows : callable
         Returns columns of the rows that a filter matches now; strongly consistent.
     delete_appended : callable
-        Deletes by filter where rows are only added.
+        Deletes by filter from a table whose rows are only added.
     """
 
     def __init__(
