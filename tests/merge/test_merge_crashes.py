@@ -14,10 +14,10 @@ from weir.merge.plan import MergeTask
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a003")
 MERGE = """
-import weir.merge.commit
+from weir.engine.runner import ThreadRunner
+from weir.merge.commit import merge_runs
 task, by_tasks = arguments
-weir.merge.commit.merges_in_waves = lambda base: by_tasks
-weir.merge.commit.merge_run(task)
+merge_runs([task], runner=ThreadRunner() if by_tasks else None)
 """
 
 

@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 from tests.base.table_kit import apply, contents, manifest_of, new_table, progress, write_generation
 
-import weir.merge.commit
 from weir.base.table import BaseTable
 from weir.engine.runner import ThreadRunner
 from weir.errors import ConflictError
@@ -130,7 +129,6 @@ def test_merges_that_would_get_in_each_others_way_take_turns(
         return execute(merge, *arguments)
 
     monkeypatch.setattr(_Merge, "_execute", counted)
-    monkeypatch.setattr(weir.merge.commit, "merges_in_waves", lambda base: False)
     report = merge_generations(base, manifests, ThreadRunner(4))
     assert (report.shards, report.rows_upserted) == (3, 30_000)
     assert len(attempts) == 3, "none was made again"

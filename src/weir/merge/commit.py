@@ -11,16 +11,14 @@ from collections.abc import Sequence
 
 from weir.base.row_commit import rows_can_be_committed
 from weir.base.table import BaseTable
-from weir.engine.runner import Runner, ThreadRunner
+from weir.engine.runner import Runner
 from weir.merge.append import append_runs
 from weir.merge.merge_insert import merge_by_library
 from weir.merge.plan import MergeTask
 from weir.merge.result import MergeResult
 from weir.merge.waves import merge_in_waves
 
-__all__ = ["MergeResult", "merge_run", "merge_runs", "merges_in_waves"]
-
-_IN_WAVES = False
+__all__ = ["MergeResult", "can_be_divided", "merge_run", "merge_runs"]
 
 
 def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
@@ -44,7 +42,8 @@ def merge_runs(
     base : BaseTable, optional
         The table at any version, to save opening it.
     runner : Runner, optional
-        Executes the tasks that the merge is divided into. Default: threads of this process.
+        Executes the tasks that the merge is divided into, where it can be (:func:`can_be_divided`).
+        Default: it is not divided.
 
     Returns
     -------
@@ -62,14 +61,15 @@ def merge_runs(
     base = BaseTable.open(tasks[0].store) if base is None else base
     if base.append_only is not None:
         return append_runs(tasks, base)
-    if merges_in_waves(base):
-        return merge_in_waves(tasks, base, ThreadRunner() if runner is None else runner)
+    if runner is not None and can_be_divided(base):
+        return merge_in_waves(tasks, base, runner)
     return merge_by_library(tasks, base)
 
 
-def merges_in_waves(base: BaseTable) -> bool:
+def can_be_divided(base: BaseTable) -> bool:
     """Whether many tasks can merge into the table together; otherwise the library does it in one process.
 
-    It has to do what Weir knows of it, and rows have to be where their addresses are.
+    The library has to do what Weir knows of it, rows have to be where their addresses are, and to have keys.
     """
-    return _IN_WAVES and not base.dataset.has_stable_row_ids and rows_can_be_committed()
+    plain = base.append_only is None and not base.dataset.has_stable_row_ids
+    return plain and rows_can_be_committed()

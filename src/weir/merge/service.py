@@ -8,7 +8,7 @@ insert rows at the same time one has to begin anew (:mod:`weir.merge.commit`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -21,15 +21,24 @@ from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.format.shard_manifest import ShardManifest
-from weir.merge.commit import MergeResult, merge_runs
+from weir.merge.commit import MergeResult, can_be_divided, merge_runs
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
 from weir.merge.policy import ALWAYS, MergePolicy
 from weir.notebook import ShownAsTable
 from weir.sharding.shard_values import field_types
 
-__all__ = ["MergeGroup", "MergeReport", "MergedGroup", "group_merges", "merge_generations", "run_merge_group"]
+__all__ = [
+    "MergeGroup",
+    "MergeReport",
+    "MergedGroup",
+    "group_merges",
+    "merge_generations",
+    "merge_rounds",
+    "run_merge_group",
+]
 
 _log = get_logger(__name__)
+_ROWS_OF_A_ROUND = 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +141,46 @@ def group_merges(
     return tuple(groups)
 
 
-def run_merge_group(group: MergeGroup) -> MergedGroup:
-    """Run the merges of a group in order, with rests in between while reads and writes go on here."""
+def merge_rounds(tasks: Sequence[MergeTask], *, max_rows: int = _ROWS_OF_A_ROUND) -> tuple[MergeGroup, ...]:
+    """Put the next run of every shard together, for merges that many tasks do: each of one is a task.
+
+    Parameters
+    ----------
+    tasks : sequence of MergeTask
+        By shard and ascending generation.
+    max_rows : int, default 16,000,000
+        Rows that are merged in one commit, unless a single run has more: every task has all their keys in
+        memory.
+    """
+    of_shards = [list(own) for _, own in groupby(tasks, key=lambda task: task.shard_id)]
+    rounds: list[MergeGroup] = []
+    for number in range(max(map(len, of_shards), default=0)):
+        together: list[MergeTask] = []
+        for task in (own[number] for own in of_shards if number < len(own)):
+            if together and sum(one.rows for one in (*together, task)) > max_rows:
+                rounds.append(MergeGroup((tuple(together),)))
+                together = []
+            together.append(task)
+        rounds.append(MergeGroup((tuple(together),)))
+    return tuple(rounds)
+
+
+def run_merge_group(group: MergeGroup, runner: Runner | None = None) -> MergedGroup:
+    """Run the merges of a group in order, with rests in between while reads and writes go on here.
+
+    Parameters
+    ----------
+    group : MergeGroup
+        The group.
+    runner : Runner, optional
+        Executes the tasks that each merge is divided into. Default: none is divided.
+    """
     results: list[MergeResult] = []
     worked = 0.0
     for step in group.steps:
         step[0].store.engine.throttle.rest(worked)
         began = time.monotonic()
-        merged = merge_runs(step)
+        merged = merge_runs(step, runner=runner)
         worked = time.monotonic() - began
         results.append(merged)
         if not merged.was_already_merged:
@@ -150,6 +191,14 @@ def run_merge_group(group: MergeGroup) -> MergedGroup:
     return MergedGroup(group, tuple(result for result in results if not result.was_already_merged))
 
 
+def _merged(groups: Sequence[MergeGroup], runner: Runner, *, divided: bool) -> Iterator[MergedGroup]:
+    for group in groups:
+        if divided:
+            yield run_merge_group(group, runner)
+        else:
+            yield from runner.run(run_merge_group, (group,))
+
+
 def merge_generations(
     base: BaseTable,
     manifests: Sequence[ShardManifest],
@@ -158,6 +207,7 @@ def merge_generations(
     policy: MergePolicy = ALWAYS,
     in_conflict: Collection[UUID] = (),
     on_progress: Callable[[int, int], None] | None = None,
+    divided: bool = False,
 ) -> MergeReport:
     """Merge every flushed generation that the base table does not contain yet.
 
@@ -177,6 +227,9 @@ def merge_generations(
         Shards that hold versions of the same keys, of which nobody knows the newest: they are left alone.
     on_progress : callable, optional
         Called with (shards done, shards in all).
+    divided : bool
+        Whether each merge is divided into tasks that the runner executes side by side
+        (:mod:`weir.merge.waves`), where that is possible. Default: it is one task.
 
     Raises
     ------
@@ -190,13 +243,14 @@ def merge_generations(
         _log.warning("table.shards_in_conflict", where=base.uri, shards=sorted(map(str, in_conflict)))
     tasks = plan_merge(base.store, base.details, clear)
     is_due = policy.is_due(tasks, base_rows=base.dataset.count_rows())
-    groups = group_merges(tasks) if is_due else ()
+    divided = divided and is_due and can_be_divided(base)
+    groups = (merge_rounds(tasks) if divided else group_merges(tasks)) if is_due else ()
     total = sum(group.shards for group in groups)
     # Also where a merge has died between its commit and the end.
     base = note_unknown_fields(base)
     applied: list[MergeResult] = []
     done = shards = 0
-    for merged in (one for group in groups for one in runner.run(run_merge_group, (group,))):
+    for merged in _merged(groups, runner, divided=divided):
         applied += merged.applied
         shards += max((result.shards for result in merged.applied), default=0)
         for _ in range(merged.group.shards):

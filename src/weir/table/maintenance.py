@@ -56,6 +56,7 @@ class TableMaintenance:
         runner: Runner | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         policy: MergePolicy | None = None,
+        divided: bool = False,
     ) -> MergeReport:
         """Merge every flushed generation into the base table, exactly once.
 
@@ -71,11 +72,27 @@ class TableMaintenance:
             Called with (shards done, shards in all).
         policy : MergePolicy, optional
             Says whether there is enough to merge. Default: whatever there is, is.
+        divided : bool
+            Whether the merge of a table is divided: a task for every shard writes its rows, tasks for groups
+            of fragments look for the rows that these replace, and one commit has all of it. So the executors
+            of a runner merge one table together. Default: one task at a time merges, by Lance's
+            ``merge_insert``; so it does, whatever is said here, where a table has stable row ids.
 
         Raises
         ------
         ConflictError
             If concurrent commits did not settle.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert([{"id": 1, "name": "Ada"}])
+        ...     _ = writer.flush()
+        >>> table.maintenance.merge(divided=True).rows_upserted
+        1
         """
         snapshot = self._table.reader.take_newest()
         manifests = [view.manifest for view in snapshot.shards]
@@ -86,6 +103,7 @@ class TableMaintenance:
             policy=policy or ALWAYS,
             in_conflict=self._shards_in_conflict(snapshot),
             on_progress=on_progress,
+            divided=divided,
         )
 
     def compact(

@@ -1,0 +1,255 @@
+"""Merges that many tasks do and one commit records: equal to the library's, whatever the key."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.base.table_kit import (
+    Row,
+    apply,
+    contents,
+    manifest_of,
+    new_table,
+    progress,
+    table_of,
+    write_generation,
+)
+
+from weir.base import row_commit
+from weir.base.key_index import extend_key_index
+from weir.base.manifest import read_manifest
+from weir.base.row_commit import FragmentLeft, RowChange, commit_rows, rows_can_be_committed, without_rows
+from weir.base.table import BaseTable
+from weir.engine.runner import ThreadRunner
+from weir.format.index_details import MergedGeneration
+from weir.format.shard_manifest import FlushedGeneration
+from weir.format.table_manifest import decode_files
+from weir.merge import merged_keys, replaced_rows
+from weir.merge.commit import merge_runs
+from weir.merge.merge_insert import merge_by_library
+from weir.merge.plan import MergeTask
+from weir.merge.service import merge_generations, merge_rounds
+
+SHARDS = [UUID(int=number) for number in range(1, 5)]
+START: list[Row] = [(number, "base") for number in range(40)]
+
+
+def task_of(base: BaseTable, shard: UUID, *generations: FlushedGeneration) -> MergeTask:
+    return MergeTask(base.store, shard, generations, generations[0].generation - 1)
+
+
+def unreferenced(base: BaseTable) -> set[str]:
+    """Return the data and deletion files that no version refers to."""
+    there = {one.path for prefix in ("data", "_deletions") for one in base.store.list(prefix)}
+    for version in lance.dataset(base.uri).versions():
+        files = decode_files(read_manifest(base.store, version["version"]).data, where="")
+        there -= {one.path for one in files.needed}
+    return there
+
+
+KEYS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+    "int8": (pa.int8(), range(-20, 20)),
+    "uint64": (pa.uint64(), [2**64 - 1 - n for n in range(40)]),
+    "int64": (pa.int64(), [n * 2**58 - 2**62 for n in range(16)]),
+    "large_string": (pa.large_string(), ["", *(f"k\x00{n}é" for n in range(39))]),
+    "binary": (pa.binary(), [bytes([n, 0]) for n in range(40)]),
+    "fixed": (pa.binary(16), [bytes([n] * 16) for n in range(40)]),
+    "bool": (pa.bool_(), [True, False]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("indexed", [True, False], ids=["index", "scan"])
+def test_both_ways_of_merging_come_to_the_same(tmp_path: Path, kind: str, indexed: bool) -> None:
+    type_, values = KEYS[kind]
+    schema = pa.schema([("key", type_), ("value", pa.string())])
+    draw = random.Random(kind)
+    start = [(value, "base") for value in values if draw.random() < 0.6]
+    generations: list[list[tuple[Any, ...]]] = []
+    for number in range(3):
+        chosen = draw.sample(list(values), len(values) // 2)
+        generations.append([(value, f"{number}") if draw.random() < 0.7 else (value,) for value in chosen])
+    found = []
+    for divided in (True, False):
+        base = new_table(tmp_path, schema, ("key",), start)
+        if indexed:
+            base = extend_key_index(base)
+        model = contents(base)
+        written = []
+        for number, rows in enumerate(generations, start=1):
+            apply(model, base, rows)
+            written.append(write_generation(base, SHARDS[0], number, rows))
+        tasks = [task_of(base, SHARDS[0], *written)]
+        result = merge_runs(tasks, runner=ThreadRunner()) if divided else merge_by_library(tasks, base)
+        assert contents(base.latest()) == model
+        found.append((result.rows_upserted, result.rows_deleted))
+    assert found[0] == found[1]
+
+
+def test_rounds_of_several_shards_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merged_keys, "_INLINE_BYTES", 0)
+    base = extend_key_index(new_table(tmp_path, rows=START))
+    model = contents(base)
+    manifests = []
+    for at, shard in enumerate(SHARDS):
+        own: list[list[tuple[Any, ...]]] = [
+            [(at, "one"), (at + 4, "one"), (at + 100, "one")],
+            [(at,), (at + 4, "two"), (at + 100,)],
+        ]
+        for rows in own[: 1 + at % 2]:
+            apply(model, base, rows)
+        written = [write_generation(base, shard, n, rows) for n, rows in enumerate(own[: 1 + at % 2], 1)]
+        manifests.append(manifest_of(shard, written))
+    report = merge_generations(base, manifests, ThreadRunner(), divided=True)
+    assert (report.shards, report.generations) == (4, 6)
+    assert contents(base.latest()) == model
+    assert [progress(base, shard) for shard in SHARDS] == [1, 2, 1, 2]
+    assert unreferenced(base) == set()
+
+
+def test_the_next_run_of_every_shard_is_merged_in_one_round() -> None:
+    def task(shard: int, number: int) -> MergeTask:
+        flushed = FlushedGeneration(number, f"g{number}", physical_rows=10)
+        return MergeTask(None, SHARDS[shard], (flushed,), number - 1)  # type: ignore[arg-type]
+
+    tasks = [task(0, 1), task(0, 2), task(1, 1), task(2, 1), task(2, 2), task(2, 3)]
+
+    def rounds(max_rows: int) -> list[list[tuple[int, int]]]:
+        groups = merge_rounds(tasks, max_rows=max_rows)
+        return [
+            [(SHARDS.index(one.shard_id), one.last_generation) for one in step]
+            for group in groups
+            for step in group.steps
+        ]
+
+    assert rounds(100) == [[(0, 1), (1, 1), (2, 1)], [(0, 2), (2, 2)], [(2, 3)]]
+    assert rounds(20) == [[(0, 1), (1, 1)], [(2, 1)], [(0, 2), (2, 2)], [(2, 3)]]
+
+
+def test_a_key_in_two_shards_is_there_once(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=START)
+    tasks = [
+        task_of(base, shard, write_generation(base, shard, 1, [(50, f"{at}")]))
+        for at, shard in enumerate(SHARDS[:2])
+    ]
+    merge_runs(tasks, runner=ThreadRunner())
+    assert contents(base.latest())[(50,)] == (50, "1")
+    assert unreferenced(base) == set()
+
+
+def test_only_what_a_winner_has_changed_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = new_table(tmp_path, rows=START)
+    for first in (100, 200):
+        rows = table_of(base.schema, [(first + n, "appended") for n in range(10)]).cast(base.schema)
+        lance.write_dataset(rows, base.uri, mode="append")
+    base = base.latest()
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, [(1, "new"), (101,), (201, "new")]))
+    seen: list[Any] = []
+
+    class Watched(ThreadRunner):
+        def run(self, function: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+            seen.extend(getattr(one, "fragment_ids", "rows") for one in tasks)
+            yield from super().run(function, tasks)
+            if tasks and len(seen) == 3:
+                # Between the waves and the commit: a row of one fragment, and a new fragment.
+                lance.dataset(base.uri).update({"value": "'by hand'"}, where="id = 101")
+
+    merge_runs([task], runner=Watched())
+    assert seen == ["rows", (0,), (1, 2), (1, 3)]
+    after = contents(base.latest())
+    assert (101,) not in after
+    assert after[(1,)] == (1, "new")
+    assert unreferenced(base) == set()
+
+
+def test_a_merge_of_the_librarys_that_began_before_is_refused(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=START)
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, [(1, "new"), (70, "new")]))
+    before = lance.dataset(base.uri)
+    merge_runs([task], runner=ThreadRunner())
+    builder = before.merge_insert(["id"]).when_matched_update_all().when_not_matched_insert_all()
+    with pytest.raises(Exception, match=r"(?i)conflict|concurrent"):
+        builder.conflict_retries(0).execute(table_of(base.schema, [(70, "late")]).cast(base.schema))
+    assert contents(base.latest())[(70,)] == (70, "new")
+
+
+def test_what_may_have_been_published_is_never_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = new_table(tmp_path, rows=START)
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, [(1, "new"), (2,)]))
+
+    def answer_lost(*arguments: Any) -> None:
+        commit_rows(*arguments)
+        raise OSError("the answer was lost")
+
+    monkeypatch.setattr("weir.merge.waves.commit_rows", answer_lost)
+    with pytest.raises(OSError, match="answer was lost"):
+        merge_runs([task], runner=ThreadRunner())
+    assert progress(base, SHARDS[0]) == 1
+    assert contents(base.latest())[(1,)] == (1, "new")
+
+
+def test_a_library_that_has_changed_merges_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(*_: Any) -> None:
+        raise TypeError("delete_rows() takes other arguments now")
+
+    base = new_table(tmp_path, rows=START)
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, [(1, "new"), (2,)]))
+    assert rows_can_be_committed()
+    rows_can_be_committed.cache_clear()
+    monkeypatch.setattr(row_commit, "without_rows", changed)
+    try:
+        assert not rows_can_be_committed()
+        result = merge_runs([task], runner=ThreadRunner())
+    finally:
+        rows_can_be_committed.cache_clear()
+    assert result.version == base.version + 2, "as the library does: deletes, then rows"
+    assert progress(base, SHARDS[0]) == 1
+
+
+def test_a_commit_keeps_fragments_rows_and_the_progress_of_others(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=START)
+    manifest = read_manifest(base.store, base.version)
+    left = without_rows(base.dataset, 0, np.array([0, 1, 1]))
+    assert left is not None
+    marks = [MergedGeneration(SHARDS[0], 3), MergedGeneration(SHARDS[1], 4)]
+    assert commit_rows(base.store, manifest, RowChange([left], []), marks) == base.version + 1
+    after = base.latest()
+    assert len(contents(after)) == 38
+    gone = FragmentLeft(0, None, 38)
+    newer = [MergedGeneration(SHARDS[1], 9)]
+    manifest = read_manifest(base.store, after.version)
+    assert commit_rows(base.store, manifest, RowChange([gone], []), newer) == after.version + 1
+    after = after.latest()
+    assert contents(after) == {}
+    assert [after.details.merged_generation(shard) for shard in SHARDS[:2]] == [3, 9]
+
+
+def test_many_pages_are_swept_as_few_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 30_000
+    values = np.random.default_rng(0).permutation(rows)
+    base = new_table(tmp_path, rows=[(int(n), "base") for n in values])
+    base = extend_key_index(base)
+    keys = [int(n) for n in values[::7]]
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, [(n, "new") for n in keys]))
+    monkeypatch.setattr("weir.base.key_pages._SWEPT_PAGES", 2)
+    scanned: list[int] = []
+    monkeypatch.setattr(replaced_rows, "_scanned", lambda *_: scanned.append(1))
+    result = merge_runs([task], runner=ThreadRunner())
+    assert (result.rows_upserted, scanned) == (len(keys), [])
+    after = base.latest().dataset
+    assert after.count_rows() == rows
+    assert after.count_rows("value = 'new'") == len(keys)
