@@ -174,17 +174,6 @@ def test_only_what_a_winner_has_changed_is_looked_at_again(
     assert unreferenced(base) == set()
 
 
-def test_a_merge_of_the_librarys_that_began_before_is_refused(tmp_path: Path) -> None:
-    base = new_table(tmp_path, rows=START)
-    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, [(1, "new"), (70, "new")]))
-    before = lance.dataset(base.uri)
-    merge_runs([task], runner=ThreadRunner())
-    builder = before.merge_insert(["id"]).when_matched_update_all().when_not_matched_insert_all()
-    with pytest.raises(Exception, match=r"(?i)conflict|concurrent"):
-        builder.conflict_retries(0).execute(table_of(base.schema, [(70, "late")]).cast(base.schema))
-    assert contents(base.latest())[(70,)] == (70, "new")
-
-
 def test_what_may_have_been_published_is_never_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
