@@ -97,7 +97,6 @@ BAD_TEXTS: dict[str, tuple[Callable[[Any], Any], type[WeirError], str]] = {
         QueryError,
         "weir.MatchQuery",
     ),
-    "which column": (lambda t: t.search_text("late"), QueryError, "2 text columns.*text, title"),
     "unknown column": (lambda t: t.search_text("late", column="txt"), QueryError, "no column 'txt'"),
     "unknown column inside": (
         lambda t: t.search_text(weir.BooleanQuery([weir.MatchQuery("late", "txt")]), column="text"),
@@ -197,3 +196,21 @@ def test_nothing_but_named_errors_by_text(table: weir.Table, query: Any, k: Any,
         except InputError:
             continue
         assert found.num_rows <= 1
+
+
+def test_a_text_query_without_a_column_means_the_one_with_an_index(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("title", pa.string()), ("body", pa.string())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    opened_before = weir.open(tmp_path / "t")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "title": "late", "body": "early"}, {"id": 2, "title": "x", "body": "late"}])
+        with pytest.raises(QueryError, match=r"2 text columns.*title, body"):
+            table.search_text("late")
+        table.indexes.create("body", "INVERTED")
+        for one in (table, opened_before):
+            assert one.search_text("late").to_table()["id"].to_pylist() == [2]
+            assert one.search_text(weir.MatchQuery("late")).to_table()["id"].to_pylist() == [2]
+        table.indexes.create("title", "INVERTED")
+        with pytest.raises(QueryError, match=r"2 text columns.*title, body"):
+            table.search_text("late")
+        assert table.search_text("late", column="title").to_table()["id"].to_pylist() == [1]

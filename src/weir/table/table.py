@@ -30,6 +30,7 @@ from weir.read.sql import SqlQuery
 from weir.rows import RowInput, repeatable
 from weir.search.requests import HybridRequest, TextRequest, VectorRequest
 from weir.search.search import Search
+from weir.search.text.columns import only_indexed_column
 from weir.search.text.query import TextQuery
 from weir.sharding.spec import describe_spec, library_note
 from weir.snapshots.consumers import drop_consumer
@@ -518,7 +519,8 @@ class Table:
         k : int
             Rows to find, from 1 to 10,000. Default 10.
         column : str, optional
-            The text column, for all parts of the query that name none. Default: the only one.
+            The text column, for all parts of the query that name none. Default: the only one, or the
+            only one that has a full-text index.
         columns : sequence of str, optional
             Columns of the result, in order, before ``_score``. Default: all.
         filter : str, optional
@@ -541,6 +543,8 @@ class Table:
         SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
             As for :meth:`scan`.
         """
+        if column is None:
+            column = only_indexed_column(self._table.base, query)
         request = TextRequest(query, k, column, filter, columns)
         return self._table.reader.search(request, consistency=consistency, at=at)
 
@@ -577,7 +581,7 @@ class Table:
         k : int
             Rows to find, from 1 to 10,000. Default 10.
         vector_column, text_column : str, optional
-            The columns. Default: the only one of its kind.
+            The columns. Default: the only one of its kind, or the only text with a full-text index.
         columns, filter
             As for :meth:`search`.
         fusion : str
@@ -608,6 +612,8 @@ class Table:
         SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
             As for :meth:`scan`.
         """
+        if text_column is None:
+            text_column = only_indexed_column(self._table.base, text)
         request = HybridRequest(
             vector,
             text,

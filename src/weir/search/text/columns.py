@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from weir.base.index_changes import base_indexes
+from weir.base.table import BaseTable
 from weir.errors import QueryError
+from weir.indexing.kinds import IndexKind
 from weir.search.text.query import BooleanQuery, BoostQuery, MatchQuery, PhraseQuery, TextQuery, leaves
 
-__all__ = ["check_text_columns"]
+__all__ = ["check_text_columns", "only_indexed_column"]
 
 
 def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) -> TextQuery:
@@ -18,7 +21,7 @@ def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) 
     QueryError
         If a column does not exist or holds no text, or none is named and there are several.
     """
-    texts = [one.name for one in schema if pa.types.is_string(one.type) or pa.types.is_large_string(one.type)]
+    texts = _texts(schema)
     shown = f"The text columns are {', '.join(texts)}" if texts else "The table has no text column"
     if column is None and any(leaf.column is None for leaf in leaves(query)):
         if len(texts) != 1:
@@ -37,6 +40,35 @@ def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) 
                 f"column {name!r} is {schema.field(name).type}, which is not text", where="column", hint=shown
             )
     return _named(query, column)
+
+
+def only_indexed_column(base: BaseTable, query: object) -> str | None:
+    """Return the column that a query means where it names none of several: the only one with an index.
+
+    None where the query names its columns, the table has one text column at most, or none or several
+    have an index. Where it has to look, it asks storage for the newest version: one round trip.
+    """
+    if not isinstance(query, str) and all(leaf.column is not None for leaf in _leaves(query)):
+        return None
+    if len(_texts(base.schema)) < 2:
+        return None
+    newest = base.latest()
+    indexed = {
+        index.column
+        for index in base_indexes(newest)
+        if index.definition is not None and index.definition.kind is IndexKind.INVERTED
+    }.intersection(_texts(newest.schema))
+    return indexed.pop() if len(indexed) == 1 else None
+
+
+def _leaves(query: object) -> list[MatchQuery | PhraseQuery]:
+    """Return the parts of a query; of what is none, which is refused when it is read, nothing."""
+    kinds = (MatchQuery, PhraseQuery, BoostQuery, BooleanQuery)
+    return list(leaves(query)) if isinstance(query, kinds) else []
+
+
+def _texts(schema: pa.Schema) -> list[str]:
+    return [one.name for one in schema if pa.types.is_string(one.type) or pa.types.is_large_string(one.type)]
 
 
 def _named(query: TextQuery, column: str | None) -> TextQuery:
