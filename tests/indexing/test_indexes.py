@@ -357,3 +357,28 @@ def test_a_failing_task_says_so(table: weir.Table, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("weir.base.index_upkeep.build_segment", fails)
     with pytest.raises(StorageError, match="extending the index 'category_idx' failed: the disk is full"):
         table.maintenance.catch_up_indexes()
+
+
+def test_a_vector_index_needs_no_parameter_and_no_vectors_yet(table: weir.Table) -> None:
+    built = table.indexes.create("vector", "IVF_PQ")
+    assert built.parameters["num_sub_vectors"] == 2
+    nothing = pa.array([None], SCHEMA.field("vector").type)
+    upsert(table, rows(0, 1).set_column(5, "vector", nothing))
+    table.maintenance.merge()
+    actions = {one.name: one.action for one in table.maintenance.catch_up_indexes().indexes}
+    assert actions["vector_idx"] == "nothing to do"
+    assert table.search([0.0] * DIMENSION, k=1).to_table().num_rows == 0
+    upsert(table, rows(1, 500))
+    table.maintenance.merge()
+    actions = {one.name: one.action for one in table.maintenance.catch_up_indexes().indexes}
+    assert actions["vector_idx"] == "built"
+    assert table.search([0.0] * DIMENSION, k=3, nprobes=100).to_table().num_rows == 3
+
+
+def test_a_policy_waits_for_rows_where_text_would_tell_the_kind(table: weir.Table) -> None:
+    assert "text" not in {one.column for one in table.indexes.policy()}
+    with pytest.raises(IndexDefinitionError, match="nothing tells which index"):
+        table.indexes.create("text")
+    upsert(table, rows(0, 200))
+    table.maintenance.merge()
+    assert [one.kind for one in table.indexes.policy()] == [IndexKind.BITMAP]

@@ -46,6 +46,7 @@ __all__ = [
     "SegmentTask",
     "build_segment_of",
     "commit_segments",
+    "has_values",
     "model_imbalance",
     "model_of",
     "rebuild_of",
@@ -154,6 +155,15 @@ def uncovered_fragments(base: BaseTable, index: ExistingIndex) -> tuple[int, ...
     """Return the fragments of the base table that an index does not cover, ascending."""
     present = {fragment.fragment_id for fragment in base.dataset.get_fragments()}
     return tuple(sorted(present - index.fragment_ids))
+
+
+def has_values(base: BaseTable, column: str) -> bool:
+    """Whether some row of the base table has a value in a column: a vector index learns from nothing else."""
+    try:
+        scanner = base.dataset.scanner(columns=[column], filter=f"`{column}` IS NOT NULL", limit=1)
+        return bool(scanner.to_table().num_rows)
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, f"reading the column {column!r}", where=base.uri) from error
 
 
 def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:

@@ -19,7 +19,7 @@ from weir.errors import IndexDefinitionError, OptionError
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind, as_kind, is_vector
 
-__all__ = ["IndexPolicy"]
+__all__ = ["IndexPolicy", "sub_vectors"]
 
 _NAME_OF_IDENTIFIER = re.compile(r"(?:^|_)(?:id|uuid|guid|key|hash)$", re.IGNORECASE)
 _MIN_SAMPLE_ROWS = 20
@@ -134,9 +134,9 @@ class IndexPolicy:
             for definition in self._definitions(schema.field(column), sample):
                 return definition
             raise IndexDefinitionError(
-                f"there is no index for a column of type {schema.field(column).type}",
+                f"nothing tells which index a column of type {schema.field(column).type} is to have",
                 where=column,
-                hint="Name the kind if you know one",
+                hint="Name the kind; of text, the rows tell it once there are some",
             )
         raise IndexDefinitionError(
             f"the table has no column {column!r}",
@@ -189,9 +189,12 @@ class IndexPolicy:
         is_identifier = pa.types.is_integer(type) and _NAME_OF_IDENTIFIER.search(name) is not None
         return IndexKind.BLOOMFILTER if is_identifier else IndexKind.ZONEMAP
 
-    def _kind_of_text(self, name: str, values: pa.ChunkedArray | None) -> IndexKind:
+    def _kind_of_text(self, name: str, values: pa.ChunkedArray | None) -> IndexKind | None:
         if _NAME_OF_IDENTIFIER.search(name):
             return IndexKind.BLOOMFILTER
+        if values is not None and not len(values):
+            # Nothing tells what kind of text it is to hold, and what is built now would stay.
+            return None
         known = None if values is None else values.drop_null()
         if known is None or len(known) < _MIN_SAMPLE_ROWS:
             return IndexKind.ZONEMAP
@@ -211,7 +214,17 @@ class IndexPolicy:
             return {}
         parameters: dict[str, Any] = {"metric": self.metric}
         if kind is IndexKind.IVF_PQ:
-            length = column.type.list_size
-            part = next((part for part in _SUB_VECTOR_LENGTHS if length % part == 0 and length > part), 1)
-            parameters["num_sub_vectors"] = length // part
+            parameters["num_sub_vectors"] = sub_vectors(column.type)
         return parameters
+
+
+def sub_vectors(type: pa.DataType) -> int:
+    """Return into how many parts a product quantiser cuts vectors of a type, where nobody says.
+
+    Examples
+    --------
+    >>> sub_vectors(pa.list_(pa.float32(), 128)), sub_vectors(pa.list_(pa.float32(), 7))
+    (16, 7)
+    """
+    length: int = type.list_size
+    return length // next((part for part in _SUB_VECTOR_LENGTHS if length % part == 0 and length > part), 1)

@@ -19,6 +19,7 @@ from weir.base.index_upkeep import (
     SegmentTask,
     build_segment_of,
     commit_segments,
+    has_values,
     model_imbalance,
     rebuild_of,
     record_catchup,
@@ -197,7 +198,8 @@ def _plan(base: BaseTable, index: ExistingIndex, threshold: float) -> _Work:
     if index.definition is None or not index.definition.kind.is_vector:
         return _Work(index, uncovered, None, "extended" if uncovered else "nothing to do")
     if not index.num_rows:
-        return _Work(index, uncovered, None, "built" if uncovered else "nothing to do")
+        learns = bool(uncovered) and has_values(base, index.column)
+        return _Work(index, uncovered if learns else (), None, "built" if learns else "nothing to do")
     unequal = model_imbalance(base, index)
     # With rows that it has not learnt from: learning from the same again would make the same partitions.
     if unequal > threshold and (uncovered or len(index.segments) > 1):

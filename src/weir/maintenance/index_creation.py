@@ -16,7 +16,7 @@ from weir.base.index_changes import create_index as build_index
 from weir.base.table import BaseTable
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind, as_kind
-from weir.indexing.policy import IndexPolicy
+from weir.indexing.policy import IndexPolicy, sub_vectors
 
 __all__ = ["create_index", "create_indexes"]
 
@@ -59,6 +59,9 @@ def create_index(
     else:
         definition = IndexDefinition(column, column, as_kind(kind))
     definition.check_column(base.schema)
+    if definition.kind is IndexKind.IVF_PQ:
+        # The library has a default for every parameter but this one.
+        parameters = {"num_sub_vectors": sub_vectors(base.schema.field(column).type), **parameters}
     definition = IndexDefinition(
         name or free_index_name(base, column, definition.kind),
         column,

@@ -86,7 +86,8 @@ def _find(dataset: lance.LanceDataset, column: str) -> VectorIndex | None:
         if metric is None:
             continue
         centroids = None
-        if described.index_type.startswith("IVF"):
+        # One that was made before there were vectors to learn from has no file yet.
+        if described.index_type.startswith("IVF") and described.num_rows_indexed:
             with reading(f"the index {described.name!r}", dataset.uri):
                 vectors = _centroids(dataset.get_ivf_model(described.name).centroids)
             if vectors is not None:
