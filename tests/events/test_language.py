@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.events.random_queries import random_query
 from weir.errors import InputError, QueryError
 from weir.events.language import tree
 from weir.events.language.parser import keywords, parse
@@ -100,19 +101,39 @@ ORDER LIMIT FOR SINCE RETURN FOLLOWED LINKED a b x "t" 5 -1.5 ( ) [ ] , ; = != <
 _PIECES = [*_WORDS.split(), "\n"]
 
 
-def test_whatever_is_written_ends_in_a_command_or_a_refusal() -> None:
+_GOOD = [
+    'QUERY a FOLLOWED BY b LINKED BY c WITHIN "2h" WHERE a.x IN (1, "y") COUNT PER day ORDER BY count',
+    'STORE a FOR b AT "2026-01-01" EXPECT 5 PAYLOAD {"x": [1, {"y": null}]}',
+    'BATCH [ STORE a FOR b PAYLOAD {} ; STORE c FOR b PAYLOAD {"z": 1.5e3} ]',
+    'DEFINE a AS 2 FIELDS {"x": "int | null"}',
+    'REMEMBER QUERY a COUNT PER day AS d KEEP 5 ROWS FOR "3d"',
+    'REPLAY a FOR b SINCE 3 UNTIL "x" USING t RETURN [q, r]',
+]
+
+
+def _written(random: Random) -> str:
+    choice = random.random()
+    if choice < 0.4:
+        return " ".join(random.choice(_PIECES) for _ in range(random.randrange(1, 15)))
+    if choice < 0.5:
+        signs = [random.randrange(32, 127), random.randrange(0x110000)]
+        return "".join(chr(random.choice(signs)) for _ in range(random.randrange(40)))
+    text = random.choice([*_GOOD, random_query(random)])
+    for _ in range(random.randrange(1, 4)):
+        at = random.randrange(len(text) + 1)
+        text = text[:at] + random.choice([*_PIECES, ""]) + text[at + random.randrange(4) :]
+    return text
+
+
+@pytest.mark.parametrize("texts", [600, pytest.param(100_000, marks=pytest.mark.long)])
+def test_whatever_is_written_ends_in_a_command_or_a_refusal(texts: int) -> None:
     random = Random(3)
-    good = 'QUERY a FOLLOWED BY b LINKED BY c WITHIN "2h" WHERE a.x IN (1, "y") COUNT PER day ORDER BY count'
     parsed = 0
-    for _ in range(600):
-        if random.random() < 0.5:
-            text = " ".join(random.choice(_PIECES) for _ in range(random.randrange(1, 15)))
-        else:
-            at = random.randrange(len(good))
-            text = good[:at] + random.choice(_PIECES) + good[at + random.randrange(4) :]
+    for _ in range(texts):
+        text = _written(random)
         try:
             parse(text)
             parsed += 1
         except InputError as error:
             assert "line " in str(error)
-    assert parsed > 5
+    assert parsed > texts / 100
