@@ -709,8 +709,8 @@ PLANTED_BUGS = (
         "staged generations are published too late",
         "I1",
         _staged_published_too_late,
-        "staging",
-        first_seed=230,
+        "staging late",
+        first_seed=20,
     ),
     PlantedBug("a publication is not announced", "staged", _publication_not_announced, "staging"),
     PlantedBug(
@@ -719,7 +719,7 @@ PLANTED_BUGS = (
         _published_while_a_shard_is_opened_is_missed,
         "staging",
         is_long=True,
-        first_seed=315,
+        first_seed=414,
     ),
     PlantedBug(
         "generations are published over rows in memory",

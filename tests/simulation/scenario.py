@@ -92,6 +92,7 @@ class _Kind:
     released: float = 0.0
     stagers: tuple[int, ...] = (0,)
     outlived: tuple[int, ...] = (0,)
+    late: float = 0.0
     days: bool = False
     collections: tuple[int, ...] = (2, 4, 6)
     shards: tuple[int, ...] = (1, 1, 2)
@@ -256,6 +257,11 @@ _KINDS: dict[str, _Kind] = {
 # The others draw what they always have.
 _DRAWN = [name for name in _KINDS if name not in ("deciding", "outliving")]
 
+# Bulk jobs that publish when what they have staged is about to be collected, or is.
+_KINDS["staging late"] = replace(
+    _KINDS["staging"], stagers=(1,), calls=(6,), readers=(0,), travellers=(0,), repeaters=(0,), late=0.7
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -344,6 +350,11 @@ class Scenario:
     def has_stagers(self) -> bool:
         """Whether anybody stages generations."""
         return _KINDS[self.kind].days
+
+    def is_late(self) -> bool:
+        """Choose whether days go by between staging and publishing."""
+        share = _KINDS[self.kind].late
+        return share > 0 and self._random.random() < share
 
     @property
     def has_outlived(self) -> bool:

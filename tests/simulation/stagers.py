@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from tests.simulation.actors import failures_allowed, open_writer, write_once
+from tests.simulation.actors import collect_once, failures_allowed, open_writer, write_once
 from tests.simulation.checker import Write
 from tests.simulation.jobs import Job
 from tests.simulation.scheduler import Process
@@ -57,7 +57,9 @@ class Stager:
                 if world.random.random() < 0.2:
                     # Whoever publishes it is another process.
                     break
-            if world.scenario.time is not None:
+            if staged and world.scenario.is_late():
+                self._let_days_pass(process)
+            elif world.scenario.time is not None:
                 world.scheduler.sleep(world.random.choice(_PAUSES) * world.random.random())
             writer = writer or open_writer(world, process, job.shard, job.options)
             if writer is None or not staged or not self._publish(writer, number, staged):
@@ -70,6 +72,14 @@ class Stager:
                 # A lease that is held for days is renewed for days.
                 writer.close() if world.random.random() < 0.5 else writer.abandon()
         return not job.is_done
+
+    def _let_days_pass(self, process: Process) -> None:
+        """Let what is staged get too old, and be collected."""
+        world = self._world
+        for seconds in (100_000.0, 5000.0, 5000.0):
+            world.let_time_pass(seconds)
+            with failures_allowed(world, process, faults_before=-1), world.within_the_horizon():
+                collect_once(world, dry_run=False)
 
     def _write(self, number: int) -> Write:
         """Return what a commit writes."""
