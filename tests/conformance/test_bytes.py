@@ -135,9 +135,10 @@ def test_manifests_are_equal(pair: tuple[Kind, Written, Written]) -> None:
 
 
 def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Written], tmp_path: Path) -> None:
-    """But for Weir's own: id and place, the rule of shard ids, other marks of merges, shard snapshots."""
+    """But for Weir's: id and place, rule of shard ids, marks of merges, shard snapshots, named indexes."""
     kind, ours, theirs = pair
-    weir.open(ours.place, fsync=False).maintenance.merge()
+    table = weir.open(ours.place, fsync=False)
+    table.maintenance.merge()
     library.merge(theirs.place, theirs.shard, kind)
     left, right = library.details_of(ours.place), library.details_of(theirs.place)
     own = [one for one in left.merged_generations if one.shard_id == ours.shard]
@@ -150,7 +151,9 @@ def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Writte
     assert left.index_catchup == () or all(one.index_name.endswith("_idx") for one in left.index_catchup)
     (one,), (other,) = left.shard_specs, right.shard_specs
     assert one == other
-    assert left.maintained_indexes == right.maintained_indexes
+    # All are maintained. Weir names them too, since LanceDB searches none that is not named.
+    assert set(left.maintained_indexes) == {one.name for one in table.indexes.list()}
+    assert right.maintained_indexes == ()
     assert left.maintain_all_indexes == right.maintain_all_indexes
     assert set(left.writer_config_defaults) - set(right.writer_config_defaults) == {
         "weir.place",

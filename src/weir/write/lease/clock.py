@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from functools import partial
 from typing import Protocol
 
 __all__ = ["SYSTEM_CLOCK", "Clock"]
@@ -28,15 +27,14 @@ class Clock(Protocol):
 
 
 class _SystemClock:
-    # Elsewhere than on Linux the time asleep may be missing, and the fence entry has to do alone.
-    uptime = staticmethod(
-        partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-        if hasattr(time, "CLOCK_BOOTTIME")
-        else time.monotonic
-    )
-
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def uptime(self) -> float:
+        if hasattr(time, "CLOCK_BOOTTIME"):
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        # Elsewhere than on Linux the time asleep may be missing, and the fence entry has to do alone.
+        return time.monotonic()
 
 
 SYSTEM_CLOCK: Clock = _SystemClock()
