@@ -63,7 +63,7 @@ demo-events: setup ## Stream a year of real flights into an event store, kill th
 
 .PHONY: test
 test: lint types contracts ## Run every check but those on Spark: lint, types, import contracts, doctests and tests
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark" $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark$(NOT_LONG)" $(ARGS)
 
 .PHONY: test-spark
 test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of processes, through Connect; LONG=no is shorter

@@ -69,6 +69,7 @@ def test_tasks_are_small_and_show_no_secret(table: weir.Table, caplog: pytest.Lo
         "build_segment_of",
         "rewrite",
         "check_shard",
+        "check_base_files",
         "check_generation",
         "check_base_index",
         "check_base_rows",

@@ -44,7 +44,7 @@ class Whole:
             self._upsert(writer, range(40, 80), "generation")
             writer.flush()
             self._upsert(writer, range(70, 100), "log")
-        table.maintenance.collect_garbage()
+        table.maintenance.collect_garbage(horizon=0)
 
     def _upsert(self, writer: TableWriter, keys: range, text: str) -> None:
         rows = {key: f"{text} {key}" for key in keys}

@@ -249,6 +249,7 @@ def test_the_earliest_change_comes_after_rows_that_are_collected(table: weir.Tab
     table.maintenance.merge()
     write(table, (1, "later"), flush=flushes)
     clock = Clock()
+    clock.advance(HORIZON)
     for _ in range(2):
         # Off the list, and then gone.
         collect(table, clock)

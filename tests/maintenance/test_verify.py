@@ -42,6 +42,7 @@ from weir.format import (
     snapshot_pin,
     wal_entry,
 )
+from weir.format.file_checksums import CHECKSUMS
 from weir.format.garbage_marks import MARKS, Marks, ShardMarks, Step
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
@@ -1239,9 +1240,27 @@ def index_of_another_value(patient: Patient) -> str:
     return _change_index(patient, "page_data.lance", replaced)
 
 
+@damage("error", "base.checksum")
+def a_byte_that_no_column_has(patient: Patient) -> str:
+    (file,) = [one.path for one in patient.store.list("data")]
+    data = bytearray(patient.store.get(file))
+    # Lance fills up with it between two buffers.
+    data[data.index(b"H" * 24) + 20] ^= 1
+    patient.store.put(file, bytes(data))
+    return file
+
+
+@damage("warning", "base.checksums")
+def damaged_checksums_of_base_files(patient: Patient) -> str:
+    (path,) = [one.path for one in patient.store.list(CHECKSUMS)]
+    patient.store.put(path, bytes(patient.store.get(path))[:-9])
+    return path
+
+
 @damage("error", "base.unreadable")
 def damaged_base_file(patient: Patient) -> str:
     (file,) = [one.path for one in patient.store.list("data")]
+    patient.store.delete([one.path for one in patient.store.list(CHECKSUMS)])
     data = bytes(patient.store.get(file))
     patient.store.put(file, data[:-100] + b"\xff" * 96 + data[-4:])
     return ""

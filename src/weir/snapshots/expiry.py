@@ -119,7 +119,8 @@ def explained(error: WeirError, store: ObjectStore, snapshot: ReadSnapshot) -> W
     where = (error.where or "").rstrip("/")
     for view in snapshot.shards:
         for flushed in snapshot.unmerged(view):
-            if where.endswith(layout.generation_path(view.shard_id, flushed.path)):
+            # The generation itself, or a file of it.
+            if f"{layout.generation_path(view.shard_id, flushed.path)}/" in f"{where}/":
                 return expired(f"generation {flushed.generation} of shard {view.shard_id}", where)
     return _without_base(store, snapshot.base.version) or error
 

@@ -259,7 +259,7 @@ class TableMaintenance:
         ...     for n in range(3):
         ...         _ = writer.upsert([{"id": n}])
         >>> _ = table.maintenance.merge()
-        >>> for item in table.maintenance.collect_garbage(dry_run=True).items:
+        >>> for item in table.maintenance.collect_garbage(horizon=0, dry_run=True).items:
         ...     print(item.objects, item.kind, "-", item.reason)
         8 generation - merged, and no manifest lists it
         3 log entries - covered by generations that are merged, up to position 4

@@ -21,7 +21,6 @@ from weir.cli.text_values import parse_storage_options
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.engine.durations import parse_duration
 from weir.errors import ConflictError, OptionError, RunnerError, StorageError, TableNotFoundError, WeirError
-from weir.table.database import database_tables
 
 if TYPE_CHECKING:
     from weir.engine.runner import Runner
@@ -181,6 +180,8 @@ def maintain(
     quiet = None if quiet_for is None else parse_duration(quiet_for, "quiet-for")
     policy = _merge_policy(min_share, max_age)
     options = parse_storage_options(storage_option or ())
+    from weir.table.database import database_tables
+
     find_tables = partial(database_tables, uri, storage_options=options, fsync=not no_fsync)
     is_database = bool(find_tables())
     if is_database and quiet is None:
