@@ -6,6 +6,7 @@ store at a place of its own.
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Callable, Sequence
@@ -350,6 +351,27 @@ class StoreKit:
         assert [meta.path for meta in store.list("")] == ["wal/00000"]
 
     # ------------------------------------------------------------------ deletion
+
+    def test_copy(self, store: ObjectStore) -> None:
+        store.put("from/a", b"content")
+        store.copy("from/a", "to/b/c")
+        assert [bytes(store.get(path)) for path in ("from/a", "to/b/c")] == [b"content"] * 2
+        store.delete(["from/a"])
+        assert bytes(store.get("to/b/c")) == b"content"
+
+    def test_copies_count_as_written_when_they_were_made(self, store: ObjectStore) -> None:
+        store.put("a", b"content")
+        if store.is_local:
+            os.utime(f"{store.uri}/a", (1, 1))
+        store.copy("a", "b")
+        copied = store.head("b")
+        assert copied is not None
+        assert abs(datetime.now(UTC) - copied.last_modified) < timedelta(minutes=10)
+
+    def test_copy_of_nothing(self, store: ObjectStore) -> None:
+        with pytest.raises(ObjectNotFoundError):
+            store.copy("absent", "b")
+        assert store.head("b") is None
 
     def test_delete(self, store: ObjectStore) -> None:
         for path in ("a/1", "a/2", "b/1"):

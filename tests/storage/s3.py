@@ -7,17 +7,19 @@ passes ``options`` wherever storage options go, to Weir and to Lance alike.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 __all__ = ["S3Endpoint", "s3_endpoint", "serve_s3"]
@@ -79,7 +81,8 @@ def serve_s3() -> Iterator[S3Endpoint]:
     """Run an S3 endpoint on a free port of the loopback interface for the length of a block."""
     # It announces itself as a development server, which is what it is here.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = _OneWriteAtATime(DomainDispatcherApplication(create_backend_app))
+    # To find out for each request which of its many services is meant would take longer than to answer.
+    application = _OneWriteAtATime(create_backend_app("s3"))
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_QuietHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="s3-endpoint", daemon=True)
     thread.start()
@@ -92,7 +95,14 @@ def serve_s3() -> Iterator[S3Endpoint]:
 
 
 @pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[S3Endpoint]:
+def s3_endpoint() -> S3Endpoint:
     """Serve S3 until the tests of this process are over."""
-    with serve_s3() as endpoint:
-        yield endpoint
+    return _endpoint_of_this_process()
+
+
+@cache
+def _endpoint_of_this_process() -> S3Endpoint:
+    """Return what all modules share: each has imported a fixture of its own."""
+    open_until_the_end = ExitStack()
+    atexit.register(open_until_the_end.close)
+    return open_until_the_end.enter_context(serve_s3())

@@ -77,6 +77,11 @@ class CountingStore(ObjectStore):
         return self._store.storage_options
 
     @property
+    def endpoint(self) -> str:
+        """That of the store."""
+        return self._store.endpoint
+
+    @property
     def is_local(self) -> bool:
         """Whether the root is a directory of this machine."""
         return self._store.is_local
@@ -125,6 +130,11 @@ class CountingStore(ObjectStore):
         """Replace the object if its version is still ``expected``; return the new version."""
         self._count("compare_and_swap")
         return self._store.compare_and_swap(path, data, expected)
+
+    def copy(self, source: str, target: str) -> None:
+        """Write an object that has the content of another."""
+        self._count("copy")
+        self._store.copy(source, target)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; those that do not exist are passed over."""

@@ -13,7 +13,7 @@ a path that cannot be understood, which is a :class:`~weir.errors.UriError`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from weir.engine.context import EngineContext, default_context
+from weir.engine.executors import EndpointExecutors
 
 __all__ = ["Bytes", "ObjectMeta", "ObjectStore"]
 
@@ -84,6 +85,21 @@ class ObjectStore(ABC):
     def engine(self) -> EngineContext:
         """What is shared with other tables by whatever is read and written here. Default: the process's."""
         return default_context()
+
+    @property
+    def sharing_key(self) -> Hashable:
+        """Equal for stores of which one does what the other does, object for object. Default: the store."""
+        return self
+
+    @property
+    def endpoint(self) -> str:
+        """What answers requests: stores of one endpoint fail together. Default: this machine."""
+        return ""
+
+    @property
+    def executors(self) -> EndpointExecutors:
+        """The threads of the engine that wait for this endpoint."""
+        return self.engine.executors.at(self.endpoint)
 
     @abstractmethod
     def get(self, path: str) -> Bytes:
@@ -156,6 +172,22 @@ class ObjectStore(ABC):
         ------
         PreconditionError
             The version differs or the object is gone; nothing was changed.
+        """
+
+    @abstractmethod
+    def copy(self, source: str, target: str) -> None:
+        """Write an object that has the content of another, which no byte of it leaves the store for.
+
+        The target is a name that nobody has used: what happens to an object of that name is not said. On a
+        local disk both are one file, so neither may be changed in place, and both count as written now.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            There is no object to copy.
+        StorageError
+            The store does not copy this one: S3 none of more than 5 GiB, a file system without hard links
+            none at all. Nothing was written.
         """
 
     @abstractmethod

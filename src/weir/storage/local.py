@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
@@ -112,6 +112,11 @@ class LocalStore(ObjectStore):
     def is_local(self) -> bool:
         """Always True."""
         return True
+
+    @property
+    def sharing_key(self) -> Hashable:
+        """Equal for the same root and the same promise about losses of power."""
+        return "local", self._root, self._fsync, self._unnamed_files
 
     @property
     def fsync(self) -> bool:
@@ -263,6 +268,33 @@ class LocalStore(ObjectStore):
         self._make_durable(chain)
         swapped.remove_old(head.number + 1, chain)
         return version
+
+    def copy(self, source: str, target: str) -> None:
+        """Write an object that has the content of another: a second name of its file."""
+        origin, location = (self._base + check_path(path) for path in (source, target))
+        directory = os.path.dirname(location)
+        with reporting("Copying the object", location):
+            head = SwappedObject(origin).head()
+            if head is None:
+                raise _not_found(origin)
+            if head.number:
+                raise OSError(errno.EOPNOTSUPP, "objects that are swapped are not copied", origin)
+            try:
+                # Before there is the new name: whoever deletes what is old and not referred to must not
+                # find it so.
+                os.utime(origin)
+                for _ in range(_ATTEMPTS):
+                    try:
+                        os.link(origin, location)
+                        break
+                    except FileNotFoundError:
+                        os.stat(origin)
+                        self._make_directories(directory)
+                else:
+                    raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
+            except FileNotFoundError:
+                raise _not_found(origin) from None
+        self._make_durable(directory)
 
     def _stage(self, directory: str, data: Bytes | Sequence[Bytes]) -> StagedFile:
         parts = parts_of(data)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from weir.engine.context import EngineContext
+from weir.engine.tracing import span
 from weir.errors import ObjectExistsError, ObjectNotFoundError, PreconditionError
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 
@@ -57,7 +58,8 @@ class MeteredStore(ObjectStore):
         self._requests.add(1.0, operation)
         began = time.perf_counter()
         try:
-            return ask()
+            with span(f"storage.{operation}"):
+                return ask()
         except _ANSWERS:
             raise
         except BaseException:
@@ -75,6 +77,16 @@ class MeteredStore(ObjectStore):
     def storage_options(self) -> Mapping[str, str]:
         """The storage options the store was opened with."""
         return self._store.storage_options
+
+    @property
+    def sharing_key(self) -> Hashable:
+        """That of the store."""
+        return self._store.sharing_key
+
+    @property
+    def endpoint(self) -> str:
+        """That of the store."""
+        return self._store.endpoint
 
     @property
     def is_local(self) -> bool:
@@ -117,6 +129,10 @@ class MeteredStore(ObjectStore):
     def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
         """Replace the object if its version is still ``expected``; return the new version."""
         return self._measured("compare_and_swap", lambda: self._store.compare_and_swap(path, data, expected))
+
+    def copy(self, source: str, target: str) -> None:
+        """Write an object that has the content of another."""
+        self._measured("copy", lambda: self._store.copy(source, target))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; those that do not exist are passed over."""

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -125,6 +125,17 @@ class ObjectStoreBackend(ObjectStore):
     def storage_options(self) -> Mapping[str, str]:
         """The storage options the store was opened with, as they were given."""
         return self._options
+
+    @property
+    def sharing_key(self) -> Hashable:
+        """Equal for the same root that is reached by the same options."""
+        return self._location.uri, frozenset(self._options.items())
+
+    @property
+    def endpoint(self) -> str:
+        """The scheme, and the endpoints that the options name."""
+        named = sorted(value for name, value in self._options.items() if "endpoint" in name.lower())
+        return " ".join([self._location.scheme, *named])
 
     @property
     def is_local(self) -> bool:
@@ -278,6 +289,12 @@ class ObjectStoreBackend(ObjectStore):
             where=self._where(key),
             hint="Too many writers contend for one object: try again later",
         )
+
+    def copy(self, source: str, target: str) -> None:
+        """Write an object that has the content of another, by one request."""
+        key = self._key(source)
+        with self._reading(key):
+            obstore.copy(self._client, key, self._key(target))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; those that do not exist are passed over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from weir.engine.forked import refuse_forked
 from weir.errors import OptionError
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
@@ -40,6 +41,8 @@ def open_store(
         The location cannot be understood; the message says what is supported.
     OptionError
         A storage option is unknown or does not fit.
+    ForkedProcessError
+        This process was forked from one that had opened a table.
 
     Examples
     --------
@@ -51,6 +54,7 @@ def open_store(
 file:///path, s3://bucket/path, gs://bucket/path, az://container/path, \
 abfss://container@account.dfs.core.windows.net/path or memory://name/path
     """
+    refuse_forked()
     location = parse_location(uri)
     if location.scheme == "file":
         if storage_options:
