@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID
 
 import lance
@@ -248,8 +249,9 @@ for _ in range(10):
 
 def test_waiting_grows_and_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("time.sleep", waits.append)
-    monkeypatch.setattr("random.uniform", lambda low, high: high)
+    # For this module alone: other threads of the process wait by the clock.
+    monkeypatch.setattr("weir.base.details_commit.time", SimpleNamespace(sleep=waits.append))
+    monkeypatch.setattr("weir.base.details_commit.random", SimpleNamespace(uniform=lambda low, high: high))
     for attempt in range(40):
         details_commit.wait_for_turn(attempt)
     assert len(waits) == 39

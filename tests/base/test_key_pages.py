@@ -67,6 +67,7 @@ def kind(request: pytest.FixtureRequest) -> pa.DataType:
     return request.param
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("count", [1, 2, 300, 2_000])
 def test_finds_what_a_scan_finds(tmp_path: Path, kind: pa.DataType, count: int) -> None:
     generator = np.random.default_rng(count)
@@ -135,7 +136,8 @@ def test_a_segment_that_is_cut_short_is_named(tmp_path: Path, name: str) -> None
     assert "_indices" in str(caught.value.where)
 
 
-def test_many_threads_read_pages_of_one_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads", [50, pytest.param(400, marks=pytest.mark.long)])
+def test_many_threads_read_pages_of_one_file(tmp_path: Path, reads: int) -> None:
     numbers = np.arange(200_000, dtype=np.int64)
     base = _made(tmp_path, pa.int64(), numbers)
     pages = key_pages(base)
@@ -152,7 +154,7 @@ def test_many_threads_read_pages_of_one_file(tmp_path: Path) -> None:
         assert len(segment.whole().values) == len(numbers)
 
     with ThreadPoolExecutor(8) as threads:
-        for done in [threads.submit(find, seed) for seed in range(200)]:
+        for done in [threads.submit(find, seed) for seed in range(reads)]:
             done.result()
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import lance
 import pytest
 from lance.dataset import LanceOperation, MergeInsertBuilder
 from tests.base.table_kit import SCHEMA, new_shard, new_table, table_of
 
+from weir.base.durability import DurableVersions
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
 from weir.base.manifest import read_manifest
 from weir.base.publish import mem_wal_index_change
+from weir.storage.local import LocalStore
 
 
 def caught(action: Callable[[], object]) -> LibraryFailure:
@@ -71,6 +75,30 @@ def test_conflicts(tmp_path: Path) -> None:
         caught(lambda: lance.LanceDataset.commit(base.uri, delete, read_version=old.version))
         is LibraryFailure.CONFLICT
     )
+
+
+def test_a_conflict_with_a_version_that_is_gone_by_the_time_it_is_looked_at(tmp_path: Path) -> None:
+    base = new_table(tmp_path, rows=[(1, "a")])
+    rows = table_of(SCHEMA, [(1, "b")]).cast(base.schema)
+    winner = lance.dataset(base.uri)
+
+    class CleanedUp(DurableVersions):
+        def create_table_version(self, request: Any) -> Any:
+            for _ in range(2):
+                upsert(winner).execute(rows)
+            try:
+                return super().create_table_version(request)
+            finally:
+                winner.cleanup_old_versions(timedelta(0), delete_unverified=True)
+
+    loser = lance.LanceDataset(
+        base.uri,
+        base.version,
+        namespace_client=CleanedUp(LocalStore(base.uri)),
+        table_id=[base.uri],
+        namespace_client_managed_versioning=True,
+    )
+    assert caught(lambda: upsert(loser).conflict_retries(0).execute(rows)) is LibraryFailure.CONFLICT
 
 
 def test_anything_else(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def rows_of(base: BaseTable) -> list[tuple[int, str]]:
     return sorted((row["id"], row["value"]) for row in base.dataset.to_table().to_pylist())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("kind", "damage"),
     [

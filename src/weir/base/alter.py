@@ -28,6 +28,7 @@ from weir.base.details_commit import wait_for_turn
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.newest import saw
+from weir.base.property_changes import PropertyChanges
 from weir.base.publish import publish_schema
 from weir.base.recast import Recast
 from weir.base.schema import table_schema
@@ -36,7 +37,7 @@ from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, ObjectNotFoundError
-from weir.format.field_births import birth_at
+from weir.format.field_births import Births, birth_at
 from weir.format.index_details import INDEX_NAME, IndexDetails
 from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, marks_for, paths
 from weir.format.table_manifest import decode_index_section
@@ -54,15 +55,19 @@ _MAX_ATTEMPTS = 64
 _log = get_logger(__name__)
 
 
-def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
-    """Add, drop, rename and widen columns of a table, in one version.
+def alter_base_table(
+    base: BaseTable, alteration: Alteration, properties: PropertyChanges | None = None
+) -> BaseTable:
+    """Add, drop, rename and widen columns of a table, and change its properties, in one version.
 
     Parameters
     ----------
     base : BaseTable
         The table at any version.
     alteration : Alteration
-        What to change.
+        What to change of the columns.
+    properties : PropertyChanges, optional
+        What to change besides, by the names that columns have afterwards. Default: nothing.
 
     Returns
     -------
@@ -73,11 +78,14 @@ def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
     ------
     SchemaError
         The columns cannot be altered so; nothing was changed.
+    OptionError
+        The properties cannot be changed so; nothing was changed.
     ConflictError
         Others committed during every attempt; nothing was changed.
     StorageError
         The store failed.
     """
+    properties = properties or PropertyChanges()
     recast: Recast | None = None
     for attempt in range(_MAX_ATTEMPTS):
         wait_for_turn(attempt)
@@ -87,16 +95,18 @@ def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
         except ObjectNotFoundError:
             continue  # cleaned up, so there is a newer version
         fields = decode_fields(manifest.data, where=manifest.where)
-        altered = alteration.applied(base.schema, _needed(base, manifest, fields))
+        altered = alteration.applied(base.schema, _needed(base, manifest, fields, properties))
         append = base.append_only
         required = None if append is None else append.unique
         schema = table_schema(altered.schema, base.primary_key, required=required)
         # Data files still hold what plain Lance has dropped, under ids that no column has any more.
         last_id = max(_last_field_id(base.details), base.dataset.max_field_id, *(one.id for one in fields))
-        new_fields = _born(
-            _renumbered(_library_fields(schema), fields, altered.origins, last_id), base, manifest.version + 1
-        )
+        new_fields = _renumbered(_library_fields(schema), fields, altered.origins, last_id)
+        births = _births(new_fields, base, manifest.version + 1)
+        new_fields = _born(new_fields, births)
         details = _with_last_id(base.details, max(last_id, *(one.id for one in new_fields)))
+        ids = {one.name: one.id for one in new_fields if one.parent_id == NO_PARENT}
+        details = properties.applied(base, details, altered.schema, ids, births)
         if altered.widened and recast is None:
             recast = _recast(base, alteration, fields)
         try:
@@ -123,7 +133,9 @@ def alter_base_table(base: BaseTable, alteration: Alteration) -> BaseTable:
     )
 
 
-def _needed(base: BaseTable, manifest: TableManifest, fields: Sequence[TableField]) -> Mapping[str, str]:
+def _needed(
+    base: BaseTable, manifest: TableManifest, fields: Sequence[TableField], properties: PropertyChanges
+) -> Mapping[str, str]:
     """Return why columns have to stay as they are, by path."""
     by_id = {field.id: path for path, field in paths(fields).items()}
     needed = {}
@@ -134,15 +146,18 @@ def _needed(base: BaseTable, manifest: TableManifest, fields: Sequence[TableFiel
             if source in by_id:
                 needed[by_id[source]] = f"the index {index.name!r} is on it; drop the index first"
     for spec in base.details.shard_specs:
+        born_later = set(base.field_ids.values()).difference(base.columns_of(spec).values())
         for item in spec.fields:
             for source in item.source_ids:
-                if source in by_id:
+                if source in by_id and source not in born_later:
                     needed[by_id[source]] = "the rule by which rows are split into shards is computed from it"
     for name in () if base.merge_engine is None else base.merge_engine.columns:
         needed[name] = "the merge engine of the table goes by it"
-    for name in () if base.append_only is None else base.append_only.columns:
-        needed[name] = "rows are sorted by it, or it is promised to be unique"
-    if base.expiry is not None:
+    if base.append_only is not None:
+        append = base.append_only
+        for name in append.unique if properties.changes_order else append.columns:
+            needed[name] = "rows are sorted by it, or it is promised to be unique"
+    if base.expiry is not None and not properties.changes_expiry:
         needed[base.expiry.column] = "rows expire by it"
     for name in base.primary_key:
         needed[name] = "it is part of the primary key"
@@ -195,10 +210,15 @@ def _renumbered(
     return renumbered
 
 
-def _born(fields: Sequence[TableField], base: BaseTable, version: int) -> list[TableField]:
-    """Mark every column with its birth: those that are new with that of the version to come."""
+def _births(fields: Sequence[TableField], base: BaseTable, version: int) -> Births:
+    """Return the births of all columns: of those that are new the one of the version to come."""
     new = dict.fromkeys((field.id for field in fields if field.id not in base.births), birth_at(version))
-    marks = marks_for(fields, {**births_to_mark(base.births), **new})
+    return {**births_to_mark(base.births), **new}
+
+
+def _born(fields: Sequence[TableField], births: Births) -> list[TableField]:
+    """Mark every column with its birth."""
+    marks = marks_for(fields, births)
     return [
         replace(field, metadata={**field.metadata, **_encoded(marks[field.id])})
         if field.id in marks

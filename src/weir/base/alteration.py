@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.base.schema import check_column_name
+from weir.base.schema import check_column_name, check_new_column_name
 from weir.base.widening import widened
 from weir.errors import SchemaError
 
@@ -69,8 +69,12 @@ class Alteration:
         drop: Any = None,
         rename: Any = None,
         widen: Any = None,
+        *,
+        besides: bool = False,
     ) -> Alteration:
         """Return what a caller asks for, checked as far as it can be without the table.
+
+        ``besides`` says that something else than columns is to be altered, so that these may all stay.
 
         Raises
         ------
@@ -83,14 +87,14 @@ class Alteration:
             dict(_mapping(rename, "rename", str, "a new name")),
             dict(_mapping(widen, "widen", pa.DataType, "a pyarrow type such as pa.int64()")),
         )
+        if not (besides or made.add or made.drop or made.rename or made.widen):
+            raise SchemaError(
+                "there is nothing to alter", where="alter", hint="Pass add, drop, rename or widen"
+            )
         made._refuse_doubled()
         return made
 
     def _refuse_doubled(self) -> None:
-        if not (self.add or self.drop or self.rename or self.widen):
-            raise SchemaError(
-                "there is nothing to alter", where="alter", hint="Pass add, drop, rename or widen"
-            )
         seen: dict[str, str] = {}
         asked = (
             ("dropped", self.drop),
@@ -148,7 +152,7 @@ class Alteration:
                 )
             _refuse_needed(path, needed)
         for path, name in self.rename.items():
-            check_column_name(name)
+            (check_column_name if "." in path else check_new_column_name)(name)
             if name == path.rpartition(".")[2]:
                 raise SchemaError(
                     f"column {path!r} is called so already", where=path, hint="Leave it out of rename"
@@ -256,7 +260,7 @@ def _refuse_needed(path: str, needed: Mapping[str, str]) -> None:
 
 
 def _check_new(one: pa.Field) -> None:
-    check_column_name(one.name)
+    check_new_column_name(one.name)
     if not one.nullable:
         raise SchemaError(
             f"the new column {one.name!r} cannot be without nulls: it is null in all rows there are",

@@ -18,7 +18,14 @@ from weir.base.key_index import extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
-from weir.base.schema import RESERVED_NAMES, all_field_ids, field_ids, key_metadata, table_schema
+from weir.base.schema import (
+    RESERVED_NAMES,
+    all_field_ids,
+    check_new_column_name,
+    field_ids,
+    key_metadata,
+    table_schema,
+)
 from weir.base.scratch import scratch_directory
 from weir.base.stored_types import check_stored_types
 from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
@@ -50,7 +57,14 @@ from weir.format.newest import key_codes, newest_rows
 from weir.format.unsliced import unsliced
 from weir.storage.interface import ObjectStore
 
-__all__ = ["adopt_base_table", "create_base_table", "refuse_table"]
+__all__ = [
+    "adopt_base_table",
+    "check_stored_keys",
+    "create_base_table",
+    "key_to_adopt",
+    "refuse_table",
+    "with_key_feature",
+]
 
 _MAX_ATTEMPTS = 16
 _FIRST_VERSION = 2
@@ -120,18 +134,21 @@ def create_base_table(
         There is a Lance dataset at that place, Weir table or not. Nothing is written.
     """
     schema = table_schema(schema, primary_key, required=None if append is None else append.unique)
+    for name in schema.names:
+        check_new_column_name(name)
     schema = _marked(schema)
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
-    details = _with_key_feature(details, schema, primary_key)
+    details = with_key_feature(details, schema, primary_key)
     ids, recorded, features = field_ids(schema), dict(details.writer_config_defaults), [*details.features]
+    births = dict.fromkeys(ids.values(), FIRST)
     if merge_engine is not None:
-        recorded[MERGE_ENGINE] = encode_merge_engine(merge_engine, ids)
+        recorded[MERGE_ENGINE] = encode_merge_engine(merge_engine, ids, births)
         features.append(MERGE_ENGINE_FEATURE)
     if append is not None:
-        recorded[APPEND_ONLY] = encode_append_only(append, ids)
+        recorded[APPEND_ONLY] = encode_append_only(append, ids, births)
         features.append(APPEND_ONLY_FEATURE)
     if expiry is not None:
-        recorded[EXPIRY] = encode_expiry(expiry, ids)
+        recorded[EXPIRY] = encode_expiry(expiry, ids, births)
         features.append(EXPIRY_FEATURE)
     details = replace(details, features=tuple(features), writer_config_defaults=recorded)
     _check_shard_specs(shard_specs, all_field_ids(schema))
@@ -212,11 +229,11 @@ def adopt_base_table(
         manifest = read_manifest(store, dataset.version)
         _refuse_index(store, manifest)
         check_stored_types(dataset)
-        key = _key_to_adopt(store, dataset, primary_key)
-        details = _with_key_feature(details, dataset.schema, key)
+        key = key_to_adopt(store, dataset, primary_key)
+        details = with_key_feature(details, dataset.schema, key)
         _check_shard_specs(shard_specs, all_field_ids(dataset.lance_schema))
         if check_keys:
-            _check_stored_keys(store, dataset, key)
+            check_stored_keys(store, dataset, key)
         if not primary_key_of(dataset):
             _mark_key(store, dataset, key)
             continue  # look again: rows may have been committed before the mark was
@@ -248,7 +265,7 @@ def _refuse_index(store: ObjectStore, manifest: TableManifest) -> None:
         )
 
 
-def _with_key_feature(details: IndexDetails, schema: pa.Schema, primary_key: Sequence[str]) -> IndexDetails:
+def with_key_feature(details: IndexDetails, schema: pa.Schema, primary_key: Sequence[str]) -> IndexDetails:
     """Return details that stop the library's writers, if they cannot hash such a key."""
     note = key_note([schema.field(name).type for name in primary_key])
     return replace(details, features=(KEY_TYPES,)) if note else details
@@ -374,9 +391,16 @@ def _discard(store: ObjectStore, fragments: Iterable[FragmentMetadata]) -> None:
     store.delete(_data_files(fragments))
 
 
-def _key_to_adopt(
+def key_to_adopt(
     store: ObjectStore, dataset: lance.LanceDataset, primary_key: tuple[str, ...] | None
 ) -> tuple[str, ...]:
+    """Return the primary key that a dataset has, or could be given.
+
+    Raises
+    ------
+    SchemaError
+        It has another one, or none and none is given, or the columns cannot be one.
+    """
     recorded = primary_key_of(dataset)
     if not recorded and primary_key is None:
         raise SchemaError(
@@ -405,7 +429,14 @@ def _key_to_adopt(
     return key
 
 
-def _check_stored_keys(store: ObjectStore, dataset: lance.LanceDataset, key: tuple[str, ...]) -> None:
+def check_stored_keys(store: ObjectStore, dataset: lance.LanceDataset, key: tuple[str, ...]) -> None:
+    """Make sure that every key of a dataset is there once.
+
+    Raises
+    ------
+    KeyValueError
+        A key is null, or several rows have the same.
+    """
     keys = dataset.to_table(columns=list(key))
     for name in key:
         if keys.column(name).null_count:

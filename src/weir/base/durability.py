@@ -28,8 +28,6 @@ from typing import Any
 
 import lance
 from cachetools import LRUCache
-from lance_namespace import LanceNamespace
-from lance_namespace.errors import ConcurrentModificationError, TableVersionNotFoundError
 
 from weir.base.file_checksums import record_checksums
 from weir.base.library_errors import storage_failure
@@ -121,8 +119,11 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
         raise
 
 
-class DurableVersions(LanceNamespace):
+class DurableVersions:
     """The one who publishes versions of a table for the library: not before they are on the disk.
+
+    The library asks by the names of a ``LanceNamespace``. This is none by inheritance: to import that takes
+    longer than all that is needed to write and read a table, so only errors, which are rare, do.
 
     Parameters
     ----------
@@ -167,6 +168,8 @@ class DurableVersions(LanceNamespace):
             manifest = TableManifest(version, path, self._store.get(staged), f"{self._store.uri}/{staged}")
             _publish(self._store, manifest)
         except ObjectExistsError as error:
+            from lance_namespace.errors import ConcurrentModificationError
+
             raise ConcurrentModificationError(f"version {version} has been committed") from error
         except WeirError as error:
             self.failure = error
@@ -184,6 +187,8 @@ class DurableVersions(LanceNamespace):
                 # Lance's own paths begin below the root of the file system.
                 location = os.path.join(self._store.uri, path).lstrip("/")
                 return {"version": version, "manifest_path": location, "manifest_size": found.size}
+        from lance_namespace.errors import TableVersionNotFoundError
+
         raise TableVersionNotFoundError(f"there is no version {version}")
 
 

@@ -22,6 +22,7 @@ from lance.indices import IndexSegment
 
 from weir.base.details_commit import update_details
 from weir.base.index_changes import base_indexes
+from weir.base.index_store import index_store
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -185,7 +186,8 @@ def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
 
     def load() -> VectorModel:
         with _reading(base, index):
-            return read_vector_model(base.store, base.dataset, index.name, kind, index.segments[-1].uuid)
+            segment = index.segments[-1].uuid
+            return read_vector_model(index_store(base, segment), base.dataset, index.name, kind, segment)
 
     return base.engine.cache.get_or_load(
         ("vector model", base.namespace, index.segments), load, lambda model: model.nbytes
@@ -214,7 +216,8 @@ def _reading(base: BaseTable, index: ExistingIndex) -> Iterator[None]:
 def model_imbalance(base: BaseTable, index: ExistingIndex) -> float:
     """Return how many times larger the largest partition is than the smallest that is not empty."""
     with _reading(base, index):
-        sizes = partition_sizes(base.store, [segment.uuid for segment in index.segments])
+        places = [(index_store(base, segment.uuid), segment.uuid) for segment in index.segments]
+        sizes = partition_sizes(places)
     return imbalance(sizes)
 
 

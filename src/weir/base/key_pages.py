@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import lance
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
 from weir.base.index_list import list_indexes
+from weir.base.index_store import index_store
 from weir.base.key_index import key_index_names
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -33,9 +34,11 @@ from weir.base.library_errors import (
     is_panic,
     storage_failure,
 )
+from weir.base.open_files import OpenFile
 from weir.base.table import BaseTable
 from weir.engine.cache import ByteBudgetCache
 from weir.errors import CorruptionError
+from weir.format.plain_keys import plain_keys
 from weir.indexing.library_message import library_message
 
 __all__ = ["KeyPages", "indexed_pages", "key_pages"]
@@ -78,26 +81,24 @@ class _Page:
 class _PageFile:
     """A file of pages, to be read by many threads.
 
-    The library's reader of a file refuses a second call while the first has not returned. What a call
-    returns can then be read by many at once.
+    What a call returns can be read by many at once.
 
     Parameters
     ----------
-    reader : LanceFileReader
-        Nobody else's.
+    file : OpenFile
+        The file.
     """
 
-    def __init__(self, reader: LanceFileReader) -> None:
-        self._reader = reader
-        self._turn = Lock()
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
         self.reads = 0
         """How many times some of it has been read since all of it was."""
 
     def read(self, start: int, rows: int) -> _Page:
         """Read some rows."""
-        with self._turn:
+        with self._file.reader() as reader:
             self.reads += 1
-            found = self._reader.read_range(start, rows, batch_size=max(rows, 1))
+            found = reader.read_range(start, rows, batch_size=max(rows, 1))
         return _page(found.to_table().select(_PAGE_COLUMNS))
 
 
@@ -205,7 +206,6 @@ class KeyPages:
     def __init__(self, dataset: lance.LanceDataset, segments: Sequence[_Segment]) -> None:
         self._dataset = dataset
         self._segments = tuple(segments)
-        self._whole: dict[int, lance.LanceFragment | None] = {}
 
     def find(self, keys: pa.Array) -> tuple[Offsets, RowAddresses]:
         """Find the rows that have one of some keys, or had until they were deleted.
@@ -270,10 +270,8 @@ class KeyPages:
 
     def _whole_fragment(self, number: int) -> lance.LanceFragment | None:
         """Return a fragment that has lost no row, so that addresses in it are offsets, or None."""
-        if number not in self._whole:
-            fragment = self._dataset.get_fragment(number)
-            self._whole[number] = fragment if fragment and fragment.metadata.deletion_file is None else None
-        return self._whole[number]
+        fragment = self._dataset.get_fragment(number)
+        return fragment if fragment and fragment.metadata.deletion_file is None else None
 
     def _find(self, keys: Values) -> tuple[Offsets, RowAddresses]:
         """Find keys that ascend."""
@@ -307,10 +305,12 @@ def indexed_pages(base: BaseTable) -> tuple[KeyPages | None, frozenset[int]]:
         The fragments of which the pages say nothing.
     """
     key = ("key pages", base.namespace, base.version_key)
-    return base.engine.cache.get_or_load(key, lambda: _open(base), lambda _: _NOMINAL_BYTES)
+    # Without the version it is of, which would keep what the library holds of it: files, and memory.
+    segments, lacking = base.engine.cache.get_or_load(key, lambda: _open(base), lambda _: _NOMINAL_BYTES)
+    return None if segments is None else KeyPages(base.dataset, segments), lacking
 
 
-def _open(base: BaseTable) -> tuple[KeyPages | None, frozenset[int]]:
+def _open(base: BaseTable) -> tuple[tuple[_Segment, ...] | None, frozenset[int]]:
     dataset = base.dataset
     if len(base.primary_key) != 1 or dataset.has_stable_row_ids:
         return None, frozenset()
@@ -330,11 +330,11 @@ def _open(base: BaseTable) -> tuple[KeyPages | None, frozenset[int]]:
             if segment is None:
                 return None, frozenset()
             segments.append(segment)
-    return KeyPages(dataset, segments), frozenset(left)
+    return tuple(segments), frozenset(left)
 
 
 def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataType) -> _Segment | None:
-    place = f"{base.store.uri}/_indices/{uuid}"
+    place = f"{index_store(base, uuid).uri}/_indices/{uuid}"
     opened = _read_lookup(base, place)
     if opened is None:
         return None
@@ -356,10 +356,12 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         _search(low, low[:1], "left")
     except pa.ArrowNotImplementedError:
         return None
+    # Not the version of the table: what it holds would be held for as long as the file is known.
+    again = partial(_open_pages, place, dict(base.store.storage_options) or None)
     return _Segment(
         uuid,
         place,
-        _PageFile(data),
+        _PageFile(OpenFile(again, data, is_local=base.store.is_local)),
         rows,
         page_rows,
         low,
@@ -381,7 +383,7 @@ def _read_lookup(
     try:
         with _damage_is_named(place):
             lookup = LanceFileReader(f"{place}/page_lookup.lance", storage_options=options)
-            data = LanceFileReader(f"{place}/page_data.lance", storage_options=options)
+            data = _open_pages(place, options)
             described = lookup.metadata()
             pages = lookup.read_all(batch_size=max(described.num_rows, 1)).to_table().select(_LOOKUP_COLUMNS)
             for name in _PAGE_COLUMNS:
@@ -391,6 +393,10 @@ def _read_lookup(
             raise
         return None
     return data, data.metadata().num_rows, pages, described.schema.metadata or {}
+
+
+def _open_pages(place: str, options: dict[str, str] | None) -> LanceFileReader:
+    return LanceFileReader(f"{place}/page_data.lance", storage_options=options)
 
 
 @contextmanager
@@ -418,6 +424,7 @@ def _page(table: pa.Table) -> _Page:
 
 
 def _searchable(values: pa.Array) -> Values:
+    values = plain_keys(values)
     # NumPy takes a tenth of the time that Arrow takes to search for one value.
     return values.to_numpy() if pa.types.is_integer(values.type) and not values.null_count else values
 

@@ -36,6 +36,9 @@ _SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
     ("too many concurrent writers", LibraryFailure.CONFLICT),
     ("commit conflict", LibraryFailure.CONFLICT),
     ("incompatible transaction", LibraryFailure.CONFLICT),
+    # Another version had the number, and was cleaned up before the library could see which one it was. Where
+    # it cannot know for other reasons, what was committed is found when the next attempt plans anew.
+    ("commit result for version", LibraryFailure.CONFLICT),
     ("dataset already exists", LibraryFailure.EXISTS),
     ("was not found", LibraryFailure.ABSENT),
     ("not a directory", LibraryFailure.ABSENT),

@@ -7,6 +7,7 @@ Lance table format spec, "Manifest". The library hands out neither merge progres
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 import xxhash
 
@@ -80,6 +81,17 @@ class TableManifest:
             )
         return entries[0] if entries else None
 
+    def index_segments(self) -> frozenset[UUID]:
+        """Return the segments of all indexes that have files.
+
+        Raises
+        ------
+        CorruptionError
+            The manifest cannot be decoded.
+        """
+        entries = decode_index_section(self.data, where=self.where)
+        return frozenset(entry.uuid for entry in entries if entry.name != index_details.INDEX_NAME)
+
     def decode_details(self, entry: IndexEntry) -> IndexDetails:
         """Return the details in the entry of the MemWAL index.
 
@@ -103,8 +115,7 @@ class TableManifest:
                 f"the table has the first form of the MemWAL index, with {len(found)} MemWALs of "
                 f"{len(regions)} regions",
                 where=self.where,
-                hint="Nothing was read or changed; weir inspect shows them. Let the program that wrote the "
-                "table merge them and drop the index, then adopt it: weir.adopt",
+                hint="Open it with weir.open to read it; weir inspect shows its MemWALs",
             )
         return index_details.decode(entry.details, where=self.where)
 

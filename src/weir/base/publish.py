@@ -11,7 +11,8 @@ and starts over from what the winner wrote.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -26,15 +27,18 @@ from weir.base.manifest import VERSIONS, TableManifest, manifest_path
 from weir.base.scratch import scratch_directory
 from weir.base.spent_versions import is_spent
 from weir.errors import ObjectExistsError
-from weir.format import index_details
+from weir.format import first_index_details, index_details
+from weir.format.first_index_details import FirstIndexDetails
 from weir.format.index_details import IndexDetails
-from weir.format.table_manifest import IndexEntry, with_version
+from weir.format.table_manifest import IndexEntry, with_index_details, with_version
 from weir.storage.interface import ObjectStore
 
 __all__ = [
     "TRANSACTIONS",
+    "as_of_today",
     "mem_wal_index_change",
     "publish_details",
+    "publish_first_details",
     "publish_manifest",
     "publish_operation",
     "publish_schema",
@@ -73,8 +77,58 @@ def publish_details(
     return publish_operation(store, manifest, change)
 
 
+def publish_first_details(
+    store: ObjectStore,
+    manifest: TableManifest,
+    details: FirstIndexDetails,
+    operation: LanceOperation.BaseOperation | None = None,
+) -> int | None:
+    """Publish the version after ``manifest`` with details of the first form of the MemWAL index.
+
+    The library commits nothing above such details, nor with them. So it builds the version with details of
+    today, which are replaced before anybody sees them; the transaction keeps those.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The newest version, with a MemWAL index of either form.
+    details : FirstIndexDetails
+        What its MemWAL index is to say.
+    operation : LanceOperation.BaseOperation, optional
+        What else the version is to change; its files must be in the table already. Default: nothing.
+
+    Returns
+    -------
+    int or None
+        The version published, or None if somebody else has published that version.
+    """
+    stored = first_index_details.encode(details)
+
+    def with_stored(data: bytes) -> bytes:
+        return with_index_details(data, index_details.INDEX_NAME, stored, where=manifest.where)
+
+    read = as_of_today(manifest, IndexDetails())
+    if operation is None:
+        operation = mem_wal_index_change(manifest.version, IndexDetails(), replaced=read.mem_wal_index())
+    return publish_operation(store, read, operation, changed=with_stored)
+
+
+def as_of_today(manifest: TableManifest, details: IndexDetails) -> TableManifest:
+    """Return a version as if its MemWAL index had details of today: what the library reads and builds on."""
+    data = with_index_details(
+        manifest.data, index_details.INDEX_NAME, index_details.encode(details), where=manifest.where
+    )
+    return replace(manifest, data=data)
+
+
 def publish_operation(
-    store: ObjectStore, manifest: TableManifest, operation: LanceOperation.BaseOperation
+    store: ObjectStore,
+    manifest: TableManifest,
+    operation: LanceOperation.BaseOperation,
+    *,
+    changed: Callable[[bytes], bytes] | None = None,
 ) -> int | None:
     """Publish the version that an operation of the library makes of ``manifest``.
 
@@ -86,6 +140,8 @@ def publish_operation(
         The newest version.
     operation : LanceOperation.BaseOperation
         The operation.
+    changed : callable, optional
+        What is to be made of the manifest that the library has built, before it is published.
 
     Returns
     -------
@@ -101,7 +157,9 @@ def publish_operation(
             lance.LanceDataset.commit(str(scratch), operation, read_version=manifest.version)
         except LIBRARY_ERRORS as error:
             raise storage_failure(error, "building the table's next version", where=store.uri) from error
-        return publish_version(store, scratch, manifest.version + 1, counts_down=manifest.counts_down)
+        return publish_version(
+            store, scratch, manifest.version + 1, counts_down=manifest.counts_down, changed=changed
+        )
 
 
 def publish_schema(
@@ -191,7 +249,14 @@ def _index(uuid: str, version: int, details: bytes) -> Index:
     )
 
 
-def publish_version(store: ObjectStore, scratch: Path, version: int, *, counts_down: bool) -> int | None:
+def publish_version(
+    store: ObjectStore,
+    scratch: Path,
+    version: int,
+    *,
+    counts_down: bool,
+    changed: Callable[[bytes], bytes] | None = None,
+) -> int | None:
     """Publish a version that the library has built in a scratch directory.
 
     Parameters
@@ -204,6 +269,8 @@ def publish_version(store: ObjectStore, scratch: Path, version: int, *, counts_d
         The version.
     counts_down : bool
         How the table names its manifests.
+    changed : callable, optional
+        What is to be made of the manifest before it is published.
 
     Returns
     -------
@@ -214,6 +281,8 @@ def publish_version(store: ObjectStore, scratch: Path, version: int, *, counts_d
     own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
     transactions = {f"{TRANSACTIONS}/{file.name}": file.read_bytes() for file in own}
     data = (scratch / VERSIONS / path.removeprefix(f"{VERSIONS}/")).read_bytes()
+    if changed is not None:
+        data = changed(data)
     return publish_manifest(store, TableManifest(version, path, data, f"{store.uri}/{path}"), transactions)
 
 

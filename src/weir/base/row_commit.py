@@ -17,7 +17,8 @@ the library has changed, merges are the library's own (:mod:`weir.merge.merge_in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -51,7 +52,11 @@ __all__ = [
     "commit_rows",
     "deletion_files",
     "fragment_files",
+    "fragment_sizes",
     "fragments_of",
+    "fragments_with_files",
+    "row_operation",
+    "rows_by_address",
     "rows_can_be_committed",
     "without_rows",
     "write_fragment_files",
@@ -59,6 +64,8 @@ __all__ = [
 
 _log = get_logger(__name__)
 _DATA = "data"
+_NO_FIELD = -2
+"""What the library writes in place of the id of a field that a data file has, and that is read no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,35 @@ def fragments_of(dataset: lance.LanceDataset) -> dict[int, str]:
     return {one.fragment_id: _text(one.metadata) for one in dataset.get_fragments()}
 
 
+def fragment_sizes(dataset: lance.LanceDataset) -> dict[int, int]:
+    """Return how many rows every fragment of a version has, those deleted among them, by its id."""
+    return {one.fragment_id: one.physical_rows for one in dataset.get_fragments()}
+
+
+def rows_by_address(
+    dataset: lance.LanceDataset, fragment_ids: Iterable[int], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of the rows of some fragments, with their addresses in the column ``_rowaddr``.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The base table at a version.
+    fragment_ids : iterable of int
+        Some of its fragments.
+    columns : sequence of str
+        The columns.
+    """
+    fragments = [dataset.get_fragment(number) for number in fragment_ids]
+    scanner = dataset.scanner(
+        columns=list(columns),
+        with_row_address=True,
+        fragments=[one for one in fragments if one is not None],
+        scan_in_order=False,
+    )
+    yield from scanner.to_batches()
+
+
 def _text(metadata: FragmentMetadata) -> str:
     return json.dumps(metadata.to_json(), sort_keys=True)
 
@@ -130,6 +166,31 @@ def write_fragment_files(
     reader = pa.RecordBatchReader.from_batches(schema, batches)
     written = write_fragments(reader, dataset, mode="append")
     return tuple(_text(one) for one in written if one.physical_rows)
+
+
+def fragments_with_files(
+    dataset: lance.LanceDataset, hidden: str, copy: Callable[[str], str]
+) -> tuple[str, ...]:
+    """Describe fragments that have the rows of another dataset, in copies of its files.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The other dataset. It has deleted no row, and its columns have the ids of those of the table.
+    hidden : str
+        A column of it that the table has not: what the files have of it belongs to no column any more.
+    copy : callable
+        Copies a data file, of which it gets the name, and returns the name of the copy.
+    """
+    gone = {field.id() for field in dataset.lance_schema.fields() if field.name() == hidden}
+    found = []
+    for fragment in dataset.get_fragments():
+        described = fragment.metadata.to_json()
+        for file in described["files"]:
+            file["path"] = copy(file["path"])
+            file["fields"] = [_NO_FIELD if number in gone else number for number in file["fields"]]
+        found.append(json.dumps({**described, "id": 0}, sort_keys=True))
+    return tuple(found)
 
 
 def without_rows(
@@ -216,19 +277,23 @@ def commit_rows(
     return version
 
 
-def _build(
-    store: ObjectStore, manifest: TableManifest, change: RowChange, marks: Sequence[MergedGeneration]
-) -> tuple[TableManifest, dict[str, bytes]]:
-    """Return the manifest of the next version, and its transaction file by its path."""
-    left = [_fragment(one.left) for one in change.left if one.left is not None]
-    operation = LanceOperation.Update(
+def row_operation(manifest: TableManifest, change: RowChange) -> LanceOperation.Update:
+    """Return the library's operation that changes the rows of a version."""
+    return LanceOperation.Update(
         removed_fragment_ids=[one.fragment_id for one in change.left if one.left is None],
-        updated_fragments=left,
+        updated_fragments=[_fragment(one.left) for one in change.left if one.left is not None],
         new_fragments=[_fragment(text) for text in change.new],
         fields_modified=[],
         fields_for_preserving_frag_bitmap=_all_fields(manifest),
         update_mode="rewrite_rows",
     )
+
+
+def _build(
+    store: ObjectStore, manifest: TableManifest, change: RowChange, marks: Sequence[MergedGeneration]
+) -> tuple[TableManifest, dict[str, bytes]]:
+    """Return the manifest of the next version, and its transaction file by its path."""
+    operation = row_operation(manifest, change)
     version = manifest.version + 1
     path = manifest_path(version, counts_down=manifest.counts_down)
     with scratch_directory() as scratch:
@@ -293,6 +358,14 @@ def _try_out(place: str) -> None:
     dataset = lance.dataset(place)
     more = pa.table({"key": [1, 5], "value": ["e", "f"]})
     new = write_fragment_files(dataset, rows.schema, more.to_batches())
+    flagged = pa.table({"key": [6], "value": ["g"], "flag": [False]})
+    other = lance.write_dataset(flagged, f"{place}-other")
+
+    def copy(name: str) -> str:
+        shutil.copyfile(f"{place}-other/{_DATA}/{name}", f"{place}/{_DATA}/copied-{name}")
+        return f"copied-{name}"
+
+    new += fragments_with_files(other, "flag", copy)
     gone = [(0, [0]), (1, [0, 1])]
     found = [without_rows(dataset, number, np.array(offsets)) for number, offsets in gone]
     left = [one for one in found if one is not None]
@@ -302,7 +375,7 @@ def _try_out(place: str) -> None:
     _check([commit_rows(store, manifest, RowChange(left, new), [mark]) for _ in range(2)], [3, None])
     after = lance.dataset(place)
     _check(after.version, 3)
-    _check(after.to_table().sort_by("key").column("value").to_pylist(), ["e", "b", "f"])
+    _check(after.to_table().sort_by("key").column("value").to_pylist(), ["e", "b", "f", "g"])
     made = read_manifest(store, 3)
     entry = made.mem_wal_index()
     _check(None if entry is None else made.decode_details(entry).merged_generations, (mark,))

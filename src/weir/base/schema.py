@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from lance.lance.schema import LanceField
 
 __all__ = [
+    "FEED_NAMES",
     "KEY_FIELD",
     "KEY_POSITION",
     "RESERVED_NAMES",
     "all_field_ids",
     "check_column_name",
+    "check_new_column_name",
     "field_ids",
     "key_metadata",
     "table_schema",
@@ -70,14 +72,17 @@ RESERVED_NAMES = frozenset(
 )
 """Column names that Weir or Lance adds to rows itself, and the one that Lance reads as all of them."""
 
+FEED_NAMES = frozenset({"_before", "_epoch", "_op", "_position", "_shard"})
+"""Names of columns that the change feed adds: a table that has one of them has no feed."""
+
 
 def table_schema(
     schema: pa.Schema, primary_key: Sequence[str], *, required: Sequence[str] | None = None
 ) -> pa.Schema:
     """Return the schema a base table gets: checked, as Lance stores it, with its primary key marked.
 
-    Key columns become not nullable. Types that Lance stores as another one (``string_view`` as
-    ``string``) come back as that. Nothing is written.
+    Key columns become not nullable. Types that Lance stores as
+    another one (``string_view`` as ``string``) come back as that. Nothing is written.
 
     Parameters
     ----------
@@ -283,7 +288,7 @@ def check_column_name(name: str) -> None:
     Raises
     ------
     SchemaError
-        If it is reserved, empty, or has a dot or a backtick in it.
+        If it is reserved, empty, has a dot or a backtick in it, or the character 0, at which it would be cut.
     """
     if name in RESERVED_NAMES:
         raise SchemaError(
@@ -291,9 +296,32 @@ def check_column_name(name: str) -> None:
             where=name,
             hint=f"Reserved names: {', '.join(sorted(RESERVED_NAMES))}",
         )
-    if not name or "." in name or "`" in name:
+    if not name or any(character in name for character in ".`\0"):
         raise SchemaError(
             f"Lance cannot store a column called {name!r}",
             where=name,
-            hint="A name has at least one character, and no dot and no backtick",
+            hint="A name has at least one character, and no dot, no backtick and no character 0",
+        )
+
+
+def check_new_column_name(name: str) -> None:
+    """Refuse a name that no column gets through Weir, though plain Lance may have given it to one.
+
+    Raises
+    ------
+    SchemaError
+        As :func:`check_column_name`; or the change feed adds a column of that name.
+
+    Examples
+    --------
+    >>> check_new_column_name("_op")
+    Traceback (most recent call last):
+    weir.errors.SchemaError: the column name '_op' is reserved: the change feed adds a column of that name ...
+    """
+    check_column_name(name)
+    if name in FEED_NAMES:
+        raise SchemaError(
+            f"the column name {name!r} is reserved: the change feed adds a column of that name",
+            where=name,
+            hint=f"Call it something else than {', '.join(sorted(FEED_NAMES))}",
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 from uuid import UUID
 
 import lance
@@ -18,6 +19,7 @@ from weir.base.library_errors import (
     is_panic,
     storage_failure,
 )
+from weir.base.library_session import LibrarySession
 from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
@@ -37,8 +39,12 @@ from weir.format.append_only import APPEND_ONLY, AppendOnly
 from weir.format.expiry import EXPIRY, Expiry
 from weir.format.features import KNOWN_FEATURES
 from weir.format.field_births import Births, without_births
-from weir.format.index_details import IndexDetails
+from weir.format.field_ids import fingerprint, without_field_ids
+from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
+from weir.format.recorded_columns import sources_there
+from weir.format.resolution import Resolution, resolve
+from weir.format.wal_entry import TOMBSTONE
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
 
@@ -52,6 +58,8 @@ DROPPED = "weir.dropped"
 
 PLACE = "weir.place"
 """Key among them under which it is kept where the table was when it got that id: a copy is elsewhere."""
+
+_Rule = TypeVar("_Rule")
 
 
 class BaseTable:
@@ -78,6 +86,7 @@ class BaseTable:
     __slots__ = (
         "_append_only",
         "_births",
+        "_columns",
         "_dataset",
         "_details",
         "_expiry",
@@ -89,6 +98,7 @@ class BaseTable:
         "_primary_key",
         "_row_schema",
         "_schema",
+        "_session",
         "_store",
         "_torn",
         "_version",
@@ -105,8 +115,10 @@ class BaseTable:
         version_identity: bytes,
         torn: tuple[TornVersion, ...] = (),
         manifest: TableManifest | None = None,
+        session: LibrarySession | None = None,
     ) -> None:
         self._store = store
+        self._session = session or LibrarySession(frozenset())
         self._version_identity = version_identity
         self._torn = torn
         self._index_id = index_id
@@ -115,9 +127,6 @@ class BaseTable:
         self._primary_key = primary_key
         # Pinned, so neither changes; the library makes them anew at every call.
         self._schema = without_births(dataset.schema)
-        self._merge_engine = self._recorded_engine()
-        self._append_only = self._recorded_append_only()
-        self._expiry = self._recorded_expiry()
         self._version = dataset.version
         self._lineage = lineage_of(self._history)
         self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
@@ -126,6 +135,39 @@ class BaseTable:
         if manifest is not None:
             self._births = births_of_columns(store, self._namespace, manifest, self._marks)
         self._row_schema = row_schema(dataset, self._births)
+        self._merge_engine = self._recorded(MERGE_ENGINE, merge_engine.decode)
+        self._append_only = self._recorded(APPEND_ONLY, append_only.decode)
+        self._expiry = self._recorded(EXPIRY, expiry.decode)
+        self._columns: Resolution | None = None
+
+    def under(
+        self, row_schema: pa.Schema, merge_engine: MergeEngine | None, expiry: Expiry | None
+    ) -> BaseTable:
+        """Return this version with the columns that the table has at another one.
+
+        For who reads the sources of a shard with the columns of another version, and beneath them what this
+        one has of a key. Its :attr:`dataset` has the columns of its own time: see :attr:`columns`.
+        A pickle of it has its own columns again.
+
+        Parameters
+        ----------
+        row_schema : Schema
+            :attr:`row_schema` of the other version.
+        merge_engine, expiry
+            Those of the other version.
+        """
+        if fingerprint(row_schema) == fingerprint(self._row_schema):
+            return self
+        other = object.__new__(BaseTable)
+        for name in BaseTable.__slots__:
+            setattr(other, name, getattr(self, name))
+        shown = without_field_ids(row_schema)
+        other._schema = shown.remove(shown.get_field_index(TOMBSTONE))
+        other._columns = resolve(self._row_schema, row_schema)
+        other._row_schema = row_schema
+        other._merge_engine = merge_engine
+        other._expiry = expiry
+        return other
 
     @classmethod
     def open(cls, store: ObjectStore, *, version: int | None = None) -> BaseTable:
@@ -182,6 +224,7 @@ class BaseTable:
         dataset: lance.LanceDataset,
         manifest: TableManifest | None = None,
         torn: tuple[TornVersion, ...] = (),
+        session: LibrarySession | None = None,
     ) -> BaseTable:
         if manifest is None:
             manifest = _manifest_of(store, dataset)
@@ -207,8 +250,14 @@ class BaseTable:
                 hint="weir drop, once more, removes what is left of it",
             )
         _refuse_unknown_features(details, store)
+        segments = manifest.index_segments()
+        if session is None:
+            session = LibrarySession(segments)
+        session.meet(segments)
         try:
-            return cls(store, dataset, details, primary_key, entry.uuid, manifest.identity, torn, manifest)
+            return cls(
+                store, dataset, details, primary_key, entry.uuid, manifest.identity, torn, manifest, session
+            )
         except BaseException as error:
             # The library makes the schema only when it is asked for it.
             if not is_panic(error):
@@ -320,6 +369,11 @@ class BaseTable:
         return self._row_schema
 
     @property
+    def columns(self) -> Resolution | None:
+        """How :attr:`schema` is made of the columns of :attr:`dataset`; None where they are the same."""
+        return self._columns
+
+    @property
     def primary_key(self) -> tuple[str, ...]:
         """Primary-key columns, in key order; none where rows are only added."""
         return self._primary_key
@@ -328,6 +382,18 @@ class BaseTable:
     def field_ids(self) -> Mapping[str, int]:
         """Lance field id of every top-level column, by name."""
         return {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+
+    def _recorded(self, key: str, decode: Callable[..., _Rule]) -> _Rule | None:
+        """Return a rule that is among the writer defaults, if it is."""
+        text = self._details.writer_config_defaults.get(key)
+        return None if text is None else decode(text, self.field_ids, self._births, where=self.uri)
+
+    def columns_of(self, spec: ShardSpec) -> Mapping[str, int]:
+        """Return the field ids of the columns that a shard spec may mean, by name.
+
+        A column that has the id of one that the spec was made from, and came later, is not among them.
+        """
+        return sources_there(spec, self.field_ids, self._births)
 
     @property
     def births(self) -> Births:
@@ -344,10 +410,6 @@ class BaseTable:
         """What the versions of a key come to; None where the last row wins, as in tables of the library."""
         return self._merge_engine
 
-    def _recorded_engine(self) -> MergeEngine | None:
-        text = self._details.writer_config_defaults.get(MERGE_ENGINE)
-        return None if text is None else merge_engine.decode(text, self.field_ids, where=self.uri)
-
     @property
     def append_only(self) -> AppendOnly | None:
         """How rows are only added; None where they are replaced by key."""
@@ -358,18 +420,10 @@ class BaseTable:
         """The columns by which the rows of generations and fragments are sorted; most tables have none."""
         return () if self._append_only is None else self._append_only.sort_by
 
-    def _recorded_append_only(self) -> AppendOnly | None:
-        text = self._details.writer_config_defaults.get(APPEND_ONLY)
-        return None if text is None else append_only.decode(text, self.field_ids, where=self.uri)
-
     @property
     def expiry(self) -> Expiry | None:
         """When rows expire; None if they do not."""
         return self._expiry
-
-    def _recorded_expiry(self) -> Expiry | None:
-        text = self._details.writer_config_defaults.get(EXPIRY)
-        return None if text is None else expiry.decode(text, self.field_ids, where=self.uri)
 
     @property
     def details(self) -> IndexDetails:
@@ -399,7 +453,7 @@ class BaseTable:
         except (CorruptionError, StorageError) as error:
             return self._latest_sound(error)
         if dataset.version == self.version:
-            return self if not self._torn else BaseTable._pinned(self._store, dataset)
+            return self if not self._torn else BaseTable._pinned(self._store, dataset, session=self._session)
         try:
             manifest = _manifest_of(self._store, dataset)
         except SnapshotExpiredError as error:
@@ -409,7 +463,9 @@ class BaseTable:
         if dataset.version < self.version:
             # This one was set aside, or another state of the table restored: numbers come back.
             self._store.engine.cache.clear()
-        return BaseTable._pinned(self._store, dataset, manifest)
+        if self._session.is_stale_at(manifest.index_segments()):
+            return BaseTable.open(self._store)
+        return BaseTable._pinned(self._store, dataset, manifest, session=self._session)
 
     def _latest_sound(self, error: WeirError | None) -> BaseTable:
         found = BaseTable._sound(self._store, error)
@@ -472,7 +528,7 @@ class BaseTable:
             if not is_panic(error):
                 raise
             raise _unreadable(self._store, version, error) from error
-        return BaseTable._pinned(self._store, dataset)
+        return BaseTable._pinned(self._store, dataset, session=self._session)
 
 
 def _refuse_unknown_features(details: IndexDetails, store: ObjectStore) -> None:

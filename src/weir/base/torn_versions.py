@@ -37,7 +37,7 @@ from weir.base.spent_versions import SET_ASIDE, set_aside_path
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, CorruptionError, InputError, ObjectExistsError, ObjectNotFoundError
-from weir.format import layout, shard_manifest
+from weir.format import first_index_details, layout, shard_manifest
 from weir.format.deletion_file import is_whole_deletion_file
 from weir.format.table_manifest import VersionFile, decode_files, with_version
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
@@ -252,7 +252,7 @@ def _check(store: ObjectStore, found: SoundVersion) -> None:
 def _collected(store: ObjectStore, manifest: TableManifest) -> str | None:
     """Return which generation a version lacks that is no longer there to be merged; None if none."""
     index = manifest.mem_wal_index()
-    if index is None:
+    if index is None or first_index_details.is_first_form(index.details):
         return None
     details = manifest.decode_details(index)
     for name in store.list_directories(layout.MEM_WAL):

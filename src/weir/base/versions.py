@@ -21,7 +21,7 @@ from weir.base.manifest import VERSIONS, manifest_version, read_manifest
 from weir.base.published import read_published
 from weir.base.table import BaseTable, open_dataset
 from weir.engine.concurrent_map import concurrent_map
-from weir.errors import ObjectNotFoundError
+from weir.errors import FirstIndexError, ObjectNotFoundError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_snapshot import snapshot_path
 from weir.storage.interface import ObjectStore
@@ -108,7 +108,11 @@ def _index_at(base: BaseTable, version: int) -> _Index | None:
         entry = manifest.mem_wal_index()
         if entry is None:
             return None, 0
-        details = manifest.decode_details(entry)
+        try:
+            details = manifest.decode_details(entry)
+        except FirstIndexError:
+            # One from before an upgrade: no shard of today is of it.
+            return None, 0
         return _Index(entry.uuid, details), 256 + len(details.inline_snapshots or b"")
 
     found = base.engine.cache.get_or_load(

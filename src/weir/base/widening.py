@@ -47,8 +47,9 @@ def widened(kind: pa.DataType, wanted: pa.DataType, path: str) -> pa.DataType:
             f"column {path!r} of type {kind} cannot be widened to {wanted}",
             where=path,
             hint="Wider are: integers of more bits, floats of more bits, decimals with more digits "
-            "before and no fewer after the point, finer units of time, large_string and large_binary, "
-            "and lists of such",
+            "before and no fewer after the point, finer units of times of day, large_string and "
+            "large_binary, and lists of such. Finer timestamps and durations "
+            "do not reach as far: add a column",
         )
     return wider
 
@@ -83,10 +84,8 @@ def _is_wider(kind: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_decimal(kind) and types.is_decimal(wanted):
         before = wanted.precision - wanted.scale >= kind.precision - kind.scale
         return bool(before and wanted.scale >= kind.scale and wanted.bit_width >= kind.bit_width)
-    if types.is_timestamp(kind) and types.is_timestamp(wanted):
-        return bool(kind.tz == wanted.tz) and _UNITS.index(wanted.unit) > _UNITS.index(kind.unit)
-    if (types.is_duration(kind) and types.is_duration(wanted)) or (
-        types.is_time(kind) and types.is_time(wanted)
-    ):
+    # Not of timestamps and durations: finer ones do not reach as far, and a value that is not merged yet, or
+    # that a writer is just writing, could not be read any more.
+    if types.is_time(kind) and types.is_time(wanted):
         return _UNITS.index(wanted.unit) > _UNITS.index(kind.unit)
     return kind in _LARGE and bool(wanted == _LARGE[kind])
