@@ -20,6 +20,7 @@ WHERE = "_mem_wal/x/y_gen_1/bloom_filter.bin"
 HASHES = st.lists(st.integers(0, (1 << 64) - 1), max_size=50).map(lambda values: np.array(values, np.uint64))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("number", range(len(SUPPORTED_TYPES)), ids=map(str, SUPPORTED_TYPES))
 def test_the_library_makes_the_same_filter(
     library_generation: Callable[..., Any], keys_of_every_type: list[pa.Array], number: int

@@ -88,6 +88,11 @@ def test_forms_are_told_apart() -> None:
         ),
         (mem_wal(b"eu", 1, 2) + mem_wal(b"eu", 1, 3), "twice"),
         (mem_wal(b"eu", 1, 0) + mem_wal(b"eu", 2, 0), "two MemWALs that are open"),
+        (
+            # 5, 7, 5, as an array in any order.
+            mem_wal(b"eu", 1, 2, entries=bytes_field(5, bytes_field(1, bytes_field(2, b"\5\0\7\0\5\0")))),
+            "entry of the WAL of generation 1 of region 'eu' is listed twice",
+        ),
         (STORED[:-1], "cannot be decoded"),
         (mem_wal(b"\xff", 1, 0), "cannot be decoded"),
     ],
@@ -124,7 +129,7 @@ def test_a_table_of_the_first_form_says_what_it_is(tmp_path: Path) -> None:
     first_form(base)
     before = {path: path.stat().st_mtime_ns for path in Path(base.uri).rglob("*")}
     with pytest.raises(FirstIndexError, match="5 MemWALs of 2 regions") as caught:
-        weir.open(base.uri)
+        BaseTable.open(base.store)
     assert "weir inspect" in str(caught.value)
     states = ["MERGED", "FLUSHED", "SEALED", "OPEN", "OPEN"]
     for what in (None, "details"):

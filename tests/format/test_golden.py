@@ -8,13 +8,17 @@ from pathlib import Path
 import lance.file
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from weir.errors import CorruptionError
 from weir.format import index_details, pk_index, shard_manifest, table_manifest, wal_entry
 from weir.format.bloom_filter import BloomFilter
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
+from weir.format.log_place import LogPlace
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
+from weir.format.source import Source
 from weir.format.wal_entry import TOMBSTONE, WalEntry
 from weir.format.wal_header import WalEntryHeader
 
@@ -44,14 +48,38 @@ def read_pages(path: str) -> pa.Table:
 
 
 def test_wal_entry_of_weir() -> None:
-    entry = read_entry("weir/wal_entry.arrow")
-    assert entry.header == WalEntryHeader(7, 3, "0123456789abcdef" * 2)
+    entry = read_entry("weir/wal_entry_with_trailer.arrow")
+    mark, place = Source("orders", 42), LogPlace(SHARD, 9)
+    assert entry.header == WalEntryHeader(7, 3, "0123456789abcdef" * 2, source=mark, place=place)
     assert rows(entry) == [(30, "thirty", False), (10, "ten", False), (20, None, True)]
 
 
-def test_fence_of_weir() -> None:
+def test_wal_entries_of_weir_without_a_trailer() -> None:
+    """Twice: what is kept of one that was read must not tell on the next."""
+    for _ in range(2):
+        plain, whole = (read_entry(f"weir/{name}.arrow") for name in ("wal_entry", "wal_entry_of_a_source"))
+        assert plain.header == WalEntryHeader(7, 3, "0123456789abcdef" * 2)
+        assert whole == read_entry("weir/wal_entry_with_trailer.arrow")
+        assert rows(plain) == rows(whole)
+
+
+def test_fences_of_weir() -> None:
     header = WalEntryHeader(8, None, "fedcba9876543210" * 2, fence=True)
-    assert read_entry("weir/wal_fence.arrow") == WalEntry(header, pa.schema([]), ())
+    for name in ("wal_fence", "wal_fence_with_trailer"):
+        assert read_entry(f"weir/{name}.arrow") == WalEntry(header, pa.schema([]), ())
+
+
+@pytest.mark.parametrize("name", ["wal_entry", "wal_entry_of_a_source", "wal_fence"])
+def test_every_damage_to_an_entry_without_a_trailer_is_noticed(name: str) -> None:
+    data = (GOLDEN / f"weir/{name}.arrow").read_bytes()
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptionError):
+            wal_entry.decode(damaged, where=name)
+    for length in range(len(data)):
+        with pytest.raises(CorruptionError):
+            wal_entry.decode(data[:length], where=name)
 
 
 def test_wal_entries_of_the_library() -> None:

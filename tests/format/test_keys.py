@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,22 +15,25 @@ from hypothesis import strategies as st
 from weir.errors import SchemaError
 from weir.format.keys import SUPPORTED_TYPES, PrimaryKey, check_key_type, encode_keys
 
-UNSUPPORTED_TYPES = [
-    pa.float16(),
-    pa.float32(),
-    pa.float64(),
-    pa.decimal128(10, 2),
-    pa.decimal256(40, 2),
+OF_WEIR_ALONE = [
     pa.date32(),
     pa.date64(),
-    pa.time32("s"),
-    pa.time32("ms"),
-    pa.time64("us"),
-    pa.time64("ns"),
     pa.timestamp("s"),
     pa.timestamp("us"),
     pa.timestamp("ns", "UTC"),
     pa.timestamp("ms", "Europe/Berlin"),
+    pa.decimal128(10, 2),
+    pa.decimal256(40, 2),
+    pa.binary(2),
+]
+UNSUPPORTED_TYPES = [
+    pa.float16(),
+    pa.float32(),
+    pa.float64(),
+    pa.time32("s"),
+    pa.time32("ms"),
+    pa.time64("us"),
+    pa.time64("ns"),
     pa.duration("us"),
     pa.dictionary(pa.int32(), pa.string()),
 ]
@@ -95,6 +99,30 @@ def test_encoded_keys_are_ordered_as_the_keys(
     assert by_key == sorted(numbers, key=lambda number: encoded[number])
 
 
+NUMBERS = st.none() | st.integers(-(10**6), 10**6)
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("type", OF_WEIR_ALONE[:-1], ids=str)
+@given(numbers=st.lists(st.tuples(NUMBERS, st.integers(0, 2)), max_size=8))
+def test_dates_times_and_decimals_are_encoded_as_the_numbers_that_they_are(
+    type: pa.DataType, numbers: list[tuple[int | None, int]]
+) -> None:
+    width = type.bit_width // 8 if pa.types.is_decimal(type) else 8
+    whole = pa.array([None, *(one for one, _ in numbers)], pa.int32() if type == pa.date32() else pa.int64())
+    if pa.types.is_decimal(type):
+        values = [None if one is None else Decimal(one).scaleb(-type.scale) for one in whole.to_pylist()]
+        column = pa.array(values, type).slice(1)
+    else:
+        column = whole.cast(type).slice(1)
+    encoded = encode_keys([column, pa.array([other for _, other in numbers], pa.int8())])
+    expected = []
+    for one, other in numbers:
+        of_one = b"\0" if one is None else b"\1" + (one + (1 << 8 * width - 1)).to_bytes(width, "big")
+        expected.append(of_one + encode_row((other,), [pa.int8()]))
+    assert encoded.to_pylist() == expected
+
+
 @given(rows=st.lists(st.tuples(st.none() | st.binary(min_size=2, max_size=2), st.integers(0, 2)), max_size=8))
 def test_fixed_size_binary_is_encoded_as_its_bytes(rows: list[tuple[bytes | None, int]]) -> None:
     types = [pa.binary(2), pa.int8()]
@@ -116,7 +144,7 @@ def test_the_library_takes_every_supported_type(library_table: Callable[..., Any
     library_table(pa.schema([pa.field("id", type, nullable=False)]), ["id"])
 
 
-@pytest.mark.parametrize("type", UNSUPPORTED_TYPES, ids=str)
+@pytest.mark.parametrize("type", OF_WEIR_ALONE + UNSUPPORTED_TYPES, ids=str)
 def test_the_library_refuses_every_other_type(library_table: Callable[..., Any], type: pa.DataType) -> None:
     with pytest.raises(OSError, match="unsupported type"):
         library_table(pa.schema([pa.field("id", type, nullable=False)]), ["id"])

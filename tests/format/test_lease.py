@@ -46,6 +46,7 @@ def members_of(data: bytes) -> dict[str, Any]:
         LEASE,
         replace(LEASE, released=True, epoch=2**64 - 1),
         replace(LEASE, holder=replace(LEASE.holder, process_started=None, system=None, host="")),
+        replace(LEASE, holder=replace(LEASE.holder, address="http://10.0.0.7:8080")),
     ],
 )
 def test_what_is_written_is_read(changed: Lease) -> None:

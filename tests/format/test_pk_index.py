@@ -27,6 +27,7 @@ def assert_same(built: pk_index.PkIndex, stored: tuple[pa.Table, pa.Table]) -> N
         assert pa.table(ours).equals(theirs.combine_chunks())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("number", range(len(SUPPORTED_TYPES)), ids=map(str, SUPPORTED_TYPES))
 def test_the_library_makes_the_same_index(
     library_generation: Callable[..., Any], keys_of_every_type: list[pa.Array], number: int
@@ -35,6 +36,7 @@ def test_the_library_makes_the_same_index(
     assert_same(pk_index.build(encode_keys([keys])), library_generation([keys]).pk_index(1))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("first", range(len(SUPPORTED_TYPES)), ids=map(str, SUPPORTED_TYPES))
 def test_the_library_makes_the_same_index_of_composite_keys(
     library_generation: Callable[..., Any], keys_of_every_type: list[pa.Array], first: int

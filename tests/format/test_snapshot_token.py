@@ -14,6 +14,7 @@ import xxhash
 from hypothesis import given
 
 from weir.errors import InputError
+from weir.format.lancedb_shards import MOST_BUCKETS, UNSHARDED, bucket_shard_id
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 
 NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
@@ -25,17 +26,20 @@ def cuts(draw: st.DrawFn) -> ShardCut:
     if draw(st.booleans()) and position:
         first = position + 1 if position < 2**64 - 1 else position
     stamp = draw(st.just(b"") | st.binary(min_size=4, max_size=4))
-    return ShardCut(draw(st.uuids()), draw(NUMBERS), draw(NUMBERS), first, position, stamp)
+    derived = st.just(UNSHARDED) | st.integers(0, MOST_BUCKETS - 1).map(bucket_shard_id)
+    return ShardCut(draw(st.uuids() | derived), draw(NUMBERS), draw(NUMBERS), first, position, stamp)
 
 
 TOKENS = st.builds(
     SnapshotToken,
-    table=st.text(max_size=60),
+    table=st.text(max_size=60) | st.uuids().map(str),
     base_version=NUMBERS,
     shards=st.lists(cuts(), max_size=5, unique_by=lambda cut: cut.shard_id).map(
         lambda found: tuple(sorted(found, key=lambda cut: cut.shard_id))
     ),
     pin=st.none() | st.binary(min_size=16, max_size=16).map(bytes.hex),
+    base_stamp=st.just(b"") | st.binary(min_size=4, max_size=4),
+    instant=st.none() | NUMBERS,
 )
 ONE = SnapshotToken("table", 3, (ShardCut(UUID(int=7), 2, 1, 4, 9, b"\1\2\3\4"),), "0f" * 16)
 
@@ -59,22 +63,43 @@ def test_no_other_text_is_taken_for_it(token: SnapshotToken, data: st.DataObject
             SnapshotToken.parse(changed)
 
 
-def test_texts_of_older_versions_are_read_and_written_where_they_say_as_much() -> None:
-    text = "w1.BDNmMmEHAAEAAAAAAAAAAAAAAAAAAAAFAgEEBp-ho1U"
-    token = SnapshotToken("3f2a", 7, (ShardCut(UUID(int=5), 2, 1, 4, 9),))
-    assert SnapshotToken.parse(text) == token
-    assert str(token) == text
-    # A newer one without any stamp has the older text, and no other.
-    body = base64.urlsafe_b64decode(text[3:] + "=")[:-4] + b"\0"
+STORED_BEFORE = {
+    "w1.BDNmMmEHAAEAAAAAAAAAAAAAAAAAAAAFAgEEBp-ho1U": SnapshotToken(
+        "3f2a", 7, (ShardCut(UUID(int=5), 2, 1, 4, 9),)
+    ),
+    "w2.BXRhYmxlAwEPDw8PDw8PDw8PDw8PDw8PAQAAAAAAAAAAAAAAAAAAAAcCAQQGAQECAwSifvER": ONE,
+    "w3.BXRhYmxlAwFhYmNkAQ8PDw8PDw8PDw8PDw8PDw8BAAAAAAAAAAAAAAAAAAAABwIBBAYBAQIDBA_EPL4": replace(
+        ONE, base_stamp=b"abcd"
+    ),
+    "w4.BXRhYmxlAwABDw8PDw8PDw8PDw8PDw8PDwEAAAAAAAAAAAAAAAAAAAAHAgEEBgEBAgMEgID5wMHEggPYbPqN": replace(
+        ONE, instant=1_700_000_000_000_000
+    ),
+}
+
+
+@pytest.mark.parametrize("text", STORED_BEFORE)
+def test_texts_that_were_stored_before_are_read(text: str) -> None:
+    assert SnapshotToken.parse(text) == STORED_BEFORE[text]
+    assert SnapshotToken.parse(str(STORED_BEFORE[text])) == STORED_BEFORE[text]
+
+
+def test_one_token_has_one_text() -> None:
+    """A shard that is derived is not written in full, nor a stamp said to be there in two ways."""
+    body = bytes([0]) + b"\1t" + b"\1" + b"\1" + b"\0" + UNSHARDED.bytes + b"\1\1\1\1"
     padded = base64.urlsafe_b64encode(body + xxhash.xxh32_digest(body)).rstrip(b"=").decode()
     with pytest.raises(InputError, match="the same token has another text"):
-        SnapshotToken.parse(f"w2.{padded}")
+        SnapshotToken.parse(f"w5.{padded}")
+
+
+def test_a_token_of_twelve_buckets_is_short() -> None:
+    cuts = (ShardCut(bucket_shard_id(number), 140, 3, 1200, 1290, b"abcd") for number in range(12))
+    ordered = tuple(sorted(cuts, key=lambda cut: cut.shard_id))
+    token = SnapshotToken("0f" * 4 + "-0000-4000-8000-" + "0f" * 6, 151, ordered, "0f" * 16, b"1234")
+    assert len(str(token)) < 250
+    assert SnapshotToken.parse(str(token)) == token
 
 
 def test_the_stamp_of_the_version_is_read_back() -> None:
-    stamped = replace(ONE, base_stamp=b"abcd")
-    assert str(stamped).startswith("w3.")
-    assert SnapshotToken.parse(str(stamped)) == stamped
     bare = SnapshotToken("3f2a", 7, (), base_stamp=b"abcd")
     assert SnapshotToken.parse(str(bare)) == bare
     with pytest.raises(InputError, match="stamp of a version has 4 bytes"):
@@ -90,7 +115,21 @@ def test_every_changed_character_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "w1.", "w2.AAAA", "w3.AAAA", "w4.AAAA", "w1.????", "w1.é", None, 7, "w1." + "A" * 40]
+    "text",
+    [
+        "",
+        "w1.",
+        "w2.AAAA",
+        "w5.AAAA",
+        "w5.",
+        "w6.AAAA",
+        "w4.AAAA",
+        "w1.????",
+        "w1.é",
+        None,
+        7,
+        "w1." + "A" * 40,
+    ],
 )
 def test_what_is_no_token(text: Any) -> None:
     with pytest.raises(InputError, match="is not the text of a snapshot token"):

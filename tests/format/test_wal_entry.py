@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +18,17 @@ from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format import layout, shard_manifest, wal_entry, wal_opening
+from weir.format.ipc_framing import KeyValue
 from weir.format.log_place import LogPlace
 from weir.format.source import Source
 from weir.format.wal_entry import TOMBSTONE, WalEntry, wal_schema
-from weir.format.wal_header import WalEntryHeader
+from weir.format.wal_header import WalEntryHeader, read_header
+from weir.format.wal_trailer import WalTrailer, read_trailer
+from weir.format.wal_without_trailer import old_append
 
 WHERE = "_mem_wal/x/wal/y.arrow"
 UINT64 = st.integers(0, (1 << 64) - 1)
-WRITE_IDS = st.none() | st.from_regex("[0-9a-f]{32}", fullmatch=True)
+WRITE_IDS = st.none() | st.from_regex("[1-9a-f][0-9a-f]{31}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SOURCES = st.builds(Source, TEXT.filter(bool), st.integers(0, (1 << 63) - 1))
 PLACES = st.builds(LogPlace, st.uuids(), UINT64)
@@ -43,6 +47,7 @@ HEADERS = st.builds(
         published_rows=st.just(7 if header.published else 0),
         published_from=st.just(3 if header.published else 0),
         place=st.none() | PLACES,
+        further_sources=st.lists(SOURCES, max_size=3 if header.source else 0).map(tuple),
     )
 )
 
@@ -128,6 +133,7 @@ def test_large_batches_are_neither_copied_nor_changed(dictionary: bool) -> None:
     parts = wal_entry.encode(WalEntryHeader(1, 1), schema, [batch, batch.slice(5, 10)])
     data_address = numbers.buffers()[1].address
     assert [part.address for part in parts if isinstance(part, pa.Buffer)].count(data_address) == 1
+    assert b"".join(parts).startswith(wal_entry.encode(WalEntryHeader(1, 1), schema)[0])
     entry = wal_entry.decode(b"".join(parts), where=WHERE)
     assert entry.batches[0].equals(batch)
     assert entry.batches[1].equals(batch.slice(5, 10))
@@ -141,12 +147,18 @@ def test_decoding_does_not_copy() -> None:
     assert buffer.address <= values.address < buffer.address + buffer.size
 
 
-def test_the_checksum_is_the_hash_of_the_entry_with_zeros_in_its_place() -> None:
-    data, _ = sample()
-    with ipc.open_stream(data) as reader:
-        digits = reader.schema.metadata[b"weir:xxh64"]
-    assert data.count(digits) == 1
-    assert xxhash.xxh64_hexdigest(data.replace(digits, b"0" * 16)).encode() == digits
+def test_the_trailer_proves_the_stream_and_itself() -> None:
+    place = LogPlace(UUID(int=5), 20)
+    header = WalEntryHeader(5, 2, "ab" * 16, source=Source("job", 9), place=place)
+    data, _ = sample(header)
+    stream, facts, own = data[:-96], data[-96:-16], data[-16:-8]
+    numbers = [20, 5, 9, 3, len(stream), xxhash.xxh64_intdigest(stream)]
+    assert facts == bytes.fromhex("ab" * 16) + place.shard_id.bytes + struct.pack("<6Q", *numbers)
+    assert struct.unpack("<Q", own)[0] == xxhash.xxh64_intdigest(facts)
+    assert data.endswith(b"weirwal1")
+    found = read_trailer(data, where=WHERE)
+    assert found == read_trailer(data[-96:], where=WHERE)
+    assert found == WalTrailer(5, 3, len(stream), numbers[-1], "ab" * 16, place, 9)
 
 
 def test_the_entry_is_a_plain_arrow_stream() -> None:
@@ -154,8 +166,7 @@ def test_the_entry_is_a_plain_arrow_stream() -> None:
     with ipc.open_stream(data) as reader:
         metadata = reader.schema.metadata
         assert reader.read_all().to_pylist() == batch.to_pylist()
-    del metadata[b"weir:xxh64"]
-    assert metadata == {b"writer_epoch": b"5", b"generation": b"2", b"weir:write_id": b"ab" * 16}
+    assert metadata == {b"writer_epoch": b"5", b"generation": b"2", b"weir:trailer": b"96"}
 
 
 def test_headers_of_one_schema_do_not_mix() -> None:
@@ -164,7 +175,7 @@ def test_headers_of_one_schema_do_not_mix() -> None:
         WalEntryHeader(epoch, generation, write_id)
         for epoch in (1, 2)
         for generation in (None, 1, 2)
-        for write_id in (None, "a" * 32, "b" * 32, "short")
+        for write_id in (None, "a" * 32, "b" * 32)
     ]
     for header in [*headers, *headers]:
         assert wal_entry.decode(stored(header, schema, []), where=WHERE).header == header
@@ -182,6 +193,7 @@ def test_metadata_of_the_table_cannot_pass_for_that_of_the_entry() -> None:
         "generation": "99",
         "fence_sentinel": "true",
         "weir:write_id": "forged",
+        "weir:trailer": "96",
         "weir:xxh64": "0" * 16,
         "kept": "yes",
     }
@@ -215,7 +227,15 @@ def test_the_tombstone_column_is_reserved() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [WalEntryHeader(-1), WalEntryHeader(1 << 64), WalEntryHeader(1, -1), WalEntryHeader(1, write_id="é")],
+    [
+        WalEntryHeader(-1),
+        WalEntryHeader(1 << 64),
+        WalEntryHeader(1, -1),
+        WalEntryHeader(1, write_id="é"),
+        WalEntryHeader(1, write_id="short"),
+        WalEntryHeader(1, write_id="0" * 32),
+        WalEntryHeader(1, place=LogPlace(UUID(int=1), 1 << 64)),
+    ],
 )
 def test_a_header_that_cannot_be_stored_is_refused(header: WalEntryHeader) -> None:
     with pytest.raises(InputError):
@@ -338,9 +358,25 @@ def test_an_entry_cut_short_is_noticed() -> None:
             wal_entry.decode(data[:length], where=WHERE)
 
 
+def test_blocks_that_never_reached_the_disk_are_noticed() -> None:
+    """Zeros where a power cut left nothing, in one place or to the end; and halves of two entries."""
+    data, _ = sample()
+    for start in range(0, len(data), 32):
+        for end in (start + 32, len(data)):
+            torn = data[:start] + bytes(min(end, len(data)) - start) + data[end:]
+            if torn == data:
+                continue
+            with pytest.raises(CorruptionError):
+                wal_entry.decode(torn, where=WHERE)
+    other, _ = sample(WalEntryHeader(5, 2, "cd" * 16), rows=4)
+    for torn in (data[:-96] + other[-96:], other[:-96] + data[-96:], data + other):
+        with pytest.raises(CorruptionError, match="checksum"):
+            wal_entry.decode(torn, where=WHERE)
+
+
 @given(st.binary(min_size=1, max_size=20))
 def test_bytes_after_the_end_are_noticed(trailing: bytes) -> None:
-    with pytest.raises(CorruptionError, match="checksum"):
+    with pytest.raises(CorruptionError, match="lost its trailer"):
         wal_entry.decode(sample()[0] + trailing, where=WHERE)
 
 
@@ -381,26 +417,36 @@ def test_an_entry_in_the_place_of_another_is_noticed() -> None:
     assert wal_entry.decode(sample()[0], where=WHERE, place=here).header.place is None
 
 
-@pytest.mark.parametrize("text", [b"x", b"0" * 57, b"%036d/%020d" % (0, 1), str(uuid.UUID(int=1)).encode()])
-def test_what_is_no_place_is_corruption(text: bytes) -> None:
-    with pytest.raises(CorruptionError, match="place") as caught:
-        LogPlace.decode(text, where=WHERE)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("write_id", b"\xff"),
+        *(("place", text) for text in (b"x", b"0" * 57, b"%036d/x" % 1, str(uuid.UUID(int=1)).encode())),
+        *(("sequence", text) for text in (b"", b"-1", b"%d" % (1 << 63), b"1.5")),
+    ],
+)
+def test_what_no_writer_put_into_metadata_is_corruption(key: str, value: bytes) -> None:
+    with pytest.raises(CorruptionError, match="unreadable") as caught:
+        old_append([KeyValue(f"weir:{key}".encode(), value, 0)], WHERE)
     assert caught.value.where == WHERE
 
 
-def test_a_position_beyond_all_numbers_is_no_place() -> None:
-    place = LogPlace(uuid.UUID(int=1), 1 << 64)
-    with pytest.raises(InputError):
-        place.encode()
-    with pytest.raises(CorruptionError):
-        LogPlace.decode(f"{place.shard_id}/{place.position}".encode(), where=WHERE)
-
-
-def test_an_entry_that_lost_its_checksum_is_not_taken_for_one_of_the_library() -> None:
-    data, _ = sample()
-    for damaged in (b"weir:xxh65", b"Weir:xxh64"):
+def test_an_entry_that_lost_its_trailer_is_not_taken_for_one_of_the_library() -> None:
+    data, batch = sample()
+    stream = data[:-96]
+    assert ipc.open_stream(stream).read_all().to_pylist() == batch.to_pylist()
+    # Also where damage to the count of pairs, or to the key, hides the marker.
+    for damaged in (stream, stream.replace(b"weir:trailer", b"weir:trail_r")):
+        with pytest.raises(CorruptionError, match="lost its trailer"):
+            wal_entry.decode(damaged, where=WHERE)
+    for replaced in (b"Weir:trailer", b"weir:xxh64\0\0"):
+        damaged = data.replace(b"weir:trailer", replaced)
         with pytest.raises(CorruptionError, match="checksum"):
-            wal_entry.decode(data.replace(b"weir:xxh64", damaged), where=WHERE)
+            wal_entry.decode(damaged, where=WHERE)
+    # Of a trailer of which nobody knows that it is one, not a byte is passed over.
+    for strange in (data[:-1] + b"?", data[:-1], stream + bytes(96)):
+        with pytest.raises(CorruptionError, match="goes on after the end"):
+            wal_entry.decode(strange.replace(b"weir:trailer", b"Weir:trailer"), where=WHERE)
 
 
 def arrow_stream(batch: pa.RecordBatch, metadata: dict[str, str], **options: Any) -> bytes:
@@ -449,7 +495,8 @@ def test_damage_to_an_entry_without_checksum_is_corruption_or_another_entry(data
         ({"writer_epoch": "1", "generation": "one"}, "generation"),
         ({"writer_epoch": "1", "fence_sentinel": "maybe"}, "fence"),
         ({"writer_epoch": "1", "fence_sentinel": "true"}, "fence and has rows"),
-        ({"writer_epoch": "1", "weir:write_id": "x"}, "lost its checksum"),
+        ({"writer_epoch": "1", "weir:write_id": "x"}, "lost its trailer"),
+        ({"writer_epoch": "1", "weir:trailer": "96"}, "lost its trailer"),
         ({"writer_epoch": "1", "weir:xxh64": "short"}, "no valid checksum"),
         ({"writer_epoch": "1", "weir:xxh64": "g" * 16}, "no valid checksum"),
         ({"writer_epoch": "1", "weir:xxh64": "0" * 16}, "was written"),
@@ -525,3 +572,23 @@ def test_decimals_are_aligned_wherever_the_bytes_are() -> None:
             (batch,) = wal_entry.decode(whole.slice(offset, len(data)), where=WHERE).batches
             assert batch.column("number").buffers()[1].address % 16 == 0
             assert batch.to_pylist()[1]["number"] is None
+
+
+@pytest.mark.parametrize(
+    ("further", "with_first"),
+    [
+        (b"0" * 20 + b"001a", False),
+        (b"0" * 19, True),
+        (b"0" * 20 + b"005four", True),
+        (b"0" * 20 + b"0x1a", True),
+        (b"-" + b"0" * 19 + b"001a", True),
+        (b"0" * 20 + b"000", True),
+        (b"0" * 20 + b"001a" + b"0", True),
+    ],
+)
+def test_marks_that_no_writer_makes_are_refused(further: bytes, with_first: bool) -> None:
+    first = [KeyValue(b"weir:source", b"a", 0)] if with_first else []
+    with pytest.raises(CorruptionError, match="source mark"):
+        read_header(
+            [KeyValue(b"writer_epoch", b"1", 0), *first, KeyValue(b"weir:sources", further, 0)], WHERE
+        )

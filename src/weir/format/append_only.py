@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weir.errors import CorruptionError
+from weir.format.field_births import Births
+from weir.format.recorded_columns import BIRTHS, with_births_noted, without_born_later
 
 __all__ = ["APPEND_ONLY", "FEATURE", "AppendOnly", "decode", "encode"]
 
@@ -43,40 +45,44 @@ class AppendOnly:
         return (*self.sort_by, *self.unique)
 
 
-def encode(value: AppendOnly, ids: Mapping[str, int]) -> str:
+def encode(value: AppendOnly, ids: Mapping[str, int], births: Births) -> str:
     """Return the text that is kept with a table.
 
     Parameters
     ----------
     ids : mapping of str to int
         The field ids of the columns.
+    births : mapping of int to str or None
+        Their births, by field id.
 
     Examples
     --------
-    >>> encode(AppendOnly(sort_by=("at",)), {"at": 3})
-    '{"sort_by": [3], "unique": []}'
+    >>> encode(AppendOnly(sort_by=("at",)), {"at": 3}, {3: "0"})
+    '{"sort_by": [3], "unique": [], "births": {"3": "0"}}'
     """
-    return json.dumps(
-        {"sort_by": [ids[name] for name in value.sort_by], "unique": [ids[name] for name in value.unique]}
-    )
+    rule = {"sort_by": [ids[name] for name in value.sort_by], "unique": [ids[name] for name in value.unique]}
+    return json.dumps(with_births_noted(rule, (ids[name] for name in value.columns), births))
 
 
-def decode(text: str, ids: Mapping[str, int], *, where: str) -> AppendOnly:
-    """Read what :func:`encode` returned. Columns that have been dropped since are left out.
+def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> AppendOnly:
+    """Read what :func:`encode` returned.
+
+    Columns that have been dropped since are left out, also where another one has the id.
 
     Raises
     ------
     CorruptionError
         If it is not what was written.
     """
-    names = {number: name for name, number in ids.items()}
     try:
         value = json.loads(text)
+        there = without_born_later(ids, births, value.get(BIRTHS))
+        names = {number: name for name, number in there.items()}
         sort_by, unique = (
             tuple(names[int(number)] for number in value[part] if int(number) in names)
             for part in ("sort_by", "unique")
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"what is recorded of appending under {APPEND_ONLY} cannot be read: {text[:80]!r}", where=where
         ) from error

@@ -14,7 +14,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.errors import CorruptionError
+from weir.errors import CorruptionError, SchemaError
+from weir.format.field_births import Births
+from weir.format.recorded_columns import BIRTHS, with_births_noted, without_born_later
 
 __all__ = ["EXPIRY", "FEATURE", "Expiry", "decode", "encode"]
 
@@ -88,36 +90,49 @@ class Expiry:
         return pc.less_equal(values, self.latest_expired(values.type, instant)).fill_null(False)
 
 
-def encode(expiry: Expiry, ids: Mapping[str, int]) -> str:
+def encode(expiry: Expiry, ids: Mapping[str, int], births: Births) -> str:
     """Return the text that is kept with a table.
 
     Parameters
     ----------
     ids : mapping of str to int
         The field ids of the columns.
+    births : mapping of int to str or None
+        Their births, by field id.
 
     Examples
     --------
-    >>> encode(Expiry("at", timedelta(seconds=90)), {"at": 3})
-    '{"by": 3, "after_micros": 90000000}'
+    >>> encode(Expiry("at", timedelta(seconds=90)), {"at": 3}, {3: "0"})
+    '{"by": 3, "after_micros": 90000000, "births": {"3": "0"}}'
     """
-    return json.dumps({"by": ids[expiry.column], "after_micros": expiry.after // _MICROSECOND})
+    by = ids[expiry.column]
+    rule = {"by": by, "after_micros": expiry.after // _MICROSECOND}
+    return json.dumps(with_births_noted(rule, [by], births))
 
 
-def decode(text: str, ids: Mapping[str, int], *, where: str) -> Expiry:
+def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> Expiry:
     """Read what :func:`encode` returned.
 
     Raises
     ------
     CorruptionError
-        If it is not what was written, or the column is gone.
+        If it is not what was written.
+    SchemaError
+        If the column was dropped, also where another one has its id.
     """
-    names = {number: name for name, number in ids.items()}
     try:
         value = json.loads(text)
-        return Expiry(names[int(value["by"])], int(value["after_micros"]) * _MICROSECOND)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        there = without_born_later(ids, births, value.get(BIRTHS))
+        names = {number: name for name, number in there.items()}
+        by, after = int(value["by"]), int(value["after_micros"]) * _MICROSECOND
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CorruptionError(
-            f"what is recorded of expiry under {EXPIRY} cannot be read, or its column is gone: {text[:80]!r}",
-            where=where,
+            f"what is recorded of expiry under {EXPIRY} cannot be read: {text[:80]!r}", where=where
         ) from error
+    if by not in names:
+        raise SchemaError(
+            "the rows of the table expire by a column that was dropped",
+            where=where,
+            hint="Restore the last version of the dataset that has the column: LanceDataset.restore",
+        )
+    return Expiry(names[by], after)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from weir.errors import CorruptionError, InputError
 from weir.format import messages, u64_segment
 from weir.format.buffers import Bytes
@@ -140,8 +142,8 @@ def decode(data: Bytes, *, where: str) -> FirstIndexDetails:
     Raises
     ------
     CorruptionError
-        The bytes are not such details; a state or a segment is not known; a generation of a region is there
-        twice, or two of a region take entries.
+        The bytes are not such details; a state or a segment is not known; a generation of a region, or an
+        entry of a WAL, is there twice, or two of a region take entries.
     """
     message = messages.parse(
         first_index_pb2.FirstIndexDetails(), data, what="details of the first MemWAL index", where=where
@@ -159,6 +161,8 @@ def _decode_mem_wal(message: first_index_pb2.MemWal, where: str) -> MemWal:
         entries = u64_segment.decode(message.wal_entries, where=where)
     except CorruptionError as error:
         raise CorruptionError(f"the WAL entries of {name} cannot be read: {error}", where=where) from error
+    if entries.array is not None and np.unique(entries.array).size < entries.array.size:
+        raise CorruptionError(f"an entry of the WAL of {name} is listed twice", where=where)
     return MemWal(
         message.id.region,
         message.id.generation,

@@ -6,6 +6,8 @@ It is SipHash-1-3 with a zero key over the concatenation, for each key column, o
 - int32, int64: the value, little-endian, in its own width,
 - string: its bytes and ``ff``,
 - binary: its length as 8 bytes, little-endian, and its bytes,
+- date, timestamp, decimal: the value in its plain form (:mod:`weir.format.plain_keys`), as above; the library
+  has no tables with such a key,
 - **every other type: nothing.** The released library writes its filters that way, so keys that
   differ only in columns of other types share a hash, and a filter over them tells nothing apart.
   Hashing their values would make Weir miss rows of generations that the library wrote.
@@ -24,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.format.keys import check_key_columns
+from weir.format.plain_keys import plain_keys, stored_type
 
 __all__ = ["hash_keys", "siphash13"]
 
@@ -48,8 +51,7 @@ def hash_keys(columns: Sequence[pa.Array]) -> U64:
     Parameters
     ----------
     columns : sequence of pyarrow.Array
-        The key columns, in key order, all of one length, each of a type in
-        :data:`weir.format.keys.SUPPORTED_TYPES`.
+        The key columns, in key order, all of one length, each of a type that a key may have.
 
     Returns
     -------
@@ -67,12 +69,18 @@ def hash_keys(columns: Sequence[pa.Array]) -> U64:
     array([...], dtype=uint64)
     """
     rows = check_key_columns(columns)
+    columns = [column if _is_passed_over(column.type) else plain_keys(column) for column in columns]
     if rows <= _FEW_ROWS:
         return np.fromiter((siphash13(message) for message in _messages(columns, rows)), np.uint64, rows)
     parts = [_Part(column) for column in columns]
     if all(part.fixed_width is not None for part in parts):
         return _hash_fixed(parts, rows)
     return _hash_variable(parts, rows)
+
+
+def _is_passed_over(kind: pa.DataType) -> bool:
+    """Whether filters that are stored tell no values of a type apart."""
+    return bool(pa.types.is_fixed_size_binary(stored_type(kind)))
 
 
 def siphash13(message: bytes) -> int:

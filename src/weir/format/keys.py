@@ -12,18 +12,21 @@ int8 ... int64         8 bytes, big-endian, sign bit flipped
 uint8 ... uint64       8 bytes, big-endian
 bool                   1 byte, ``00`` or ``01``
 string, binary         its bytes with every ``00`` written as ``00 ff``, then ``00 00``
-fixed-size binary      its bytes
+date, timestamp        as the int64 that it is underneath (:mod:`weir.format.plain_keys`)
+decimal                16 or 32 bytes, big-endian, sign bit flipped
+fixed-size binary      its bytes; of a UUID its 16
 =====================  ======================================================================
 
-The released library accepts all of these in a primary key but fixed-size binary, whose tables it cannot
-write. It rejects every other type too (floats, decimals, dates, times, timestamps, dictionaries, nested
-types) when the MemWAL is set up, and nullable key columns.
+The released library accepts these in a primary key but for the last three, whose tables it cannot write. It
+rejects every other type too (floats, times, dictionaries, nested types) when the MemWAL is set up, and
+nullable key columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import SchemaError
+from weir.format.plain_keys import is_instant, plain_keys, stored_keys, stored_type
 
 __all__ = [
     "FEATURE",
@@ -61,9 +65,17 @@ SUPPORTED_TYPES: tuple[pa.DataType, ...] = (
     pa.binary(),
     pa.large_binary(),
 )
-"""Types a primary-key column may have with Weir and with the library. Weir takes fixed-size binary too."""
+"""Types a primary-key column may have with Weir and with the library. Weir takes more:"""
 
-_SUPPORTED_IDS = frozenset({*(type.id for type in SUPPORTED_TYPES), pa.binary(1).id})
+_OF_WEIR_ALONE: tuple[pa.DataType, ...] = (
+    pa.date32(),
+    pa.date64(),
+    pa.timestamp("us"),
+    pa.decimal128(1),
+    pa.decimal256(1),
+    pa.binary(1),
+)
+_SUPPORTED_IDS = frozenset(type.id for type in (*SUPPORTED_TYPES, *_OF_WEIR_ALONE))
 _NULL = pa.scalar(b"\x00", pa.binary())
 _NOT_NULL = pa.scalar(b"\x01", pa.binary())
 _TERMINATOR = pa.scalar(b"\x00\x00", pa.binary())
@@ -86,7 +98,7 @@ def check_key_type(column: str, type: pa.DataType) -> None:
     Traceback (most recent call last):
     weir.errors.SchemaError: column 'price' of type float cannot be part of a primary key. Supported...
     """
-    if type.id not in _SUPPORTED_IDS:
+    if stored_type(type).id not in _SUPPORTED_IDS:
         raise _unsupported(f"column {column!r}", type)
 
 
@@ -100,7 +112,8 @@ def key_note(types: Sequence[pa.DataType]) -> str:
     """
     for type in types:
         if type not in SUPPORTED_TYPES:
-            return f"it takes no {type} column in a primary key"
+            shown = "uuid" if isinstance(type, pa.UuidType) else type
+            return f"it takes no {shown} column in a primary key"
     return ""
 
 
@@ -116,7 +129,7 @@ def check_key_columns(columns: Sequence[pa.Array]) -> int:
         raise SchemaError("a primary key needs at least one column")
     rows = len(columns[0])
     for number, column in enumerate(columns):
-        if column.type.id not in _SUPPORTED_IDS:
+        if stored_type(column.type).id not in _SUPPORTED_IDS:
             raise _unsupported(f"key column {number}", column.type)
         if len(column) != rows:
             raise SchemaError(f"key column {number} has {len(column)} rows, the first has {rows}")
@@ -126,7 +139,8 @@ def check_key_columns(columns: Sequence[pa.Array]) -> int:
 def _unsupported(column: str, type: pa.DataType) -> SchemaError:
     return SchemaError(
         f"{column} of type {type} cannot be part of a primary key",
-        hint=f"Supported types: {', '.join(map(str, SUPPORTED_TYPES))}, fixed_size_binary[n]",
+        hint=f"Supported types: {', '.join(map(str, SUPPORTED_TYPES))}, date32, date64, timestamp, "
+        "decimal128, decimal256, fixed_size_binary[n], uuid",
     )
 
 
@@ -195,7 +209,7 @@ class PrimaryKey:
     @property
     def encoded_type(self) -> pa.DataType:
         """Type of the values :func:`encode_keys` makes from this key."""
-        return self.types[0] if len(self.types) == 1 else pa.binary()
+        return stored_type(self.types[0]) if len(self.types) == 1 else pa.binary()
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the key columns of a batch, in key order."""
@@ -226,6 +240,7 @@ def encode_keys(columns: Sequence[pa.Array]) -> pa.Array:
     '01 80 00 00 00 00 00 00 07 01 61 00 00'
     """
     check_key_columns(columns)
+    columns = [stored_keys(column) for column in columns]
     if len(columns) == 1:
         return columns[0]
     pieces: list[pa.Array | pa.Scalar] = []
@@ -241,18 +256,23 @@ def _pieces(column: pa.Array) -> list[pa.Array | pa.Scalar]:
         value: pa.Array | pa.Scalar
         joined = pc.binary_join_element_wise(*_pieces(column.fill_null(_filler(column.type))), _EMPTY)
         return [pc.if_else(valid, joined, _NULL)]
+    if pa.types.is_fixed_size_binary(column.type) or pa.types.is_decimal(column.type):
+        return [_NOT_NULL, plain_keys(column)]
+    column = plain_keys(column)
     if pa.types.is_integer(column.type):
         return [_fixed(_big_endian(column))]
     if pa.types.is_boolean(column.type):
         bits = column.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return [_fixed(bits.reshape(-1, 1))]
-    if pa.types.is_fixed_size_binary(column.type):
-        return [_NOT_NULL, column.cast(pa.binary())]
     value = pc.replace_substring(column.cast(pa.binary()), b"\x00", b"\x00\xff")
     return [_NOT_NULL, value, _TERMINATOR]
 
 
 def _filler(type: pa.DataType) -> pa.Scalar:
+    if is_instant(type):
+        return pa.scalar(0, pa.int32() if pa.types.is_date32(type) else pa.int64()).cast(type)
+    if pa.types.is_decimal(type):
+        return pa.scalar(Decimal(0), type)
     if pa.types.is_integer(type) or pa.types.is_boolean(type):
         return pa.scalar(0).cast(type)
     if pa.types.is_fixed_size_binary(type):

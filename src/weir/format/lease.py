@@ -39,6 +39,9 @@ class LeaseOwner:
         uptimes can be compared exactly where it is equal. None where that is not known.
     holder_id : str
         Random, one per writer: 32 hex digits.
+    address : str, optional
+        Where others reach its process, as its writer was told, for people. None where it was not, and in
+        leases of early versions of Weir.
     """
 
     host: str
@@ -46,6 +49,7 @@ class LeaseOwner:
     process_started: int | None
     system: str | None
     holder_id: str
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ def encode(lease: Lease) -> bytes:
                 "process_started": holder.process_started,
                 "system": holder.system,
                 "holder_id": holder.holder_id,
+                **({} if holder.address is None else {"address": holder.address}),
             },
             "acquired_at": _instant_text(lease.acquired_at),
             "renewed_at": _instant_text(lease.renewed_at),
@@ -138,6 +143,7 @@ def decode(data: Bytes, *, where: str) -> Lease:
             process_started=_optional(holder, "process_started", int, where),
             system=_optional(holder, "system", str, where),
             holder_id=_member(holder, "holder_id", str, where),
+            address=_optional(holder, "address", str, where),
         ),
         acquired_at=_instant(members, "acquired_at", where),
         renewed_at=_instant(members, "renewed_at", where),

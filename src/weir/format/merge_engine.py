@@ -10,8 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from weir.errors import CorruptionError
+from weir.errors import CorruptionError, SchemaError
+from weir.format.field_births import Births
+from weir.format.recorded_columns import BIRTHS, with_births_noted, without_born_later
 
 __all__ = ["FEATURE", "MERGE_ENGINE", "EngineKind", "Function", "MergeEngine", "decode", "encode"]
 
@@ -144,13 +147,15 @@ class MergeEngine:
         return f"{self.kind} ({', '.join(parts)})" if parts else str(self.kind)
 
 
-def encode(engine: MergeEngine, ids: Mapping[str, int]) -> str:
+def encode(engine: MergeEngine, ids: Mapping[str, int], births: Births) -> str:
     """Return the text that is kept with a table.
 
     Parameters
     ----------
     ids : mapping of str to int
         The field ids of the columns.
+    births : mapping of int to str or None
+        Their births, by field id.
     """
     value: dict[str, object] = {"kind": str(engine.kind)}
     if engine.sequence_by is not None:
@@ -159,36 +164,52 @@ def encode(engine: MergeEngine, ids: Mapping[str, int]) -> str:
         value["functions"] = [[ids[name], str(function)] for name, function in engine.functions]
     if engine.groups:
         value["groups"] = [[ids[name], [ids[one] for one in followers]] for name, followers in engine.groups]
-    return json.dumps(value)
+    return json.dumps(with_births_noted(value, (ids[name] for name in engine.columns), births))
 
 
-def decode(text: str, ids: Mapping[str, int], *, where: str) -> MergeEngine:
-    """Read what :func:`encode` returned. Columns that have been dropped since are left out.
+def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> MergeEngine:
+    """Read what :func:`encode` returned.
+
+    Columns that have been dropped since are left out, also where another one has the id.
 
     Raises
     ------
     CorruptionError
         If it is not what was written.
+    SchemaError
+        If a column was dropped by which rows are put in order.
     """
-    names = {number: name for name, number in ids.items()}
     try:
         value = json.loads(text)
-        functions = tuple(
-            (names[number], Function(function))
-            for number, function in value.get("functions", [])
-            if number in names
-        )
-        groups = tuple(
-            (names[number], tuple(names[one] for one in followers if one in names))
-            for number, followers in value.get("groups", [])
-        )
-        sequence = value.get("sequence_by")
-        return MergeEngine(
-            EngineKind(value["kind"]), None if sequence is None else names[sequence], functions, groups
-        )
+        there = without_born_later(ids, births, value.get(BIRTHS))
+        names = {number: name for name, number in there.items()}
+        leading = [value.get("sequence_by"), *(number for number, _ in value.get("groups", []))]
+        if all(number is None or number in names for number in leading):
+            return _with_names(value, names)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"the merge engine of the table cannot be read: {text!r:.200}",
             where=where,
             hint="It is among the writer defaults of the MemWAL index; restore the table from a backup",
         ) from error
+    raise SchemaError(
+        "the table's merge engine puts versions in order by a column that was dropped",
+        where=where,
+        hint="Restore the last version of the dataset that has the column: LanceDataset.restore",
+    )
+
+
+def _with_names(value: Mapping[str, Any], names: Mapping[int, str]) -> MergeEngine:
+    sequence = value.get("sequence_by")
+    functions = tuple(
+        (names[number], Function(function))
+        for number, function in value.get("functions", [])
+        if number in names
+    )
+    groups = tuple(
+        (names[number], tuple(names[one] for one in followers if one in names))
+        for number, followers in value.get("groups", [])
+    )
+    return MergeEngine(
+        EngineKind(value["kind"]), None if sequence is None else names[sequence], functions, groups
+    )

@@ -11,24 +11,17 @@ each after its length (uint32), without gaps; then the footer (:mod:`weir.format
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from uuid import UUID
-
-from google.protobuf.message import Message
 
 from weir.errors import CorruptionError
 from weir.format import index_details, messages
 from weir.format.buffers import Bytes
 from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.proto import memwal_pb2
-from weir.format.table_manifest import read_head, read_sections
+from weir.format.table_manifest import assemble, read_head, read_sections
 
 __all__ = ["transaction_with_marks", "with_merge_marks"]
-
-_LENGTH = struct.Struct("<I")
-_FOOTER_BYTES = 16
-_OFFSET = struct.Struct("<Q")
 
 
 def with_merge_marks(
@@ -67,14 +60,7 @@ def with_merge_marks(
     entry.index_details.value = index_details.encode(details)
     if transaction is not None:
         _mark(transaction, marks, where)
-    parts = [_framed(section)]
-    head.index_section = 0
-    if transaction is not None:
-        head.transaction_section = len(parts[0])
-        parts.append(_framed(transaction))
-    offset = sum(map(len, parts))
-    footer = bytes(memoryview(manifest).cast("B")[-_FOOTER_BYTES + _OFFSET.size :])
-    return b"".join((*parts, _framed(head), _OFFSET.pack(offset), footer))
+    return assemble(manifest, head, section, transaction)
 
 
 def transaction_with_marks(data: Bytes, marks: Sequence[MergedGeneration], *, where: str) -> bytes:
@@ -98,8 +84,3 @@ def _mark(transaction: memwal_pb2.Transaction, marks: Sequence[MergedGeneration]
         transaction.update.merged_generations.add(
             shard_id=memwal_pb2.Uuid(uuid=mark.shard_id.bytes), generation=mark.generation
         )
-
-
-def _framed(message: Message) -> bytes:
-    data = messages.serialize(message)
-    return _LENGTH.pack(len(data)) + data

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.format.integer_order import integer_order
+from weir.format.plain_keys import is_instant, plain_keys, stored_keys
 
 __all__ = ["key_codes", "newest_rows"]
 
@@ -23,7 +24,7 @@ _CODE_LIMIT = 2**62
 def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
     """Return a number per row, equal where the values are equal, and how many numbers there are."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    encoded = pc.dictionary_encode(array, null_encoding="encode")
+    encoded = pc.dictionary_encode(stored_keys(array), null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
 
 
@@ -76,10 +77,12 @@ def newest_rows(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np
 
 
 def _integers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[Any] | None:
-    """Return a key of one column of integers, or None."""
-    if len(columns) > 1 or not pa.types.is_integer(columns[0].type) or columns[0].null_count:
+    """Return a key of one column that is integers underneath, or None."""
+    kind = columns[0].type
+    if len(columns) > 1 or columns[0].null_count or not (pa.types.is_integer(kind) or is_instant(kind)):
         return None
-    values: npt.NDArray[Any] = columns[0].to_numpy()
+    column = columns[0].combine_chunks() if isinstance(columns[0], pa.ChunkedArray) else columns[0]
+    values: npt.NDArray[Any] = plain_keys(column).to_numpy()
     return values
 
 

@@ -7,7 +7,7 @@ format before: every message in it counts for about what one of its kind takes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -39,6 +39,7 @@ class _Nested:
     nbytes: int
     kind: Descriptor | None = None
     is_map: bool = False
+    inside: dict[int, _Nested] = field(default_factory=dict)
 
 
 def parsed_size(data: memoryview, message: Message) -> int:
@@ -58,40 +59,51 @@ def parsed_size(data: memoryview, message: Message) -> int:
     """
     kind: Any = message.DESCRIPTOR
     nested = _nested(kind)
-    return len(data) + (_walk(data, 0, len(data), nested) if nested else 0)
+    return len(data) + (_walk(bytes(data), 0, len(data), nested) if nested else 0)
 
 
-def _walk(data: memoryview, start: int, end: int, nested: dict[int, _Nested]) -> int:
+def _walk(data: bytes, start: int, end: int, nested: dict[int, _Nested]) -> int:
     """Return what the fields of one message take besides their bytes. No kind of message is within itself."""
     size = 0
     maps: set[int] = set()
     # The runtime keeps neighbouring fields that it does not know in one piece.
     in_unknown = False
     while start < end:
-        tag, start = _number(data, start, end)
+        # Nearly all tags and lengths are one byte, and the manifest of a large table has millions of them.
+        tag = data[start]
+        start += 1
+        if tag >= 0x80:
+            tag, start = _number(data, start - 1, end)
         wire_type = tag & 7
         if wire_type == _BYTES:
-            length, start = _number(data, start, end)
+            if start < end and data[start] < 0x80:
+                length = data[start]
+                start += 1
+            else:
+                length, start = _number(data, start, end)
         elif wire_type == _VARINT:
             length = 0
-            _, start = _number(data, start, end)
+            if start < end and data[start] < 0x80:
+                start += 1
+            else:
+                _, start = _number(data, start, end)
         else:
             length = _FIXED_BYTES.get(wire_type, -1)
         if tag < 8 or not 0 <= length <= end - start:
             raise MalformedError(f"no field can be read before byte {start}")
-        field = nested.get(tag >> 3) if wire_type == _BYTES else None
-        if field is None:
+        found = nested.get(tag >> 3) if wire_type == _BYTES else None
+        if found is None:
             # A number is taken for a field that is not known, too: those stand alone.
             size += 0 if in_unknown else _UNKNOWN_BYTES
             in_unknown = True
         else:
             in_unknown = False
-            size += field.nbytes
-            if field.is_map and tag not in maps:
+            size += found.nbytes
+            if found.is_map and tag not in maps:
                 maps.add(tag)
                 size += _MAP_BYTES
-            if field.kind is not None and length:
-                size += _walk(data, start, start + length, _nested(field.kind))
+            if found.kind is not None and length:
+                size += _walk(data, start, start + length, found.inside)
         start += length
     return size
 
@@ -99,20 +111,20 @@ def _walk(data: memoryview, start: int, end: int, nested: dict[int, _Nested]) ->
 @cache
 def _nested(kind: Descriptor) -> dict[int, _Nested]:
     """Return the fields of a message that take memory of their own, by their numbers."""
-    return {field.number: found for field in kind.fields if (found := _field(field)) is not None}
+    return {one.number: found for one in kind.fields if (found := _field(one)) is not None}
 
 
-def _field(field: FieldDescriptor) -> _Nested | None:
-    kind = field.message_type
+def _field(described: FieldDescriptor) -> _Nested | None:
+    kind = described.message_type
     if kind is not None:
         nbytes = _MESSAGE_BYTES + _FIELD_BYTES * len(kind.fields)
-        return _Nested(nbytes, kind, bool(kind.GetOptions().map_entry))
-    if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
+        return _Nested(nbytes, kind, bool(kind.GetOptions().map_entry), _nested(kind))
+    if described.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         return _Nested(_TEXT_BYTES)
     return None
 
 
-def _number(data: memoryview, start: int, end: int) -> tuple[int, int]:
+def _number(data: bytes, start: int, end: int) -> tuple[int, int]:
     """Return the number that begins at ``start``, and where what follows it begins."""
     value = shift = 0
     while start < end and shift < 70:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from weir.errors import KeyValueError
 from weir.format.integer_order import integer_order
+from weir.format.plain_keys import is_instant, plain_keys
 
 __all__ = ["PAGE_ROWS", "PkIndex", "build"]
 
@@ -93,6 +94,6 @@ def build(keys: pa.Array) -> PkIndex:
 
 def _ascending(keys: pa.Array) -> pa.Array:
     """Return the rows in the order of their keys, as uint64; rows with equal keys stay in row order."""
-    if pa.types.is_integer(keys.type):
-        return pa.array(integer_order(keys.to_numpy()).view(np.uint64))
+    if pa.types.is_integer(keys.type) or is_instant(keys.type):
+        return pa.array(integer_order(plain_keys(keys).to_numpy()).view(np.uint64))
     return pc.array_sort_indices(keys)

@@ -6,31 +6,33 @@ stored. A process that has slept for very long may put another manifest where a 
 random stamp that tells commits apart the token has the beginning. A version of the base table that a loss of
 power has taken leaves its number to another: of what tells these apart the token has the beginning too.
 
-The text is ``w3.``, or ``w4.``, and, in base64 for URLs without padding, these bytes:
+The text is ``w5.`` and, in base64 for URLs without padding, these bytes:
 
 =====================  =============================================================================
 bytes                  value
 =====================  =============================================================================
-varint, text           identity of the table: length in bytes, UTF-8
+1                      flags: 1 the identity of the table is a UUID, 2 the version of the base table
+                       is told from others of its number, 4 there is a pin, 8 there is an instant,
+                       16 some manifests have a write id, 32 all have
+16, or varint, text    identity of the table: a UUID, or length in bytes and UTF-8
 varint                 version of the base table, 0 for none
-1, and then 4 or 0     1 and the first bytes of that version's identity, or 0 if it is not known
-1, and then 16 or 0    1 and the id of the pin, or 0
+4 (flag 2)             the first bytes of that version's identity
+16 (flag 4)            id of the pin
 varint                 number of shards; for each, by ascending id:
-16                     ... its id
+varint, 16 if it is 0  ... its id: 1 that of the shard of a table without a rule, N + 2 that of bucket N, as
+                       LanceDB derives them; 0 another one, which follows
 varint                 ... version of its manifest, 0 for none
 varint                 ... writer epoch in that manifest
 varint                 ... first WAL position that no generation of that manifest covers
 varint                 ... how many positions from there on count
-1, and then 4 or 0     ... 1 and the first bytes of the manifest's write id, or 0 if it has none
-varint                 of ``w4.`` alone: the instant at which it is judged which rows have expired, in
-                       microseconds since 1970
+1 (flag 16, not 32)    ... whether the manifest has a write id
+4 (flag 16)            ... the first bytes of the manifest's write id, if it has one
+varint (flag 8)        the instant at which it is judged which rows have expired, in microseconds since 1970
 4                      XXH32, seed 0, of everything before, big-endian
 =====================  =============================================================================
 
-A varint is the number in groups of 7 bits, lowest first, with the high bit set on all but the last. Where
-the identity of the version is not known, the text is ``w2.`` and the bytes without a place for it; where no
-shard has a write id either, ``w1.`` and without a place for that too: as Weir made all tokens before there
-were these.
+A varint is the number in groups of 7 bits, lowest first, with the high bit set on all but the last. Pins,
+tags and consumers that were stored before have texts that begin with ``w1.`` to ``w4.``, and are read.
 """
 
 from __future__ import annotations
@@ -39,25 +41,40 @@ import base64
 import binascii
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import STRICT, IntFlag
 from uuid import UUID
 
 import xxhash
 
 from weir.errors import InputError
+from weir.format.byte_values import ByteReader, varint
+from weir.format.lancedb_shards import MOST_BUCKETS, UNSHARDED, bucket_shard_id, number_of_bucket
 
 __all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken", "instant_of"]
 
 STAMP_BYTES = 4
 """How much of a manifest's write id a token has, and of what tells versions of the base table apart."""
 
-_WITH_INSTANT = "w4."
-_WITH_IDENTITY = "w3."
-_WITH_STAMPS = "w2."
-_WITHOUT_STAMPS = "w1."
+_PREFIX = "w5."
+_PREFIXES_BEFORE = ("w4.", "w3.", "w2.", "w1.")
 _CHECKSUM_BYTES = 4
 _UUID_BYTES = 16
 _LIMIT = 1 << 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# How an id is written: in full after this, or as what it is derived from.
+_OTHER_ID, _UNSHARDED, _FIRST_BUCKET = 0, 1, 2
+
+
+class _Flags(IntFlag, boundary=STRICT):
+    """What a token has."""
+
+    TABLE_IS_UUID = 1
+    BASE_STAMP = 2
+    PIN = 4
+    INSTANT = 8
+    SOME_STAMPS = 16
+    ALL_STAMPS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +177,14 @@ class SnapshotToken:
         >>> token = SnapshotToken("3f2a", 7, (ShardCut(UUID(int=5), 2, 1, 4, 9),))
         >>> text = str(token)
         >>> text
-        'w1.BDNmMmEHAAEAAAAAAAAAAAAAAAAAAAAFAgEEBp-ho1U'
+        'w5.AAQzZjJhBwEAAAAAAAAAAAAAAAAAAAAABQIBBAbxV9Tc'
         >>> SnapshotToken.parse(text) == token
         True
         """
-        prefixes = (_WITH_INSTANT, _WITH_IDENTITY, _WITH_STAMPS, _WITHOUT_STAMPS)
+        prefixes = (_PREFIX, *_PREFIXES_BEFORE)
         if not isinstance(text, str) or not text.startswith(prefixes):
-            raise _not_a_token(text, f"it begins with none of {', '.join(prefixes)}")
-        encoded = text[len(_WITH_STAMPS) :]
+            raise _not_a_token(text, f"it does not begin with {_PREFIX}")
+        prefix, encoded = text[: len(_PREFIX)], text[len(_PREFIX) :]
         try:
             data = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         except (ValueError, binascii.Error) as error:
@@ -176,39 +193,18 @@ class SnapshotToken:
         if xxhash.xxh32_digest(body) != checksum:
             raise _not_a_token(text, "its checksum is wrong, so part of it is missing or has changed")
         try:
-            token = _decoded(body, text[: len(_WITH_STAMPS)])
+            token = _decoded(body) if prefix == _PREFIX else _decoded_before(body, prefix)
         except (IndexError, ValueError) as error:
             raise _not_a_token(text, str(error)) from error
-        if str(token) != text:
+        if prefix == _PREFIX and str(token) != text:
             raise _not_a_token(text, "the same token has another text")
         return token
 
     def __str__(self) -> str:
         """Return the text that :meth:`parse` reads: letters, digits, ``.``, ``-`` and ``_``."""
-        table = self.table.encode()
-        body = bytearray(_varint(len(table)) + table + _varint(self.base_version))
-        if self.base_stamp:
-            body += b"\1" + self.base_stamp
-        elif self.instant is not None:
-            body += b"\0"
-        body += b"\0" if self.pin is None else b"\1" + bytes.fromhex(self.pin)
-        body += _varint(len(self.shards))
-        with_stamps = (
-            bool(self.base_stamp) or self.instant is not None or any(cut.stamp for cut in self.shards)
-        )
-        for cut in self.shards:
-            body += cut.shard_id.bytes
-            body += _varint(cut.manifest_version) + _varint(cut.epoch) + _varint(cut.first_position)
-            body += _varint(cut.position + 1 - cut.first_position)
-            if with_stamps:
-                body += b"\1" + cut.stamp if cut.stamp else b"\0"
-        if self.instant is not None:
-            body += _varint(self.instant)
+        body = bytearray(_encoded(self))
         body += xxhash.xxh32_digest(bytes(body))
-        prefix = _WITH_STAMPS if with_stamps else _WITHOUT_STAMPS
-        prefix = _WITH_IDENTITY if self.base_stamp else prefix
-        prefix = prefix if self.instant is None else _WITH_INSTANT
-        return prefix + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+        return _PREFIX + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
     def cut_of(self, shard_id: UUID) -> ShardCut | None:
         """Return where a shard is cut, or None if it had no rows."""
@@ -245,61 +241,100 @@ def _not_a_token(text: object, reason: str) -> InputError:
     )
 
 
-def _varint(number: int) -> bytes:
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
+def _encoded(token: SnapshotToken) -> bytes:
+    table_id = _uuid_of(token.table)
+    stamps = [bool(cut.stamp) for cut in token.shards]
+    flags = _Flags(0)
+    for flag, is_set in (
+        (_Flags.TABLE_IS_UUID, table_id is not None),
+        (_Flags.BASE_STAMP, bool(token.base_stamp)),
+        (_Flags.PIN, token.pin is not None),
+        (_Flags.INSTANT, token.instant is not None),
+        (_Flags.SOME_STAMPS, any(stamps)),
+        (_Flags.ALL_STAMPS, any(stamps) and all(stamps)),
+    ):
+        flags |= flag if is_set else 0
+    table = token.table.encode()
+    parts = [bytes([flags]), table_id.bytes if table_id else varint(len(table)) + table]
+    parts += [varint(token.base_version), token.base_stamp, bytes.fromhex(token.pin or "")]
+    parts.append(varint(len(token.shards)))
+    for cut in token.shards:
+        parts += [_shard_id_bytes(cut.shard_id), varint(cut.manifest_version), varint(cut.epoch)]
+        parts += [varint(cut.first_position), varint(cut.position + 1 - cut.first_position)]
+        if flags & _Flags.SOME_STAMPS and not flags & _Flags.ALL_STAMPS:
+            parts.append(bytes([bool(cut.stamp)]))
+        parts.append(cut.stamp)
+    parts.append(b"" if token.instant is None else varint(token.instant))
+    return b"".join(parts)
 
 
-class _Bytes:
-    """The bytes of a token, taken one value after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def is_used_up(self) -> bool:
-        return self._at == len(self._data)
-
-    def take(self, count: int) -> bytes:
-        part = self._data[self._at : self._at + count]
-        if len(part) < count:
-            raise ValueError("it ends too early")
-        self._at += count
-        return part
-
-    def varint(self) -> int:
-        number = shift = 0
-        while True:
-            (byte,) = self.take(1)
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
-            if shift > 63:
-                raise ValueError("it holds a number of more than 64 bits")
+def _decoded(body: bytes) -> SnapshotToken:
+    data = ByteReader(body)
+    flags = _Flags(data.take(1)[0])
+    if flags & _Flags.TABLE_IS_UUID:
+        table = str(UUID(bytes=data.take(_UUID_BYTES)))
+    else:
+        table = data.take(data.varint()).decode()
+    base_version = data.varint()
+    base_stamp = data.take(STAMP_BYTES) if flags & _Flags.BASE_STAMP else b""
+    pin = data.take(_UUID_BYTES).hex() if flags & _Flags.PIN else None
+    shards = []
+    for _ in range(data.varint()):
+        shard_id = _next_shard_id(data)
+        manifest_version, epoch, first_position, count = (data.varint() for _ in range(4))
+        has_stamp = bool(flags & _Flags.ALL_STAMPS)
+        if flags & _Flags.SOME_STAMPS and not has_stamp:
+            has_stamp = data.take(1) != b"\0"
+        stamp = data.take(STAMP_BYTES) if has_stamp else b""
+        last = first_position + count - 1
+        shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
+    instant = data.varint() if flags & _Flags.INSTANT else None
+    if not data.is_used_up:
+        raise ValueError("more follows after its end")
+    return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp, instant)
 
 
-def _decoded(body: bytes, prefix: str) -> SnapshotToken:
-    data = _Bytes(body)
+def _uuid_of(text: str) -> UUID | None:
+    """Return the UUID that a text is in its usual form, None if it is none."""
+    try:
+        found = UUID(text)
+    except ValueError:
+        return None
+    return found if str(found) == text else None
+
+
+def _shard_id_bytes(shard_id: UUID) -> bytes:
+    if shard_id == UNSHARDED:
+        return varint(_UNSHARDED)
+    bucket = number_of_bucket(shard_id)
+    return varint(_OTHER_ID) + shard_id.bytes if bucket is None else varint(_FIRST_BUCKET + bucket)
+
+
+def _next_shard_id(data: ByteReader) -> UUID:
+    kind = data.varint()
+    if kind == _OTHER_ID:
+        return UUID(bytes=data.take(_UUID_BYTES))
+    if kind >= _FIRST_BUCKET + MOST_BUCKETS:
+        raise ValueError("it has a shard of a bucket that there cannot be")
+    return UNSHARDED if kind == _UNSHARDED else bucket_shard_id(kind - _FIRST_BUCKET)
+
+
+def _decoded_before(body: bytes, prefix: str) -> SnapshotToken:
+    """Return the token of a text of older form: all ids in full, and without what later forms added."""
+    data = ByteReader(body)
     table = data.take(data.varint()).decode()
     base_version = data.varint()
-    with_stamps = prefix != _WITHOUT_STAMPS
-    with_identity = prefix in (_WITH_INSTANT, _WITH_IDENTITY)
+    with_identity = prefix in ("w4.", "w3.")
     base_stamp = data.take(STAMP_BYTES) if with_identity and data.take(1) != b"\0" else b""
     pin = data.take(_UUID_BYTES).hex() if data.take(1) != b"\0" else None
     shards = []
     for _ in range(data.varint()):
         shard_id = UUID(bytes=data.take(_UUID_BYTES))
         manifest_version, epoch, first_position, count = (data.varint() for _ in range(4))
-        stamp = data.take(STAMP_BYTES) if with_stamps and data.take(1) != b"\0" else b""
+        stamp = data.take(STAMP_BYTES) if prefix != "w1." and data.take(1) != b"\0" else b""
         last = first_position + count - 1
         shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
-    instant = data.varint() if prefix == _WITH_INSTANT else None
+    instant = data.varint() if prefix == "w4." else None
     if not data.is_used_up:
         raise ValueError("more follows after its end")
     return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp, instant)

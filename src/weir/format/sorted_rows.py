@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.format.plain_keys import stored_keys
+
 __all__ = ["sorted_rows"]
 
 
@@ -26,4 +28,5 @@ def sorted_rows(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:
     if not sort_by or rows.num_rows < 2:
         return rows
     # Arrow's sort is stable, and puts nulls last.
-    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in sort_by]))
+    sorted_by = pa.table({name: stored_keys(rows.column(name)) for name in sort_by})
+    return rows.take(pc.sort_indices(sorted_by, sort_keys=[(name, "ascending") for name in sort_by]))

@@ -4,6 +4,10 @@ A source numbers what it sends, each number higher than the one before. A shard 
 of every source whose rows it has, and passes over a write with a number that is not above it. So whoever
 cannot tell whether a write has been done does it again.
 
+A name that begins with ``once:`` is that of a single write: nothing else comes from this source, and its
+number only tells something about it. Of those a shard remembers a window, the last few thousand, and forgets
+the oldest.
+
 A mark stands in the log entry that holds its rows (:mod:`weir.format.wal_entry`), and in every shard manifest
 stand those of all that its generations cover (:mod:`weir.format.shard_manifest`). Weir's own.
 """
@@ -15,11 +19,15 @@ from dataclasses import dataclass, field
 
 from weir.errors import InputError
 
-__all__ = ["MAX_SOURCES", "Source", "SourceMarks"]
+__all__ = ["MAX_SINGLE", "MAX_SOURCES", "Source", "SourceMarks"]
 
 MAX_SOURCES = 4096
 """How many sources a shard remembers: they stand in each of its manifests."""
 
+MAX_SINGLE = 4096
+"""How many single writes a shard remembers; when there are more, it forgets the older half."""
+
+_SINGLE = "once:"
 _MAX_NAME_BYTES = 256
 _MAX_SEQUENCE = (1 << 63) - 1
 
@@ -65,6 +73,11 @@ class Source:
                 where="source",
             )
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is that of a single write."""
+        return self.name.startswith(_SINGLE)
+
 
 def _length(name: str) -> int:
     try:
@@ -98,22 +111,37 @@ class SourceMarks:
         return hash(frozenset(self.sequences.items()))
 
     def __iter__(self) -> Iterator[Source]:
-        """Yield the marks by the name of their source."""
-        return (Source(name, self.sequences[name]) for name in sorted(self.sequences))
+        """Yield the marks by the name of their source, then those of single writes, oldest first."""
+        lasting = sorted(name for name in self.sequences if not name.startswith(_SINGLE))
+        single = (name for name in self.sequences if name.startswith(_SINGLE))
+        return (Source(name, self.sequences[name]) for name in (*lasting, *single))
 
     def covers(self, source: Source) -> bool:
-        """Whether a write with this mark has been done."""
-        return self.sequences.get(source.name, -1) >= source.sequence
+        """Whether a write with this mark has been done; of a single write, whatever its number."""
+        known = self.sequences.get(source.name)
+        return known is not None and (source.is_single or known >= source.sequence)
 
     def with_mark(self, source: Source | None) -> SourceMarks:
         """Return the marks once a write has been done; the same if it has no mark, or one that is covered."""
-        if source is None or self.covers(source):
-            return self
-        return SourceMarks({**self.sequences, source.name: source.sequence})
+        return self if source is None else self.with_marks((source,))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many sources as may be that are for good."""
+        if len(self.sequences) < MAX_SOURCES:
+            return False
+        return sum(not name.startswith(_SINGLE) for name in self.sequences) >= MAX_SOURCES
 
     def with_marks(self, sources: Iterable[Source]) -> SourceMarks:
         """Return the marks once several writes have been done."""
-        marks = self
-        for source in sources:
-            marks = marks.with_mark(source)
-        return marks
+        new = [source for source in sources if not self.covers(source)]
+        if not new:
+            return self
+        sequences = dict(self.sequences)
+        for source in new:
+            sequences[source.name] = max(source.sequence, sequences.get(source.name, -1))
+        if len(sequences) > MAX_SINGLE and any(source.is_single for source in new):
+            single = [name for name in sequences if name.startswith(_SINGLE)]
+            for name in single[: -MAX_SINGLE // 2] if len(single) > MAX_SINGLE else ():
+                del sequences[name]
+        return SourceMarks(sequences)

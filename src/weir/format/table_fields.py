@@ -53,6 +53,21 @@ class TableField:
     rest: bytes = b""
     metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict, hash=False)
 
+    def as_key(self, position: int, metadata: Mapping[str, str]) -> TableField:
+        """Return the field as a column of the primary key, which is never null.
+
+        Parameters
+        ----------
+        position : int
+            Its place in the key, from 1; 0 if it is the whole key.
+        metadata : mapping of str to str
+            What is noted about such a column.
+        """
+        marks = memwal_pb2.KeyMarks(nullable=False, is_key=True, key_position=position)
+        noted = {**self.metadata, **{name: value.encode() for name, value in metadata.items()}}
+        # What comes later counts.
+        return replace(self, rest=self.rest + marks.SerializeToString(), metadata=noted)
+
     def typed_as(self, other: TableField) -> TableField:
         """Return the field with the type of another."""
         return replace(self, logical_type=other.logical_type, encoding=other.encoding)

@@ -25,11 +25,13 @@ __all__ = [
     "IndexEntry",
     "VersionFile",
     "VersionFiles",
+    "assemble",
     "decode_files",
     "decode_index_section",
     "decode_restored_version",
     "read_head",
     "read_sections",
+    "with_index_details",
     "with_version",
 ]
 
@@ -292,6 +294,57 @@ def with_version(manifest: Bytes, version: int, *, where: str) -> bytes:
     head.version = version
     message = head.SerializeToString()
     return b"".join((view[:offset], _LENGTH.pack(len(message)), message, view[-_FOOTER.size :]))
+
+
+def with_index_details(manifest: Bytes, name: str, details: bytes, *, where: str) -> bytes:
+    """Return a manifest file in which an index has other details, and otherwise the same.
+
+    Parameters
+    ----------
+    manifest : bytes-like
+        The whole manifest file.
+    name : str
+        Name of the index; there is one of that name.
+    details : bytes
+        The serialised details.
+    where : str
+        Path of the file, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest, or there is not one index of that name.
+    """
+    head = read_head(manifest, where=where)
+    section, transaction = read_sections(manifest, where=where)
+    entries = [one for one in section.indices if one.name == name]
+    if len(entries) != 1:
+        raise CorruptionError(
+            f"version {head.version} of the table has {len(entries)} indexes {name!r}", where=where
+        )
+    entries[0].index_details.value = details
+    return assemble(manifest, head, section, transaction)
+
+
+def assemble(
+    manifest: Bytes,
+    head: memwal_pb2.TableManifest,
+    section: memwal_pb2.IndexSection,
+    transaction: memwal_pb2.Transaction | None,
+) -> bytes:
+    """Return a manifest file made of its parts, with the footer of another one."""
+    parts = [_framed(section)]
+    head.index_section = 0
+    if transaction is not None:
+        head.transaction_section = len(parts[0])
+        parts.append(_framed(transaction))
+    _, major, minor, magic = _FOOTER.unpack(memoryview(manifest).cast("B")[-_FOOTER.size :])
+    return b"".join((*parts, _framed(head), _FOOTER.pack(sum(map(len, parts)), major, minor, magic)))
+
+
+def _framed(message: Message) -> bytes:
+    data = messages.serialize(message)
+    return _LENGTH.pack(len(data)) + data
 
 
 def _head_offset(view: memoryview, where: str) -> int:

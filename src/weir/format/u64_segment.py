@@ -91,6 +91,11 @@ class U64Segment:
         return cls(start, end, np.flatnonzero(~is_there).astype(np.uint64) + np.uint64(start))
 
     def __len__(self) -> int:
+        return self.count
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are, also where they are more than ``len`` can say."""
         return self.end - self.start - self.holes.size if self.array is None else int(self.array.size)
 
     def __contains__(self, number: object) -> bool:
@@ -109,6 +114,10 @@ class U64Segment:
         for start in range(self.start, self.end, _ITERATED_AT_ONCE):
             some = np.arange(start, min(start + _ITERATED_AT_ONCE, self.end), dtype=np.uint64)
             yield from np.setdiff1d(some, self.holes, assume_unique=True).tolist()
+
+    def ascending(self) -> Iterator[int]:
+        """Yield the numbers from the lowest to the highest, few at a time."""
+        return iter(self) if self.array is None else iter(np.sort(self.array).tolist())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, U64Segment):
@@ -148,10 +157,10 @@ class U64Segment:
             raise InputError(f"number {number} is not above those of a segment that ends before {self.next}")
         if self.array is not None:
             return U64Segment(array=np.append(self.array, np.uint64(number)))
-        if not len(self):
+        if not self.count:
             return U64Segment(number, number + 1)
         if number - self.end > _MOST_HOLES:
-            return U64Segment(array=np.append(np.fromiter(self, np.uint64, len(self)), np.uint64(number)))
+            return U64Segment(array=np.append(np.fromiter(self, np.uint64, self.count), np.uint64(number)))
         passed_over = np.arange(self.end, number, dtype=np.uint64)
         return U64Segment(self.start, number + 1, np.concatenate([self.holes, passed_over]))
 
@@ -179,7 +188,7 @@ def encode(segment: U64Segment) -> bytes:
 
 
 def _encode_with_holes(message: proto.U64Segment, segment: U64Segment) -> None:
-    slots, count = segment.end - segment.start, len(segment)
+    slots, count = segment.end - segment.start, segment.count
     holes = _encode_array(segment.holes)
     sizes = {
         "holes": _ENDS_BYTES + holes.ByteSize(),

@@ -1,15 +1,16 @@
-"""A WAL entry: the rows of one WAL flush, as an Arrow IPC stream.
+"""A WAL entry: the rows of one WAL flush, as an Arrow IPC stream, and a trailer behind it.
 
 Columns are those of the table and :data:`TOMBSTONE`, which comes from the released library. What the entry
-says of itself is metadata of the stream's schema (:mod:`weir.format.wal_header`). Lance MemWAL spec, section
-"WAL Entry Format".
+says of itself is metadata of the stream's schema (:mod:`weir.format.wal_header`), and what its append has of
+its own the trailer (:mod:`weir.format.wal_trailer`). Lance MemWAL spec, section "WAL Entry Format".
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from io import RawIOBase
 
 import pyarrow as pa
@@ -19,23 +20,18 @@ from pyarrow import ipc
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format.buffers import Bytes
 from weir.format.field_ids import has_field_ids, interned
-from weir.format.ipc_framing import END_OF_STREAM, FrameKind, read_frames, read_key_values
+from weir.format.ipc_framing import END_OF_STREAM, read_frames, read_key_values
 from weir.format.log_place import LogPlace
-from weir.format.wal_checksum import CHECKSUM_DIGITS, NO_CHECKSUM, prove, verify_checksum
 from weir.format.wal_header import (
-    CHECKSUM,
-    PLACE,
-    SEQUENCE,
-    SEQUENCE_DIGITS,
-    WRITE_ID,
     WalEntryHeader,
     header_metadata,
     read_header,
-    read_source,
-    sequence_digits,
+    with_append,
     without_entry_keys,
 )
 from weir.format.wal_opening import Opening, known_opening, remember_opening
+from weir.format.wal_trailer import TRAILER_BYTES, WalTrailer, prove, read_trailer
+from weir.format.wal_without_trailer import is_proved, old_append
 
 __all__ = [
     "TOMBSTONE",
@@ -144,8 +140,8 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
     Raises
     ------
     InputError
-        A number of the header does not fit in 64 bits, the write id is not ASCII, or a fence entry
-        has rows.
+        A number of the header does not fit in 64 bits, the write id is not 32 hex digits, or a fence
+        entry has rows.
     SchemaError
         A batch has another schema.
 
@@ -159,8 +155,6 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
     """
     if header.fence and batches:
         raise InputError("a fence entry has no rows")
-    if header.write_id is not None and not header.write_id.isascii():
-        raise InputError(f"the write id {header.write_id!r} is not ASCII")
     for batch in batches:
         if not batch.schema.equals(schema):
             raise SchemaError(
@@ -168,28 +162,23 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
                 f"the entry {schema.to_string(show_field_metadata=False)!r}"
             )
     template = _template(header, schema)
-    opening = bytearray(template.message)
-    if header.write_id is not None:
-        write_id = header.write_id.encode()
-        opening[template.write_id_at : template.write_id_at + len(write_id)] = write_id
-    if header.source is not None:
-        start = template.sequence_at
-        opening[start : start + SEQUENCE_DIGITS] = sequence_digits(header.source.sequence)
-    if header.place is not None:
-        start = template.place_at
-        opening[start : start + LogPlace.LENGTH] = header.place.encode()
-
-    parts: list[Bytes] = [opening]
     if batches and (template.has_dictionary or _are_large(batches)):
-        parts.extend(_collect_messages(template, batches))
+        parts = _collect_stream(template.entry_schema, batches)
     else:
-        parts.extend(batch.serialize() for batch in batches)
-    parts.append(END_OF_STREAM)
-
+        parts = [template.message, *(batch.serialize() for batch in batches), END_OF_STREAM]
     checksum = xxhash.xxh64()
     for part in parts:
         checksum.update(part)
-    opening[template.checksum_at : template.checksum_at + CHECKSUM_DIGITS] = checksum.hexdigest().encode()
+    trailer = WalTrailer(
+        header.writer_epoch,
+        rows=sum(batch.num_rows for batch in batches),
+        nbytes=sum(map(len, parts)),
+        checksum=checksum.intdigest(),
+        write_id=header.write_id,
+        place=header.place,
+        sequence=0 if header.source is None else header.source.sequence,
+    )
+    parts.append(trailer.encode())
     return parts
 
 
@@ -228,20 +217,22 @@ def decode(data: Bytes, *, where: str, place: LogPlace | None = None) -> WalEntr
 
 def _decode(data: Bytes, where: str) -> WalEntry:
     view = memoryview(data).cast("B")
-    known = known_opening(view)
-    if known is not None:
-        return _decode_known(known, view, data, where)
+    trailer = read_trailer(view, where=where)
+    if trailer is not None:
+        prove(trailer, view[:-TRAILER_BYTES], where)
+        known = known_opening(view)
+        if known is not None:
+            return _decode_known(known, trailer, data, where)
     opening = read_frames(view, where=where, limit=1)
     if not opening:
         raise CorruptionError("the WAL entry has no schema", where=where)
     pairs = read_key_values(opening[0], where=where)
-    checked = verify_checksum(view, opening[0].end, pairs, where)
-    if not checked:
-        _check_frames(view, where)
+    checked = trailer is not None or is_proved(view, opening[0].end, pairs, where)
     header = read_header(pairs, where)
     try:
         with ipc.open_stream(pa.py_buffer(data)) as reader:
-            wide = any(_has_decimal(field.type) for field in reader.schema)
+            # Values of more than 8 bytes have to be aligned.
+            wide = _has(reader.schema, pa.types.is_decimal)
         with ipc.open_stream(pa.py_buffer(data), options=_READ_OPTIONS if wide else None) as reader:
             schema = reader.schema
             batches = tuple(reader)
@@ -256,20 +247,27 @@ def _decode(data: Bytes, where: str) -> WalEntry:
         raise CorruptionError("the WAL entry is a fence and has rows", where=where)
     metadata = without_entry_keys(schema)
     plain = _as_written(schema.with_metadata(metadata))
-    if checked and not wide and not any(_has_dictionary(field.type) for field in schema):
-        remember_opening(Opening.of(view, opening[0].end, pairs, header, plain))
-    return WalEntry(header, plain, tuple(batch.replace_schema_metadata(metadata) for batch in batches))
+    if (
+        trailer is not None
+        and not wide
+        and not _is_unlike_others(header)
+        and not _has(schema, pa.types.is_dictionary)
+    ):
+        remember_opening(Opening(bytes(view[: opening[0].end]), header, plain))
+    append = old_append(pairs, where) if trailer is None else _append_of(trailer)
+    batches = tuple(batch.replace_schema_metadata(metadata) for batch in batches)
+    return WalEntry(with_append(header, *append), plain, batches)
 
 
-def decode_header(opening: Bytes, *, where: str) -> WalEntryHeader:
-    """Return what an entry says of itself, from its first bytes alone and so without proof.
+def decode_header(data: Bytes, *, where: str) -> WalEntryHeader:
+    """Return what an entry says of itself, without its rows and so without proof.
 
-    For whoever wants to know the epochs of many entries and none of their rows.
+    For whoever wants to show what is left of a damaged entry, or has one without a trailer.
 
     Parameters
     ----------
-    opening : bytes-like
-        The whole object, or as much of it as holds the schema.
+    data : bytes-like
+        The whole object, or as much of it as holds the schema: what stands in the trailer is missing then.
     where : str
         Path of the object, for the error.
 
@@ -282,18 +280,28 @@ def decode_header(opening: Bytes, *, where: str) -> WalEntryHeader:
     --------
     >>> schema = wal_schema(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     >>> data = b"".join(encode(WalEntryHeader(writer_epoch=3, fence=True), schema))
-    >>> decode_header(data[:-8], where="example").fence
+    >>> decode_header(data[:-TRAILER_BYTES], where="example").fence
     True
     """
-    frames = read_frames(memoryview(opening).cast("B"), where=where, limit=1)
+    view = memoryview(data).cast("B")
+    frames = read_frames(view, where=where, limit=1)
     if not frames:
         raise CorruptionError("the WAL entry has no schema", where=where)
-    return read_header(read_key_values(frames[0], where=where), where)
+    pairs = read_key_values(frames[0], where=where)
+    trailer = None
+    with suppress(CorruptionError):
+        trailer = read_trailer(view, where=where)
+    append = old_append(pairs, where) if trailer is None else _append_of(trailer)
+    return with_append(read_header(pairs, where), *append)
+
+
+def _append_of(trailer: WalTrailer) -> tuple[str | None, LogPlace | None, int]:
+    return trailer.write_id, trailer.place, trailer.sequence
 
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """The schema message that entries have in common, up to write id and checksum.
+    """The schema message that entries have in common.
 
     Making it is most of the cost of a small entry, and one writer makes the same one again and again.
     """
@@ -301,30 +309,27 @@ class _Template:
     plain_schema: pa.Schema
     entry_schema: pa.Schema
     message: bytes
-    checksum_at: int
-    write_id_at: int
-    sequence_at: int
-    place_at: int
     has_dictionary: bool
 
 
 # Keyed by the identity of the schema, which the template keeps alive; hashing a schema costs more
 # than the rest of an entry.
-_templates: dict[tuple[int, int, int | None, bool, int, str | None, tuple[object, ...]], _Template] = {}
+_templates: dict[tuple[object, ...], _Template] = {}
 _TEMPLATE_LIMIT = 64
 
 
 def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
-    source = None if header.source is None else header.source.name
-    length = len(header.write_id or "")
+    if _is_unlike_others(header):
+        return _make_template(header, schema)
     key = (
         id(schema),
         header.writer_epoch,
         header.generation,
         header.fence,
-        length,
-        source,
-        (header.published, header.published_rows, header.published_from, header.place is None),
+        None if header.source is None else header.source.name,
+        header.published,
+        header.published_rows,
+        header.published_from,
     )
     template = _templates.get(key)
     if template is None:
@@ -335,22 +340,19 @@ def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
     return template
 
 
+def _is_unlike_others(header: WalEntryHeader) -> bool:
+    """Whether what an entry says of itself is not said again by the next ones of its writer."""
+    return bool(header.further_sources) or (header.source is not None and header.source.is_single)
+
+
 def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
     metadata = {**(without_entry_keys(schema) or {}), **header_metadata(header)}
-    metadata[CHECKSUM] = NO_CHECKSUM
     entry_schema = _by_id(schema).with_metadata(metadata)
-    message = entry_schema.serialize().to_pybytes()
-    (frame,) = read_frames(memoryview(message), where="a new WAL entry", limit=1)
-    starts = {pair.key: pair.value_start for pair in read_key_values(frame, where="a new WAL entry")}
     return _Template(
         plain_schema=schema,
         entry_schema=entry_schema,
-        message=message,
-        checksum_at=starts[CHECKSUM],
-        write_id_at=starts.get(WRITE_ID, 0),
-        sequence_at=starts.get(SEQUENCE, 0),
-        place_at=starts.get(PLACE, 0),
-        has_dictionary=any(_has_dictionary(field.type) for field in schema),
+        message=entry_schema.serialize().to_pybytes(),
+        has_dictionary=_has(schema, pa.types.is_dictionary),
     )
 
 
@@ -374,44 +376,25 @@ def _as_written(schema: pa.Schema) -> pa.Schema:
     return interned(schema.set(at, schema.field(at).remove_metadata()))
 
 
-def _decode_known(opening: Opening, view: memoryview, data: Bytes, where: str) -> WalEntry:
-    """Return an entry of which all that is in its schema message is known but what each has of its own."""
-    at = opening.checksum_at
-    prove(view, at, bytes(view[at : at + CHECKSUM_DIGITS]), where)
-    header = opening.header
+def _decode_known(opening: Opening, trailer: WalTrailer, data: Bytes, where: str) -> WalEntry:
+    """Return an entry of which all is known but its trailer and its rows."""
     try:
-        if header.write_id is not None:
-            start = opening.write_id_at
-            header = replace(header, write_id=bytes(view[start : start + len(header.write_id)]).decode())
-        if header.source is not None:
-            start = opening.sequence_at
-            digits = bytes(view[start : start + SEQUENCE_DIGITS])
-            header = replace(header, source=read_source(header.source.name.encode(), digits, where))
-        if header.place is not None:
-            start = opening.place_at
-            stated = bytes(view[start : start + LogPlace.LENGTH])
-            header = replace(header, place=LogPlace.decode(stated, where=where))
         messages = ipc.MessageReader.open_stream(pa.py_buffer(data).slice(len(opening.message)))
         batches = tuple(ipc.read_record_batch(message, opening.plain_schema) for message in messages)
     except _ARROW_ERRORS as error:
         raise CorruptionError(f"the WAL entry is not a readable stream: {error}", where=where) from error
-    if header.fence and batches:
+    if opening.header.fence and batches:
         raise CorruptionError("the WAL entry is a fence and has rows", where=where)
-    return WalEntry(header, opening.plain_schema, batches)
+    return WalEntry(with_append(opening.header, *_append_of(trailer)), opening.plain_schema, batches)
 
 
-def _has_dictionary(type: pa.DataType) -> bool:
-    """Whether batches with this type need dictionary messages besides their own."""
-    if pa.types.is_dictionary(type):
-        return True
-    return any(_has_dictionary(type.field(number).type) for number in range(type.num_fields))
+def _has(fields: Iterable[pa.Field], is_one: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a field, or one at any depth below it, is of such a type."""
+    return any(is_one(field.type) or _has(_parts(field.type), is_one) for field in fields)
 
 
-def _has_decimal(type: pa.DataType) -> bool:
-    """Whether batches with this type have values of more than 8 bytes, which have to be aligned."""
-    if pa.types.is_decimal(type):
-        return True
-    return any(_has_decimal(type.field(number).type) for number in range(type.num_fields))
+def _parts(type: pa.DataType) -> list[pa.Field]:
+    return [type.field(number) for number in range(type.num_fields)]
 
 
 def _are_large(batches: Sequence[pa.RecordBatch]) -> bool:
@@ -440,32 +423,13 @@ class _Collector(RawIOBase):
         return self.size
 
 
-def _collect_messages(template: _Template, batches: Iterable[pa.RecordBatch]) -> list[Bytes]:
-    """Return the messages after the schema's and before the end marker."""
+def _collect_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Bytes]:
     collector = _Collector()
-    with ipc.new_stream(
-        pa.PythonFile(collector, mode="w"), template.entry_schema, options=_STREAM_OPTIONS
-    ) as writer:
+    with ipc.new_stream(pa.PythonFile(collector, mode="w"), schema, options=_STREAM_OPTIONS) as writer:
         for batch in batches:
             # The writer compares metadata too, that of fields among it.
-            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=template.entry_schema))
-        # Closing the writer adds the end marker, after what is taken here.
-        parts = collector.parts[:]
-    schema_length = len(template.message)
-    start = 0
-    while schema_length > 0:
-        schema_length -= len(parts[start])
-        start += 1
-    return parts[start:]
-
-
-def _check_frames(view: memoryview, where: str) -> None:
-    """Check the frame of an entry without checksum, so that Arrow allocates no more than there is."""
-    for number, frame in enumerate(read_frames(view, where=where)):
-        if (frame.kind is FrameKind.SCHEMA) != (number == 0):
-            raise CorruptionError("the WAL entry must have one schema, as its first message", where=where)
-        if frame.compressed:
-            raise CorruptionError("the WAL entry has a compressed body, which no writer makes", where=where)
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+    return collector.parts
 
 
 def _check_text(field: pa.Field) -> None:
@@ -475,5 +439,5 @@ def _check_text(field: pa.Field) -> None:
         _ = field.type.tz
     elif pa.types.is_dictionary(field.type):
         _check_text(pa.field("", field.type.value_type))
-    for number in range(field.type.num_fields):
-        _check_text(field.type.field(number))
+    for part in _parts(field.type):
+        _check_text(part)

@@ -6,27 +6,27 @@ key                 value
 ``writer_epoch``    epoch of the writer, decimal
 ``generation``      generation of the MemTable the rows went to, decimal; data entries have it
 ``fence_sentinel``  ``true`` in the empty entry that a claim appends to fence the former writer
-``weir:write_id``   tells a writer whose reply was lost that the entry is its own (invariant I4)
 ``weir:source``     source of the rows, of a write that may be repeated (:mod:`weir.format.source`)
-``weir:sequence``   its number, as 20 decimal digits
+``weir:sources``    marks of further writes whose rows it holds, one after the other: the number as 20
+                    decimal digits, the bytes of the name as 3, and the name
 ``weir:published``  directories of the generations whose rows stand here in the order of writes, though
                     they were never in the log: separated by commas, of an entry without rows
 ``weir:rows``       how many rows these have, decimal
 ``weir:numbered``   number of the first of these generations, decimal; those of the others follow
-``weir:place``      where the entry stands: shard and position (:mod:`weir.format.log_place`)
-``weir:xxh64``      checksum of the whole entry: 16 hex digits of XXH64 with seed 0 over all its bytes
-                    while these digits read ``0``
+``weir:trailer``    bytes after the end of the stream, decimal: an entry without them has lost them
 ==================  ================================================================================
 
+What each append has of its own stands there (:mod:`weir.format.wal_trailer`), so that the rest is the same in
+all entries that a writer makes of one generation.
 ``generation`` and ``fence_sentinel`` come from the released library, which tolerates the ``weir:`` keys.
-Its own entries carry no checksum and no place.
+Its own entries have none of them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -35,37 +35,31 @@ from weir.format import layout
 from weir.format.ipc_framing import KeyValue
 from weir.format.log_place import LogPlace
 from weir.format.source import Source
+from weir.format.wal_trailer import TRAILER_BYTES
 
 __all__ = [
-    "CHECKSUM",
     "OWN_PREFIX",
-    "PLACE",
-    "SEQUENCE",
-    "SEQUENCE_DIGITS",
-    "WRITE_ID",
+    "TRAILER",
     "WalEntryHeader",
     "header_metadata",
     "read_header",
-    "read_source",
-    "sequence_digits",
+    "with_append",
     "without_entry_keys",
 ]
 
 _EPOCH = b"writer_epoch"
 _GENERATION = b"generation"
 _FENCE = b"fence_sentinel"
-WRITE_ID = b"weir:write_id"
 _SOURCE = b"weir:source"
-SEQUENCE = b"weir:sequence"
+_FURTHER_SOURCES = b"weir:sources"
+_SEQUENCE_DIGITS = 20
+_LENGTH_DIGITS = 3
 _PUBLISHED = b"weir:published"
 _PUBLISHED_ROWS = b"weir:rows"
 _PUBLISHED_FROM = b"weir:numbered"
-PLACE = b"weir:place"
-CHECKSUM = b"weir:xxh64"
+TRAILER = b"weir:trailer"
 _ENTRY_KEYS = frozenset((_EPOCH, _GENERATION, _FENCE))
 OWN_PREFIX = b"weir:"
-
-SEQUENCE_DIGITS = 20
 _DECIMAL = re.compile(rb"[0-9]{1,20}")
 
 
@@ -84,7 +78,9 @@ class WalEntryHeader:
     fence : bool, default False
         Whether it is the empty entry of a claim.
     source : Source, optional
-        The mark of the write whose rows it holds, all of them that go to the shard.
+        The mark of a write whose rows it holds, all of them that go to the shard.
+    further_sources : tuple of Source, default ()
+        The marks of others that share the entry; only where there is a first one.
     published : tuple of str, default ()
         Directories of generations, oldest first, that were published before it without an entry of their
         own. An entry that has some is a fence.
@@ -106,10 +102,16 @@ class WalEntryHeader:
     published_rows: int = 0
     published_from: int = 0
     place: LogPlace | None = None
+    further_sources: tuple[Source, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The marks of all writes whose rows it holds, in their order."""
+        return () if self.source is None else (self.source, *self.further_sources)
 
 
 def header_metadata(header: WalEntryHeader) -> dict[bytes, bytes]:
-    """Return what a header is in the metadata of an entry, without the checksum.
+    """Return what a header is in the metadata of an entry: all that is not in the trailer.
 
     Raises
     ------
@@ -121,22 +123,22 @@ def header_metadata(header: WalEntryHeader) -> dict[bytes, bytes]:
         metadata[_GENERATION] = _decimal("generation", header.generation)
     if header.fence:
         metadata[_FENCE] = b"true"
-    if header.write_id is not None:
-        metadata[WRITE_ID] = header.write_id.encode()
     if header.source is not None:
         metadata[_SOURCE] = header.source.name.encode()
-        metadata[SEQUENCE] = sequence_digits(header.source.sequence)
+    if header.further_sources:
+        metadata[_FURTHER_SOURCES] = b"".join(map(_mark, header.further_sources))
     if header.published:
         metadata[_PUBLISHED] = ",".join(header.published).encode()
         metadata[_PUBLISHED_ROWS] = _decimal("number of rows", header.published_rows)
         metadata[_PUBLISHED_FROM] = _decimal("generation", header.published_from)
-    if header.place is not None:
-        metadata[PLACE] = header.place.encode()
+    metadata[TRAILER] = b"%d" % TRAILER_BYTES
     return metadata
 
 
 def read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
-    """Return the header that stands in the metadata of an entry.
+    """Return the header that stands in the metadata of an entry, without what its append has of its own.
+
+    The number of its first source mark is among that, and 0 until :func:`with_append` has set it.
 
     Raises
     ------
@@ -150,26 +152,28 @@ def read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
     fence = metadata.get(_FENCE, b"false")
     if fence not in (b"true", b"false"):
         raise CorruptionError(f"the WAL entry has the fence sentinel {fence[:40]!r}", where=where)
-    write_id = metadata.get(WRITE_ID)
-    try:
-        text = None if write_id is None else write_id.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptionError("the WAL entry has an unreadable write id", where=where) from error
-    name, digits = metadata.get(_SOURCE), metadata.get(SEQUENCE)
-    source = None if name is None and digits is None else read_source(name, digits, where)
-    generation = _read_decimal(metadata, _GENERATION, where)
-    place = metadata.get(PLACE)
+    name = metadata.get(_SOURCE)
+    source = None if name is None else _source(name, 0, where)
     return WalEntryHeader(
         epoch,
-        generation,
-        text,
-        fence == b"true",
-        source,
-        _read_published(metadata, where),
-        _read_decimal(metadata, _PUBLISHED_ROWS, where) or 0,
-        _read_decimal(metadata, _PUBLISHED_FROM, where) or 0,
-        None if place is None else LogPlace.decode(place, where=where),
+        _read_decimal(metadata, _GENERATION, where),
+        fence=fence == b"true",
+        source=source,
+        published=_read_published(metadata, where),
+        published_rows=_read_decimal(metadata, _PUBLISHED_ROWS, where) or 0,
+        published_from=_read_decimal(metadata, _PUBLISHED_FROM, where) or 0,
+        further_sources=_read_further_sources(metadata.get(_FURTHER_SOURCES, b""), source, where),
     )
+
+
+def with_append(
+    header: WalEntryHeader, write_id: str | None, place: LogPlace | None, sequence: int | None
+) -> WalEntryHeader:
+    """Return a header that was read from metadata, with what its append has of its own."""
+    source = header.source
+    if source is not None:
+        source = None if sequence is None else Source(source.name, sequence)
+    return replace(header, write_id=write_id, place=place, source=source)
 
 
 def _read_published(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]:
@@ -182,20 +186,32 @@ def _read_published(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]
         raise CorruptionError("the WAL entry names no generations that can be", where=where) from error
 
 
-def read_source(name: bytes | None, digits: bytes | None, where: str) -> Source:
-    """Return the source mark of an entry.
-
-    Raises
-    ------
-    CorruptionError
-        It is none.
-    """
-    if name is None or digits is None or len(digits) != SEQUENCE_DIGITS or not digits.isdigit():
-        raise CorruptionError("the WAL entry has half a source mark", where=where)
+def _source(name: bytes, sequence: int, where: str) -> Source:
     try:
-        return Source(name.decode(), int(digits))
+        return Source(name.decode(), sequence)
     except (InputError, UnicodeDecodeError) as error:
         raise CorruptionError("the WAL entry has an unreadable source mark", where=where) from error
+
+
+def _mark(source: Source) -> bytes:
+    name = source.name.encode()
+    return b"%0*d%0*d%b" % (_SEQUENCE_DIGITS, source.sequence, _LENGTH_DIGITS, len(name), name)
+
+
+def _read_further_sources(marks: bytes, first: Source | None, where: str) -> tuple[Source, ...]:
+    if marks and first is None:
+        raise CorruptionError("the WAL entry has further source marks without a first", where=where)
+    found, start = [], 0
+    while start < len(marks):
+        length_at = start + _SEQUENCE_DIGITS
+        name_at = length_at + _LENGTH_DIGITS
+        sequence, length = marks[start:length_at], marks[length_at:name_at]
+        end = name_at + (int(length) if len(length) == _LENGTH_DIGITS and length.isdigit() else 0)
+        if end > len(marks) or not sequence.isdigit():
+            raise CorruptionError("the WAL entry has half a source mark", where=where)
+        found.append(_source(marks[name_at:end], int(sequence), where))
+        start = end
+    return tuple(found)
 
 
 def _read_decimal(metadata: dict[bytes, bytes], key: bytes, where: str) -> int | None:
@@ -211,11 +227,6 @@ def _decimal(what: str, number: int) -> bytes:
     if not 0 <= number < 1 << 64:
         raise InputError(f"the {what} {number} does not fit in 64 unsigned bits")
     return str(number).encode()
-
-
-def sequence_digits(sequence: int) -> bytes:
-    """Return the number of a source as it stands in an entry: always as long."""
-    return b"%0*d" % (SEQUENCE_DIGITS, sequence)
 
 
 def without_entry_keys(schema: pa.Schema) -> dict[bytes, bytes] | None:

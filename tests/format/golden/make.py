@@ -20,6 +20,8 @@ from weir.format import index_details, layout, pk_index, shard_manifest, wal_ent
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
+from weir.format.log_place import LogPlace
+from weir.format.source import Source
 from weir.format.wal_header import WalEntryHeader
 
 SHARD = uuid.UUID("11111111-2222-4333-8444-555555555555")
@@ -66,7 +68,9 @@ def write_weir(directory: Path) -> None:
     schema = wal_entry.wal_schema(SCHEMA)
     (batch,) = ROWS.combine_chunks().to_batches()
     data = pa.record_batch([*batch.columns, pa.array([False, False, True])], schema=schema)
-    header = WalEntryHeader(7, 3, "0123456789abcdef" * 2)
+    header = WalEntryHeader(
+        7, 3, "0123456789abcdef" * 2, source=Source("orders", 42), place=LogPlace(SHARD, 9)
+    )
     fence = WalEntryHeader(8, None, "fedcba9876543210" * 2, fence=True)
     flushed = shard_manifest.FlushedGeneration(3, "a1b2c3d4_gen_3", 1234, 56, 78)
     manifest = shard_manifest.ShardManifest(
@@ -98,8 +102,8 @@ def write_weir(directory: Path) -> None:
     )
     keys = [batch.column("id")]
     objects = {
-        "wal_entry.arrow": b"".join(wal_entry.encode(header, schema, [data])),
-        "wal_fence.arrow": b"".join(wal_entry.encode(fence, pa.schema([]))),
+        "wal_entry_with_trailer.arrow": b"".join(wal_entry.encode(header, schema, [data])),
+        "wal_fence_with_trailer.arrow": b"".join(wal_entry.encode(fence, pa.schema([]))),
         "shard_manifest.binpb": shard_manifest.encode(manifest),
         "index_details.binpb": index_details.encode(details),
         "bloom_filter.bin": BloomFilter.build(hash_keys(keys), expected_keys=100).to_bytes(),

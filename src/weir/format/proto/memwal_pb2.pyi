@@ -196,6 +196,16 @@ class TableField(_message.Message):
     metadata: _containers.ScalarMap[str, bytes]
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., encoding: _Optional[int] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
+class KeyMarks(_message.Message):
+    __slots__ = ("nullable", "is_key", "key_position")
+    NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    IS_KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    nullable: bool
+    is_key: bool
+    key_position: int
+    def __init__(self, nullable: _Optional[bool] = ..., is_key: _Optional[bool] = ..., key_position: _Optional[int] = ...) -> None: ...
+
 class TableManifest(_message.Message):
     __slots__ = ("fields", "fragments", "version", "index_section", "transaction_file", "transaction_section")
     FIELDS_FIELD_NUMBER: _ClassVar[int]
