@@ -76,7 +76,7 @@ FILTER = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 @given(ROWS, FILTER)
 def test_no_matching_row_is_left_out(values: list[dict[str, Any]], condition: str) -> None:
     rows = pa.Table.from_pylist(values, schema=SCHEMA)

@@ -63,6 +63,7 @@ def damaged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one["where"] for one in fields if one.get("event") == "generation.bloom_filter_damaged"]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("content", [b"", bytes(32 * 1024), bytes(16 * 1024), b"no filter"], ids=len)
 @pytest.mark.parametrize("told_by", ["manifest", "catalog"])
 def test_rows_are_found_and_the_damage_is_reported(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.format.merge_engine import EngineKind, MergeEngine
@@ -130,7 +130,6 @@ def _live(rows: pa.Table) -> dict[int, Version]:
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
-@settings(max_examples=40)
 @given(rows=versions, cut=st.integers(0, 14), again=st.integers(0, 14))
 def test_a_loop_over_the_versions_comes_to_the_same(
     engine: MergeEngine, rows: list[Version], cut: int, again: int
@@ -147,7 +146,6 @@ def test_a_loop_over_the_versions_comes_to_the_same(
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
-@settings(max_examples=30)
 @given(rows=versions)
 def test_a_part_keeps_two_versions_of_a_key_at_most(engine: MergeEngine, rows: list[Version]) -> None:
     ids = fold(engine, _table(rows), ["id"]).column("id").to_pylist()

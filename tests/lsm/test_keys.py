@@ -15,14 +15,19 @@ from weir.lsm.keys import KeyIndex, KeyMatcher, KeySet
 SMALL = st.integers(0, 6)
 
 
-TYPES = (*SUPPORTED_TYPES, pa.binary(16))
+TYPES = (
+    *SUPPORTED_TYPES,
+    *(pa.date32(), pa.timestamp("us", "UTC"), pa.decimal128(9, 2), pa.decimal256(40, 0), pa.binary(16)),
+)
 
 
 def column(numbers: list[int], kind: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pa.array([number % 2 == 1 for number in numbers], kind)
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return pa.array(numbers, kind)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pa.array(numbers, pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pa.array(["x" * number for number in numbers], kind)
     if pa.types.is_fixed_size_binary(kind):
@@ -37,6 +42,7 @@ def test_hashes_tell_the_values_of_every_type_apart(kind: pa.DataType) -> None:
     assert len(set(KeySet([distinct]).hashes.tolist())) == expected
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kinds", [*((kind,) for kind in TYPES), (pa.string(), pa.uint8())], ids=str)
 @given(data=st.data())
 def test_index_and_matcher_equal_a_dict(kinds: tuple[pa.DataType, ...], data: st.DataObject) -> None:
@@ -77,6 +83,7 @@ def test_equal_hashes_of_different_keys_are_told_apart(monkeypatch: pytest.Monke
     assert list(zip(found.tolist(), rows.tolist(), strict=True)) == [(0, 2), (2, 3)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 @given(lists=st.lists(st.lists(SMALL, max_size=5), min_size=1, max_size=5))
 def test_a_merged_index_equals_one_that_is_built(kind: pa.DataType, lists: list[list[int]]) -> None:

@@ -67,6 +67,7 @@ def places(
         yield batch.token, before
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("is_flushed", "services"), [(True, "none"), (False, "a merge"), (False, "a flush and a merge")]
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import pandas as pd
 import polars as pl
@@ -24,6 +26,17 @@ class Row:
     id: int
     name: str | None
     size: float | None
+
+
+@dataclass
+class Declared:
+    id: int
+    price: float = 1
+    text: str | None = None
+    at: datetime | None = None
+    amount: Decimal | None = None
+    tags: Annotated[list[str], "of a shop"] = field(default_factory=list)
+    other: Any = 7
 
 
 class Model:
@@ -64,6 +77,36 @@ INPUTS: dict[str, Callable[[], Any]] = {
 }
 
 
+def test_annotations_tell_what_values_do_not(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", [Declared(1), Declared(2)], primary_key="id", fsync=False)
+    assert {one.name: str(one.type) for one in table.schema} == {
+        "id": "int64",
+        "price": "double",
+        "text": "string",
+        "at": "timestamp[us]",
+        "amount": "decimal128(38, 18)",
+        "tags": "list<item: string>",
+        "other": "int64",
+    }
+    table.upsert([Declared(3, 2.5, "a", datetime(2026, 1, 1), Decimal("1.50"), ["x"])])
+    assert table.get([3]).to_pylist()[0]["amount"] == Decimal("1.50")
+    # Where values know more, they count.
+    aware = weir.create(tmp_path / "u", [Declared(1, at=datetime(2026, 1, 1, tzinfo=UTC))], primary_key="id")
+    assert aware.schema.field("at").type == pa.timestamp("us", "UTC")
+    fraction: Any = 1.5
+    floats = weir.create(tmp_path / "v", [Declared(fraction, text="a")], primary_key="text")
+    assert floats.schema.field("id").type == pa.float64()
+
+
+def test_pydantic_models_are_rows(tmp_path: Path) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Order", id=(int, ...), note=(str | None, None), size=(float, 2))
+    table = weir.create(tmp_path / "t", [model(id=1), model(id=2)], primary_key="id", fsync=False)
+    assert [str(one.type) for one in table.schema] == ["int64", "string", "double"]
+    assert table.scan().count() == 2
+
+
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", list(INPUTS))
 def test_a_table_is_made_of_rows_and_takes_them_again(kind: str, tmp_path: Path) -> None:
     made = weir.create(tmp_path / "t", INPUTS[kind](), primary_key="id", fsync=False)
@@ -120,7 +163,171 @@ def test_moments_with_and_without_a_time_zone_are_never_mixed(zone: str | None, 
         for values in ([naive, aware], [aware, None, naive], [aware if zone is None else naive]):
             with pytest.raises(SchemaError, match="at"):
                 writer.upsert([{"id": n, "at": value} for n, value in enumerate(values)])
+            columns = {"id": range(len(values)), "at": pd.Series(values, dtype=object)}
+            with pytest.raises(SchemaError, match="at"):
+                writer.upsert(pd.DataFrame(columns))
         right = naive if zone is None else aware
+        writer.upsert(pd.DataFrame({"id": [2, 3], "at": pd.Series([right, pd.NaT], dtype=object)}))
         writer.upsert([{"id": 0, "at": right}, {"id": 1, "at": None}])
     (found,) = table.get([0])["at"].to_pylist()
     assert found == (naive if zone is None else aware.astimezone(UTC))
+
+
+def test_decimals_of_python_leave_room_for_others(tmp_path: Path) -> None:
+    first = [{"id": 1, "price": Decimal("1.50"), "parts": [Decimal(1)], "of": {"tax": Decimal("0.1")}}]
+    for number, rows in enumerate((first, pd.DataFrame(first), iter(first), {"id": [1], **_columns(first)})):
+        table = weir.create(tmp_path / str(number), rows, primary_key="id", fsync=False)
+        assert table.schema.field("price").type == pa.decimal128(38, 18)
+        more = {"price": Decimal("100.255"), "parts": [Decimal("0.001")], "of": {"tax": Decimal("99999.5")}}
+        table.upsert([{"id": 2, **more}])
+        assert sorted(table.scan().to_pylist(), key=lambda row: row["id"]) == [*first, {"id": 2, **more}]
+    # What has a type of its own keeps it, and numbers that need other room get it.
+    of_arrow = pa.table({"id": [1], "price": pa.array([Decimal("1.50")])})
+    assert weir.create(tmp_path / "a", of_arrow, primary_key="id").schema.field(
+        "price"
+    ).type == pa.decimal128(3, 2)
+    long = [{"id": 1, "price": Decimal("9" * 30 + ".25")}]
+    table = weir.create(tmp_path / "b", long, primary_key="id")
+    assert table.schema.field("price").type == pa.decimal128(38, 8)
+    assert table.scan().to_pylist() == long
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in ("price", "parts", "of")}
+
+
+def test_moments_at_midnight_are_dates(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us"))])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    days = pd.to_datetime(["2026-01-02", None, "1969-12-31"])
+    table.upsert(pd.DataFrame({"id": [1, 2, 3], "day": days, "at": [date(2026, 1, 2), None, None]}))
+    table.upsert([{"id": 4, "day": datetime(2026, 1, 3)}, {"id": 5, "day": pd.Timestamp("2026-01-04")}])
+    rows = sorted(table.scan().to_pylist(), key=lambda row: row["id"])
+    assert [row["day"] for row in rows] == [
+        date(2026, 1, 2),
+        None,
+        date(1969, 12, 31),
+        date(2026, 1, 3),
+        date(2026, 1, 4),
+    ]
+    assert rows[0]["at"] == datetime(2026, 1, 2)
+    for value in (datetime(2026, 1, 2, 0, 0, 0, 1), pd.Timestamp("1969-12-31 23:59")):
+        with pytest.raises(SchemaError, match=r"row 1 has a time of day.*at midnight"):
+            table.upsert(pd.DataFrame({"id": [6, 7], "day": [pd.Timestamp("2026-01-01"), value]}))
+    with pytest.raises(SchemaError, match="day"):
+        table.upsert([{"id": 6, "day": datetime(2026, 1, 2, tzinfo=EAST)}])
+    assert table.scan().count() == 5
+
+
+TEXT_KEYS: list[tuple[pa.DataType, Any, list[str], list[str]]] = [
+    (pa.date32(), date(2026, 1, 2), ["2026-01-02"], ["2026-1-2", "02.01.2026", "2026-01-02 00:00", ""]),
+    (pa.date64(), date(2026, 1, 2), ["2026-01-02"], ["soon"]),
+    (
+        pa.timestamp("us"),
+        datetime(2026, 1, 2, 10),
+        ["2026-01-02 10:00", "2026-01-02T10:00:00.000000"],
+        ["2026-01-02T10:00:00Z", "2026-01-02T10:00:00.0000001"],
+    ),
+    (
+        pa.timestamp("ms", "Europe/Berlin"),
+        datetime(2026, 1, 2, 9, tzinfo=UTC),
+        [
+            "2026-01-02 10:00",
+            "2026-01-02T09:00:00Z",
+            "2026-01-02T11:00:00+02:00",
+            "2026-01-02 11:00:00.000+0200",
+        ],
+        ["10:00", "2026-01-02Z"],
+    ),
+    (pa.decimal128(5, 2), Decimal("1.50"), ["1.5", "1.50", "15e-1"], ["1,5", "1.555", "nan"]),
+    (pa.int16(), -7, ["-7", "-07"], ["0x7", "7.5", "seven", "70000"]),
+    (pa.uint64(), 2**64 - 1, [str(2**64 - 1), f"+{2**64 - 1}"], ["-1"]),
+    (pa.binary(16), UUID(int=7).bytes, [str(UUID(int=7)), str(UUID(int=7)).upper()], ["7", "0" * 16]),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "texts", "others"), TEXT_KEYS, ids=[str(one[0]) for one in TEXT_KEYS]
+)
+def test_keys_may_be_texts_as_literals_of_filters_are(
+    kind: pa.DataType, value: Any, texts: list[str], others: list[str], tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", kind), ("v", pa.int64())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert([{"id": value, "v": 1}])
+    for text in texts:
+        for keys in ([text], [(text,)], [{"id": text}], pd.Series([text]), pa.table({"id": [text]})):
+            assert table.get(keys)["v"].to_pylist() == [1], keys
+        if kind != pa.uint64():
+            assert table.scan(["v"], filter=f"id = '{text}'").to_pylist() == [{"v": 1}]
+    for text in others:
+        for keys in ([texts[0], text], pa.array([texts[0], text])):
+            with pytest.raises(SchemaError, match=r"is no value of column 'id'.*written like") as refused:
+                table.get(keys)
+            assert refused.value.where == "id, key 1"
+    table.delete(texts[:1])
+    assert table.scan().count() == 0
+
+
+def test_progress_is_told_as_pieces_are_durable(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", pa.schema([("id", pa.int64())]), primary_key="id", fsync=False)
+    seen: list[tuple[int, int]] = []
+
+    def told(rows: int) -> None:
+        seen.append((rows, table.scan().count()))
+
+    with table.writer() as writer:
+        writer.upsert(({"id": number} for number in range(25_000)), progress=told)
+        assert seen == [(10_000, 10_000), (20_000, 20_000), (25_000, 25_000)]
+        writer.upsert([{"id": -1}], progress=told)
+        assert seen[-1] == (1, 25_001)
+        with pytest.raises(InputError, match="wait"):
+            writer.upsert([{"id": -2}], wait=False, progress=told)  # type: ignore[call-overload]
+    assert table.scan().count() == 25_001
+
+
+def test_uuids_of_rows_may_be_texts_and_keys_of_any_collection(tmp_path: Path) -> None:
+    ids = [UUID(int=number) for number in range(1, 4)]
+    table = weir.create(tmp_path / "t", [{"id": ids[0], "v": 1}], primary_key="id", fsync=False)
+    table.upsert([{"id": str(ids[1]), "v": 2}])
+    table.upsert(pl.DataFrame({"id": [str(ids[2])], "v": [3]}))
+    for keys in (set(ids), iter(ids), dict.fromkeys(ids).keys(), {"a": ids[0], "b": ids[1]}.values()):
+        assert set(table.get(keys)["id"].to_pylist()) == set(ids[:2] if "values" in str(type(keys)) else ids)
+    for wrong in ("0123456789abcdef", "1", ""):
+        with pytest.raises(SchemaError, match="id"):
+            table.upsert([{"id": wrong, "v": 1}])
+    assert table.scan().count() == 3
+
+
+def test_integers_that_pandas_has_made_floats_of_come_back(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int16())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert([{"id": 1, "n": 5}, {"id": 2, "n": None}, {"id": 3, "n": -(2**15)}])
+    frame = table.scan().to_pandas()
+    assert frame["n"].dtype == float
+    table.upsert(frame)
+    assert {row["id"]: row["n"] for row in table.scan().to_pylist()} == {1: 5, 2: None, 3: -(2**15)}
+    for wrong in (0.5, 2.0**60, 2.0**15, float("inf")):
+        with pytest.raises(SchemaError, match="n"):
+            table.upsert(pd.DataFrame({"id": [1, 2], "n": [wrong, None]}))
+    assert table.scan().count() == 3
+
+
+def test_updates_set_dates_as_filters_have_them(tmp_path: Path) -> None:
+    rows = [{"id": 1, "day": date(2026, 1, 1), "at": datetime(2026, 1, 1)}]
+    table = weir.create(tmp_path / "t", rows, primary_key="id", fsync=False)
+    table.update(where="day = '2026-01-01'", set={"day": "'2026-02-02'", "at": "'2026-02-02 10:00'"})
+    assert table.scan().to_pylist() == [{"id": 1, "day": date(2026, 2, 2), "at": datetime(2026, 2, 2, 10)}]
+    with pytest.raises(SchemaError, match="'soon' is no value of column 'day'"):
+        table.update(where="id = 1", set={"day": "'soon'"})
+
+
+def test_keys_of_texts_stay_texts(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.large_string()), ("day", pa.date32()), ("v", pa.int64())])
+    table = weir.create(tmp_path / "t", schema, primary_key=["id", "day"], fsync=False)
+    table.upsert([{"id": "2026-01-02", "day": date(2026, 1, 2), "v": 1}])
+    assert table.get([("2026-01-02", "2026-01-02")])["v"].to_pylist() == [1]
+    assert table.get([{"id": "2026-01-02", "day": date(2026, 1, 2)}])["v"].to_pylist() == [1]
+    # Rows are checked as they are: a text is no date.
+    with pytest.raises(SchemaError, match="day"):
+        table.upsert([{"id": "a", "day": "2026-01-02"}])

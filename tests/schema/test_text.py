@@ -24,6 +24,7 @@ _SCALARS = st.one_of(
     st.builds(pa.decimal128, st.integers(1, 38), st.integers(0, 9)),
     st.builds(pa.decimal256, st.integers(39, 76), st.integers(0, 9)),
     st.builds(pa.binary, st.integers(1, 64)),
+    st.just(pa.uuid()),
 )
 _NAMES = st.text(st.characters(blacklist_characters='"', blacklist_categories=["Cs"]), min_size=1, max_size=8)
 
@@ -59,6 +60,7 @@ def test_a_schema_survives_being_written_and_read(schema: pa.Schema) -> None:
         ("float", pa.float32()),
         ("text", pa.string()),
         ("boolean", pa.bool_()),
+        ("UUID", pa.uuid()),
         ("date", pa.date32()),
         ("time", pa.time64("us")),
         ("timestamp", pa.timestamp("us")),

@@ -13,7 +13,7 @@ TEXTS = st.lists(st.none() | st.text(max_size=40), max_size=30)
 
 
 @given(values=TEXTS, start=st.integers(0, 29), count=st.sampled_from([1, 7, 1024]), large=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_they_are_those_of_our_own_hash(
     values: list[str | None], start: int, count: int, large: bool
 ) -> None:

@@ -91,6 +91,7 @@ def value_rows(one: Router, batch: pa.RecordBatch | pa.Table) -> list[str]:
     return [str(one.route(batch.slice(at, 1))[0][0]) for at in range(batch.num_rows)]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("one", ROUTERS.values(), ids=ROUTERS.keys())
 @pytest.mark.parametrize("as_table", [False, True])
 def test_every_row_goes_to_one_shard_and_keeps_its_place(one: Router, as_table: bool) -> None:

@@ -43,8 +43,15 @@ def base_rows_with_keys(
     rows : Table or None
         ``columns`` and ``_rowid`` of the rows found; None if there are none.
     """
+    wanted = list(columns or ())
     with reading(f"base table version {base.version}", base.uri):
-        return _find(base, keys, list(columns or ()))
+        if base.columns is None or not wanted:
+            return _find(base, keys, wanted)
+        made = base.columns.select(wanted)
+        which, rows = _find(base, keys, made.source_names)
+        if rows is None:
+            return which, None
+        return which, made.table(rows, where=base.uri).append_column("_rowid", rows.column("_rowid"))
 
 
 def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray[np.int64], pa.Table | None]:

@@ -1,8 +1,7 @@
-"""A Lance dataset at a version as a value, which is opened once in every process that reads it."""
+"""A Lance dataset at a version as a value, which another process opens once."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import lance
@@ -29,30 +28,34 @@ class DatasetHandle:
     storage_options : tuple of (str, str)
         How to reach it.
     engine : EngineContext
-        Whose cache holds it; in another process, that of this one.
+        Whose cache holds it once it was opened; in another process, that of this one.
+    dataset : LanceDataset, optional
+        The dataset where it is open. Here and not in the cache, since what the library holds of a version,
+        files and memory, should be held no longer than somebody reads it. It is not pickled.
     """
 
     uri: str
     version: int
     storage_options: tuple[tuple[str, str], ...]
     engine: EngineContext = field(repr=False, compare=False)
+    dataset: lance.LanceDataset | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[type[DatasetHandle], tuple[object, ...]]:
+        return DatasetHandle, (self.uri, self.version, self.storage_options, self.engine)
 
     @classmethod
     def of(cls, dataset: lance.LanceDataset, store: ObjectStore) -> DatasetHandle:
         """Return an open dataset as a value; in this process it is not opened again."""
-        kept = cls(dataset.uri, dataset.version, tuple(sorted(store.storage_options.items())), store.engine)
-        store.engine.cache.put(kept._key, dataset, _NBYTES)
-        return kept
-
-    @property
-    def _key(self) -> Hashable:
-        return ("open", self.uri, self.version, self.storage_options)
+        options = tuple(sorted(store.storage_options.items()))
+        return cls(dataset.uri, dataset.version, options, store.engine, dataset)
 
     def opened(self) -> lance.LanceDataset:
         """Return the dataset."""
+        if self.dataset is not None:
+            return self.dataset
         options = dict(self.storage_options) or None
         return self.engine.cache.get_or_load(
-            self._key,
+            ("open", self.uri, self.version, self.storage_options),
             lambda: lance.dataset(self.uri, version=self.version, storage_options=options),
             lambda _: _NBYTES,
         )

@@ -1,4 +1,4 @@
-"""Rows of a Lance dataset that do not count, and leaving them out of a scan."""
+"""The dead rows of a Lance dataset, and leaving them out of a scan."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DeletionMask:
         return serialize_row_addrs(self.row_ids.tolist()) if len(self.row_ids) else None
 
     def contains(self, row_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Return which of some rows do not count."""
+        """Return which of some rows are dead."""
         if not len(self.row_ids):
             return np.zeros(len(row_ids), dtype=bool)
         at = np.minimum(self.row_ids.searchsorted(row_ids), len(self.row_ids) - 1)
@@ -50,7 +50,7 @@ class DeletionMask:
         return found
 
     def count(self, row_ids: npt.NDArray[np.uint64]) -> int:
-        """Return how many of some rows, which ascend, do not count."""
+        """Return how many of some rows, which ascend, are dead."""
         if len(self.row_ids) < len(row_ids):
             return DeletionMask(row_ids).count(self.row_ids)
         return int(np.count_nonzero(self.contains(row_ids)))
@@ -61,7 +61,7 @@ class DeletionMask:
         return DeletionMask(self.row_ids[kept])
 
     def remove_from(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``batch`` without the rows that do not count and without its row ids."""
+        """Return ``batch`` without dead rows and without its row ids."""
         ids = batch.column(_ROW_ID).to_numpy()
         rows = batch.drop_columns([_ROW_ID])
         if not len(ids):

@@ -1,7 +1,8 @@
 """Filters: SQL text with Lance's meaning, also over rows that are in memory.
 
 Lance evaluates filters on what it stores. Rows of the WAL tail are given to it as a data set in
-memory, with only the columns the filter names, so that one engine decides everywhere.
+memory, with only the columns the filter names, so that one engine decides everywhere. Literals are fitted
+to their columns first (:mod:`weir.lsm.fitted_filter`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 from weir.errors import FilterError
 from weir.format.unsliced import unsliced
 from weir.indexing.library_message import library_message
+from weir.lsm.fitted_filter import fitted_filter
 from weir.schema.sql_nesting import refuse_deep
 
 __all__ = ["check_filter", "is_of_a_filter", "matching_rows", "named_columns", "reason"]
@@ -99,13 +101,13 @@ def named_columns(text: str | None, schema: pa.Schema) -> list[str]:
 
 
 def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> npt.NDArray[np.int64]:
+    condition = fitted_filter(as_condition or text, rows.schema)
     slim = rows.select(named_columns(text, rows.schema) or rows.schema.names[:1])
     try:
         # One file, so that a row's id is its offset.
         dataset = lance.write_dataset(
             unsliced(slim), "memory://", mode="create", max_rows_per_file=max(slim.num_rows, 1)
         )
-        condition = as_condition or text
         found = dataset.scanner(columns=[], filter=condition, with_row_id=True, scan_in_order=True).to_table()
     except (ValueError, OSError, RuntimeError) as error:
         raise FilterError(

@@ -36,7 +36,7 @@ _NOMINAL_BYTES = 64 * 1024
 
 
 class _Content:
-    """What is loaded of a generation to tell which of its rows count."""
+    """What is loaded of a generation to tell which of its rows are live."""
 
     def __init__(
         self, index: KeyIndex | None, tombstones: npt.NDArray[np.bool_], row_ids: npt.NDArray[np.uint64]

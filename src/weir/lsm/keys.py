@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from weir.format.key_hash import hash_keys
 from weir.format.newest import newest_rows
+from weir.format.plain_keys import is_instant, plain_keys, stored_keys
 
 __all__ = ["KeyIndex", "KeyMatcher", "KeySet"]
 
@@ -30,6 +31,7 @@ def _hashed(column: pa.Array) -> pa.Array:
     The released library's hash passes over the values of all other types, and Weir's bloom filters
     have to equal the library's. An index that did the same would compare every key with every key.
     """
+    column = plain_keys(column)
     kind = column.type
     if kind in _HASHED_TYPES:
         return column
@@ -42,17 +44,26 @@ def _hashed(column: pa.Array) -> pa.Array:
 
 def _codes(column: pa.Array) -> npt.NDArray[np.uint64] | None:
     """Return a number of its own for every value of a key column, or None where 64 bits cannot tell."""
-    if not pa.types.is_integer(column.type) or column.null_count:
+    values = _integers(column)
+    if values is None:
         return None
     wide = np.uint64 if pa.types.is_unsigned_integer(column.type) else np.int64
-    codes: npt.NDArray[np.uint64] = column.to_numpy().astype(wide, copy=False).view(np.uint64)
+    codes: npt.NDArray[np.uint64] = values.astype(wide, copy=False).view(np.uint64)
     return codes
 
 
+def _integers(column: pa.Array) -> npt.NDArray[Any] | None:
+    """Return the integers that a key column is underneath; None if it is none, or has nulls."""
+    if column.null_count or not (pa.types.is_integer(column.type) or is_instant(column.type)):
+        return None
+    values: npt.NDArray[Any] = plain_keys(column).to_numpy()
+    return values
+
+
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return stored_keys(column)
 
 
 class KeySet:
@@ -93,10 +104,7 @@ class KeySet:
     @cached_property
     def _views(self) -> tuple[npt.NDArray[Any] | None, ...]:
         """The values of every column as NumPy sees them, None for types it cannot see without a copy."""
-        return tuple(
-            column.to_numpy() if pa.types.is_integer(column.type) and not column.null_count else None
-            for column in self.columns
-        )
+        return tuple(_integers(column) for column in self.columns)
 
     def equal(self, rows: Rows, other: KeySet, other_rows: Rows) -> npt.NDArray[np.bool_]:
         """Return, pair by pair, whether the key of one of ``rows`` is that of one of ``other_rows``."""

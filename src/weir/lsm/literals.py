@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.format.plain_keys import stored_keys
+
 __all__ = ["key_filter", "literals"]
 
 
@@ -29,6 +31,7 @@ def literals(values: pa.Array) -> list[str] | None:
     >>> literals(pa.array(["it's"]))
     ["'it''s'"]
     """
+    values = stored_keys(values)
     kind = values.type
     if pa.types.is_integer(kind):
         # Lance reads the digits before the sign, and those of the least int64 are one too many.

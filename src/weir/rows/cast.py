@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.errors import SchemaError
 from weir.schema.list_cast import cast, infinities, is_list
 
 __all__ = ["cast_to", "fits", "is_text"]
+
+_UUID = pa.uuid().storage_type
 
 
 def cast_to(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -24,6 +27,8 @@ def cast_to(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             where=field.name,
             hint=f"Cast it to {field.type} first",
         )
+    if pa.types.is_timestamp(column.type) and pa.types.is_date(field.type):
+        _refuse_times_of_day(column, field)
     try:
         fitted = cast(column, field.type)
         infinite = infinities(fitted)
@@ -37,11 +42,26 @@ def cast_to(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         ) from error
 
 
+def _refuse_times_of_day(column: pa.ChunkedArray, field: pa.Field) -> None:
+    """Refuse moments that are no date: Arrow would cut off the time."""
+    midnights = column.cast(pa.date32()).cast(column.type)
+    row = pc.index(pc.equal(column, midnights), False).as_py()
+    if row >= 0:
+        raise SchemaError(
+            f"column {field.name!r} is of type {field.type}, and {column[row]} in row {row} has a time "
+            "of day",
+            where=field.name,
+            hint="Pass dates, or timestamps at midnight",
+        )
+
+
 def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of one type are meant as values of another: same kind, perhaps another width."""
     types = pa.types
-    if given == wanted or types.is_null(given):
+    if given == wanted or types.is_null(given) or (isinstance(given, pa.UuidType) and wanted == _UUID):
         return True
+    if isinstance(wanted, pa.UuidType):
+        return _is_binary(given) or is_text(given)
     if types.is_dictionary(given):
         return fits(given.value_type, wanted)
     if types.is_dictionary(wanted):
@@ -69,6 +89,11 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     )
     if types.is_timestamp(given) and types.is_timestamp(wanted):
         return (given.tz is None) == (wanted.tz is None)
+    if types.is_timestamp(given) and types.is_date(wanted):
+        # As pandas has dates: moments at midnight, which is elsewhere at another time.
+        return given.tz is None
+    if types.is_date(given) and types.is_timestamp(wanted):
+        return wanted.tz is None
     return any(one(given) and other(wanted) for one, other in kinds)
 
 

@@ -16,10 +16,17 @@ from weir.rows.coerce import RowInput, as_table
 from weir.rows.conforming import conformed
 
 __all__ = [
+    "DELETE",
+    "INSERT",
+    "LOOKING_OPERATIONS",
     "OPERATION",
+    "OPERATION_FIELD",
+    "PATCH",
+    "UPSERT",
     "as_row_tables",
     "change_table",
     "check_deletable",
+    "operation_names",
     "tombstone_batches",
     "upsert_batches",
 ]
@@ -27,9 +34,11 @@ __all__ = [
 OPERATION = "_op"
 """Name of the column that says what a row of :func:`change_table` does to its key."""
 
-_UPSERT, _DELETE = "upsert", "delete"
+UPSERT, DELETE, PATCH, INSERT = "upsert", "delete", "patch", "insert"
+LOOKING_OPERATIONS = pa.array([PATCH, INSERT])
+"""Those that depend on the row that is there."""
 
-_OPERATION_FIELD = pa.field(OPERATION, pa.string())
+OPERATION_FIELD = pa.field(OPERATION, pa.string())
 
 
 def as_row_tables(
@@ -74,7 +83,8 @@ def change_table(
     """Return rows that upsert or delete their keys, in their order, as rows of WAL entries.
 
     Which of the two a row does, the column :data:`OPERATION` says: ``"upsert"``, as where it is null or
-    not there, or ``"delete"``. If the table has a column of that name itself, all rows are upserts.
+    not there, or ``"delete"``; what depends on rows that are there is for :mod:`weir.rows.asked`. If the
+    table has a column of that name itself, all rows are upserts.
 
     Parameters
     ----------
@@ -90,7 +100,7 @@ def change_table(
     """
     whole = pa.Table.from_batches(list(data), data.schema) if isinstance(data, pa.RecordBatchReader) else data
     if not isinstance(whole, pa.Table):
-        whole = as_table(whole, schema.append(_OPERATION_FIELD) if _has_operations(schema) else schema)
+        whole = as_table(whole, schema.append(OPERATION_FIELD) if _has_operations(schema) else schema)
     deletes = None
     if _has_operations(schema) and whole.schema.names.count(OPERATION) == 1:
         deletes = _deletes(whole.column(OPERATION), first_row)
@@ -114,23 +124,43 @@ def _has_operations(schema: pa.Schema) -> bool:
     return OPERATION not in schema.names
 
 
-def _deletes(operations: pa.ChunkedArray, first_row: int) -> pa.ChunkedArray:
-    """Return which rows are deletes."""
+def operation_names(operations: pa.ChunkedArray, default: str, *, first_row: int) -> pa.ChunkedArray:
+    """Return what each row does: as it says, or the default.
+
+    Raises
+    ------
+    SchemaError, InputError
+        If the column is no text, or an operation is unknown.
+    """
     if pa.types.is_null(operations.type):
-        return pa.chunked_array([_flags(len(operations), False)])
+        return pa.chunked_array([pa.repeat(pa.scalar(default), len(operations))])
     kind = operations.type.value_type if pa.types.is_dictionary(operations.type) else operations.type
     if not is_text(kind):
         raise SchemaError(f"the column {OPERATION!r} is of type {kind} and has to be text", where=OPERATION)
-    names = pc.fill_null(operations.cast(pa.string()), _UPSERT)
-    wrong = pc.invert(pc.is_in(names, pa.array([_UPSERT, _DELETE])))
+    names = pc.fill_null(operations.cast(pa.string()), default)
+    wrong = pc.invert(pc.is_in(names, pa.array([UPSERT, DELETE, PATCH, INSERT])))
     if pc.any(wrong).as_py():
         row = int(pc.index(wrong, True).as_py())
         raise InputError(
             f"the operation {names[row].as_py()!r:.80} in row {first_row + row} is unknown",
             where=f"{OPERATION}, row {first_row + row}",
-            hint=f"It is {_UPSERT!r} or {_DELETE!r}; null is {_UPSERT!r}",
+            hint=f"It is {UPSERT!r}, {DELETE!r}, {PATCH!r} or {INSERT!r}; null is {default!r}",
         )
-    return pc.equal(names, _DELETE)
+    return names
+
+
+def _deletes(operations: pa.ChunkedArray, first_row: int) -> pa.ChunkedArray:
+    """Return which rows are deletes."""
+    names = operation_names(operations, UPSERT, first_row=first_row)
+    looks = pc.is_in(names, LOOKING_OPERATIONS)
+    if pc.any(looks).as_py():
+        row = int(pc.index(looks, True).as_py())
+        raise InputError(
+            f"the operation {names[row].as_py()!r} in row {first_row + row} depends on the row that is there",
+            where=f"{OPERATION}, row {first_row + row}",
+            hint='On Spark say so before: with the option write_mode "patch" or "insert-if-absent"',
+        )
+    return pc.equal(names, DELETE)
 
 
 def check_deletable(schema: pa.Schema, primary_key: tuple[str, ...]) -> None:

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.errors import InputError, SchemaError
-from weir.rows.cast import cast_to, fits
+from weir.rows.cast import cast_to, fits, is_text
 from weir.rows.conforming import unknown_column
 from weir.rows.inputs import as_dicts, collected, pieces
 from weir.schema.list_cast import is_list
@@ -67,7 +68,7 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
             )
         return _from_columns(data, schema)
     if type(data).__module__.split(".")[0] == "pandas":
-        return _from_pandas(data)
+        return _from_pandas(data, schema)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     if hasattr(data, "__arrow_c_array__"):
@@ -97,17 +98,34 @@ def _is_column(value: Any) -> bool:
     return hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
 
 
-def _from_pandas(data: Any) -> pa.Table:
+def _from_pandas(data: Any, schema: pa.Schema) -> pa.Table:
     if getattr(data, "ndim", None) != 2:
         raise InputError(
             f"rows cannot be taken from a pandas {type(data).__name__}",
             where="data",
             hint="Pass a DataFrame: series.to_frame()",
         )
+    for name, kind in data.dtypes.items() if data.columns.is_unique else ():
+        if str(kind) == "object" and name in schema.names and pa.types.is_timestamp(schema.field(name).type):
+            _refuse_mixed_zones(data[name].tolist(), schema.field(name))
     try:
-        return pa.Table.from_pandas(data, preserve_index=False)
+        table = pa.Table.from_pandas(data, preserve_index=False)
+        for number, column in enumerate(table.columns):
+            at = schema.get_field_index(table.schema.names[number])
+            if at >= 0 and column.null_count and _is_widened(column, schema.field(at).type):
+                table = table.set_column(number, schema.field(at).name, column.cast(schema.field(at).type))
+        return table
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(f"the data frame does not make a table: {error}", where="data") from error
+
+
+def _is_widened(column: pa.ChunkedArray, wanted: pa.DataType) -> bool:
+    """Whether these are integers of which some are missing: of such pandas makes floats."""
+    if not (pa.types.is_float64(column.type) and pa.types.is_integer(wanted)):
+        return False
+    # Beyond that not every integer is a float.
+    is_exact = pc.and_(pc.equal(column, pc.trunc(column)), pc.less_equal(pc.abs(column), 2.0**53))
+    return bool(pc.all(is_exact, min_count=0).as_py())
 
 
 def _from_columns(data: Mapping[Any, Any], schema: pa.Schema) -> pa.Table:
@@ -141,6 +159,12 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
     values = values if hasattr(values, "__array__") and getattr(values, "ndim", 1) == 1 else list(values)
     if pa.types.is_timestamp(field.type) and isinstance(values, list):
         _refuse_mixed_zones(values, field)
+    if isinstance(field.type, pa.UuidType):
+        # Arrow would take a text of 16 letters for a UUID too.
+        texts = _inferred(values)
+        if texts is not None and is_text(texts.type):
+            return cast_to(pa.chunked_array([texts]), field).combine_chunks()
+        return as_column(values, field.with_type(field.type.storage_type)).cast(field.type)
     try:
         meant = _integers(values) if field.type == _INT64 else _inferred(values)
         if meant is None:
@@ -162,13 +186,14 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
 
 def _refuse_mixed_zones(values: list[Any], field: pa.Field) -> None:
     """Refuse moments with a time zone among such without: Arrow would take all as the first one is."""
-    aware = {value.tzinfo is not None for value in values if isinstance(value, datetime)}
+    # What is not equal to itself is the datetime of pandas that is none.
+    aware = {value.tzinfo is not None for value in values if isinstance(value, datetime) and value == value}
     wanted = field.type.tz is not None
     if len(aware) == 2:
         odd = next(
             row
             for row, value in enumerate(values)
-            if isinstance(value, datetime) and (value.tzinfo is not None) != wanted
+            if isinstance(value, datetime) and value == value and (value.tzinfo is not None) != wanted
         )
         raise SchemaError(
             f"column {field.name!r} has datetimes with a time zone and such without, first in row {odd}",
@@ -189,9 +214,17 @@ def _integers(values: Any) -> pa.Array | None:
 def _inferred(values: Any) -> pa.Array | None:
     """Return the values as the type they have by themselves; None if they have no common one."""
     try:
-        return pa.array(values)
+        found = pa.array(values)
+        if pa.types.is_timestamp(found.type) and isinstance(values, list) and any(map(_nanosecond, values)):
+            # Arrow goes by the datetime that a timestamp of pandas is too, which ends at microseconds.
+            return pa.array(values, pa.timestamp("ns", found.type.tz))
+        return found
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
+
+
+def _nanosecond(value: object) -> int:
+    return getattr(value, "nanosecond", 0)
 
 
 def _refuse_unlike(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
@@ -210,8 +243,6 @@ def _refuse_unlike(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
     elif is_list(given) and is_list(wanted):
         _refuse_unlike(given.value_type, wanted.value_type, path)
     elif _is_plain(given) and _is_plain(wanted) and not fits(given, wanted):
-        if types.is_date(given) and types.is_timestamp(wanted):
-            return
         raise SchemaError(
             f"column {path!r} holds values of type {given} where the table has {wanted}", where=path
         )

@@ -10,6 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from weir.errors import InputError, SchemaError
+from weir.rows.decimals import roomy
+from weir.rows.declared import declared_column, declared_types
+from weir.schema.list_cast import cast
 
 __all__ = ["as_dicts", "collected", "pieces", "rows_with_schema"]
 
@@ -71,7 +74,9 @@ def rows_with_schema(data: Any) -> tuple[pa.Schema, Any]:
     """Return the schema that data has by itself, for a new table, and the data to write into it.
 
     Columns of a dictionary type, as categories are, become columns of their values. Of a stream the first
-    piece tells the schema.
+    piece tells the schema. Of dataclasses and models the annotations help: a field declared as ``float`` is
+    one though all its values are whole, or missing. Decimals of Python, which have no type but digits, make
+    columns with room for others: :func:`weir.rows.decimals.roomy`.
 
     Raises
     ------
@@ -106,17 +111,20 @@ def _table(data: Any) -> pa.Table:
         return data
     try:
         if type(data).__module__.split(".")[0] == "pandas":
-            return pa.Table.from_pandas(data, preserve_index=False)
+            return _of_pandas(data)
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
         if hasattr(data, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(data)])
         if isinstance(data, Mapping):
-            return pa.table(dict(data))
+            return pa.table({name: _column(values) for name, values in data.items()})
         dicts = as_dicts(data) if isinstance(data, Sequence) and not isinstance(data, str | bytes) else None
         if dicts:
             names = dict.fromkeys(name for row in dicts for name in row)
-            return pa.table({name: pa.array([row.get(name) for row in dicts]) for name in names})
+            declared = declared_types(data)
+            return pa.table(
+                {name: _column([row.get(name) for row in dicts], declared.get(name)) for name in names}
+            )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaError(
             f"the data does not tell a schema: {error}", where="data", hint="Pass a pyarrow.Schema first"
@@ -127,6 +135,26 @@ def _table(data: Any) -> pa.Table:
         where="schema",
         hint="Pass a pyarrow.Schema, or rows: Arrow, pandas, Polars, a list of dicts, dataclasses or models",
     )
+
+
+def _column(values: Any, declared: pa.DataType | None = None) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    made = pa.array(values)
+    if str(getattr(values, "dtype", "object")) != "object":
+        return made
+    kind = declared_column(roomy(made.type), declared)
+    return made if kind == made.type else pa.array(values, kind)
+
+
+def _of_pandas(data: Any) -> pa.Table:
+    table = pa.Table.from_pandas(data, preserve_index=False)
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        of_objects = field.name in data and str(data[field.name].dtype) == "object"
+        kind = roomy(field.type) if of_objects else field.type
+        columns.append(column if kind == field.type else cast(column, kind))
+    return pa.table(columns, table.schema.names)
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set, ValuesView
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from weir.errors import InputError, KeyValueError
 from weir.rows.coerce import RowInput, as_column, as_table, holds_columns
 from weir.rows.conforming import conformed, missing_key
+from weir.rows.key_texts import keys_of_texts
 
 __all__ = ["as_key_table"]
 
@@ -28,7 +29,8 @@ def as_key_table(
     ----------
     keys : list, Array, table-like
         For a single-column key: a list or Arrow array of values. For any key: whole rows, or tables,
-        data frames, dicts or tuples that hold the key columns; other columns are ignored.
+        data frames, dicts or tuples that hold the key columns; other columns are ignored. Dates, times,
+        numbers and UUIDs may be texts, as the literals of a filter are.
     also : collection of str
         Columns outside the key that are needed as well, because they decide the shard.
     optional : collection of str
@@ -48,6 +50,8 @@ def as_key_table(
             where="keys",
             hint=f"For one key pass a list of one: [{keys!r}]",
         )
+    if isinstance(keys, Set | ValuesView) or (isinstance(keys, Iterator) and not hasattr(keys, "schema")):
+        keys = list(keys)
     values = _values(keys)
     if values is not None:
         keys = pa.table({_only(primary_key): values})
@@ -59,10 +63,18 @@ def as_key_table(
             return keys if sound else conformed(keys, key_schema, primary_key)
     needed = [name for name in schema.names if name in primary_key or name in also or name in optional]
     if isinstance(keys, Sequence) and keys and all(isinstance(row, Mapping) for row in keys):
-        keys = [{name: row[name] for name in needed if name in row} for row in keys]
+        present = [name for name in needed if any(name in row for row in keys)]
+        keys = {name: [row.get(name) for row in keys] for name in present}
     elif isinstance(keys, Mapping):
         keys = {name: values for name, values in keys.items() if name in needed}
-    table = as_table(keys, schema)
+    if isinstance(keys, Mapping):
+        keys = {
+            name: _column(values, key_schema.field(name))
+            if name in primary_key and isinstance(values, list | tuple)
+            else values
+            for name, values in keys.items()
+        }
+    table = _read(as_table(keys, schema), key_schema)
     missing = [name for name in primary_key if name not in table.schema.names]
     if missing:
         raise missing_key(missing[0], primary_key)
@@ -120,5 +132,23 @@ def _keys_from_values(keys: Sequence[Any], schema: pa.Schema, primary_key: tuple
                     where=f"keys[{row}]",
                 )
         columns = list(zip(*keys, strict=True)) if keys else [[] for _ in primary_key]
-    arrays = [as_column(values, field) for values, field in zip(columns, schema, strict=True)]
+    arrays = [_column(values, field) for values, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    if values and all(type(one) is str for one in values):
+        read = keys_of_texts(pa.array(values), field)
+        if read.type == field.type:
+            return read
+    return as_column(values, field)
+
+
+def _read(table: pa.Table, key_schema: pa.Schema) -> pa.Table:
+    """Return keys with the values of their columns in place of the texts that these do not take."""
+    for number, name in enumerate(table.schema.names):
+        if name in key_schema.names:
+            column = table.column(number)
+            read = keys_of_texts(column, key_schema.field(name))
+            table = table if read is column else table.set_column(number, name, read)
+    return table

@@ -11,8 +11,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.schema.uuid_text import uuids_of_texts
+
 __all__ = ["cast", "cast_array", "infinities", "is_list"]
 
+_MOST_DIGITS = 76
+"""Of a decimal number."""
 _ZEROS = pa.py_buffer(bytes(64))
 """More than any value of a plain type takes: as offsets and as data, an empty or a zero value."""
 
@@ -37,9 +41,17 @@ def cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 def cast_array(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Cast an array as :func:`cast` does a column."""
     kind = values.type
+    if isinstance(wanted, pa.UuidType) and kind != wanted:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return uuids_of_texts(values.cast(pa.string())).cast(wanted)
+        # Of the kinds of bytes Arrow takes one alone for UUIDs.
+        return cast_array(values, wanted.storage_type).cast(wanted)
     if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
         # Polars' categories; Arrow does not take views by index.
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(pa.large_string()))
+    if pa.types.is_integer(kind) and pa.types.is_decimal(wanted) and wanted.scale >= 0:
+        # Arrow refuses any integer where not all of them would fit.
+        return values.cast(pa.decimal256(_MOST_DIGITS, wanted.scale)).cast(wanted)
     if kind == wanted or not kind.num_fields or not _has_fixed_size(wanted):
         return values.cast(wanted)
     if not values.null_count and not any(part.num_fields for part in _parts(kind)):

@@ -14,6 +14,7 @@ bool, int8 ... int64, uint8 ... uint64  the same
 float16, float32, float64               the same; ``float`` is float32, ``double`` float64
 string, large_string                    the same; ``text`` and ``utf8`` are string
 binary, large_binary, binary(16)        the last of fixed size
+uuid                                    the same
 date, date64                            ``date`` is date32
 time(us), duration(us)                  unit s, ms, us or ns; default us
 timestamp(us), timestamp(us, UTC)       unit s, ms, us or ns, then a time zone (a name, or
@@ -47,13 +48,14 @@ _PLAIN: dict[str, pa.DataType] = {
     "float": pa.float32(),
     "double": pa.float64(),
     "text": pa.string(),
+    "uuid": pa.uuid(),
     "utf8": pa.string(),
     "date": pa.date32(),
     "time": pa.time64("us"),
     "timestamp": pa.timestamp("us"),
     "duration": pa.duration("us"),
 }
-_NAMES = {kind: name for name, kind in PLAIN_TYPES.items()} | {pa.date32(): "date"}
+_NAMES = {kind: name for name, kind in PLAIN_TYPES.items()} | {pa.date32(): "date", pa.uuid(): "uuid"}
 _WITH_ARGUMENTS = (
     "binary",
     "decimal",

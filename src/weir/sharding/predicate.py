@@ -10,6 +10,7 @@ column with literals. Everything else becomes :data:`ANYTHING`: it never exclude
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -88,6 +89,7 @@ ANYTHING = Anything()
 NEVER = AnyOf(())
 """A condition that is true nowhere."""
 
+_TEXT = re.compile("'(?:[^']|'')*'")
 _DEEPEST = 25
 """Levels, or tens of conditions in a row, beyond which reading a filter costs more than pruning may save."""
 
@@ -115,7 +117,7 @@ def read_filter(text: str, schema: pa.Schema) -> Predicate:
     >>> read_filter("id >= 3 AND id < 9", pa.schema([("id", pa.int32())])).parts[1].values.upper
     8
     """
-    if '"' in text:
+    if '"' in _TEXT.sub("", text):
         # Lance takes "x" for text, DataFusion for a column.
         raise ValueError("double quotes are read differently by Lance and by DataFusion")
     return _read_filter(text, schema.serialize().to_pybytes())

@@ -18,7 +18,7 @@ _UNITS = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type of the values themselves: without dictionary encoding and views.
+    """Return the type of the values themselves: without dictionary encoding and views, UUIDs as bytes.
 
     Examples
     --------
@@ -28,6 +28,8 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
     """
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
+    if isinstance(data_type, pa.UuidType):
+        return data_type.storage_type
     if pa.types.is_string_view(data_type):
         return pa.string()
     if pa.types.is_binary_view(data_type):

@@ -158,8 +158,8 @@ def shards_of_keys(
     router : Router
         Router of the spec the shards were made under.
     keys : pyarrow.RecordBatch or pyarrow.Table
-        The keys. If they lack a column the table is sharded by, or their shard values cannot be
-        computed, every shard may hold every key.
+        The keys. If they lack a column the table is sharded by, or the table does, or their shard values
+        cannot be computed, every shard may hold every key.
     shards : sequence of (UUID, ShardValues or None)
         The shards; one whose values are not known (None) may hold every key.
 
@@ -171,8 +171,10 @@ def shards_of_keys(
     """
     everywhere = np.arange(keys.num_rows, dtype=np.int64)
     try:
-        partition = router.partition(keys)
+        partition = None if router.has_lost_columns else router.partition(keys)
     except (SchemaError, ShardingError):
+        partition = None
+    if partition is None:
         return [(shard, everywhere) for shard, _ in shards if len(everywhere)]
     rows = dict(zip(partition.values, partition.rows(), strict=True))
     found = ((shard, everywhere if values is None else rows.get(values)) for shard, values in shards)

@@ -120,6 +120,14 @@ class Router:
             source.name for one in self.fields for source in one.sources if source.name is not None
         )
 
+    @property
+    def has_lost_columns(self) -> bool:
+        """Whether the table has dropped a column that shard values depend on.
+
+        It reads as null, so that rows of a key may be in another shard than the one they are computed for.
+        """
+        return any(source.name is None for one in self.fields for source in one.sources)
+
     def columns_that_may_change(self, primary_key: Collection[str]) -> tuple[str, ...]:
         """Return the columns by which a key may move to another shard: outside it, without the promise."""
         found = (

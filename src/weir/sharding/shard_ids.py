@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from weir.format.index_details import IndexDetails, ShardSpec
+from weir.format.lancedb_shards import UNSHARDED, bucket_shard_id, identity_shard_id
 from weir.sharding.shard_values import ShardValue, ShardValues
 from weir.sharding.spec import library_supports
 
@@ -25,7 +26,6 @@ spec have their ids. A table of Weir's without it has ids of Weir's own."""
 VALUES = "values"
 """The rule of LanceDB: ids follow from the values alone."""
 
-_NAMESPACE = UUID(bytes=b"LSMWRITE_SHARD01")
 _FIRST_SPEC_ID = 1
 
 
@@ -84,19 +84,17 @@ def is_derivable(spec: ShardSpec) -> bool:
 
 
 def _derived(spec: ShardSpec, values: tuple[ShardValue, ...]) -> UUID | None:
-    """Return the UUID (RFC 4122, version 5) of the value's name in the namespace of LanceDB's shards."""
+    """Return the id that LanceDB derives from a value; None of one that it refuses."""
     (value,) = values
     transform = spec.fields[0].transform
     if transform == "unsharded":
-        return uuid5(_NAMESPACE, "unsharded")
+        return UNSHARDED
     if value.data is None:
         # LanceDB refuses a null for an identity, and has bucket 0 for it.
         return None
     if transform == "bucket":
-        return uuid5(_NAMESPACE, f"bucket-{int.from_bytes(value.data, 'little', signed=True)}")
-    # Not every value is text, which is all that uuid5 takes everywhere.
-    digest = hashlib.sha1(_NAMESPACE.bytes + b"identity-" + value.data, usedforsecurity=False).digest()
-    return UUID(bytes=digest[:16], version=5)
+        return bucket_shard_id(int.from_bytes(value.data, "little", signed=True))
+    return identity_shard_id(value.data)
 
 
 def own_shard_id(table_identity: str, spec_id: int, values: ShardValues) -> UUID:

@@ -8,13 +8,16 @@ library writes for the transforms it knows (``initialize_mem_wal``): the one fie
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from weir.errors import ShardingError
+from weir.format.field_births import Births
 from weir.format.index_details import IndexDetails, ShardFieldSpec, ShardSpec
+from weir.format.recorded_columns import SOURCE_BIRTHS, births_noted
 from weir.format.shard_manifest import ShardManifest
 from weir.sharding.bound import IMMUTABLE, SOURCE_TYPES, recorded_types, transform_of
 from weir.sharding.expression import Expression
@@ -47,6 +50,7 @@ def build_spec(
     field_ids: Mapping[str, int],
     *,
     spec_id: int = 1,
+    births: Births | None = None,
 ) -> ShardSpec:
     """Make a shard spec.
 
@@ -62,6 +66,8 @@ def build_spec(
         Lance field id of every column.
     spec_id : int, default 1
         Id of the spec; see :func:`next_spec_id`.
+    births : mapping of int to str or None, optional
+        Births of the columns, by field id. Default: none is recorded.
 
     Raises
     ------
@@ -92,7 +98,9 @@ def build_spec(
     if len(wanted) > 1 and any(isinstance(one.transform, Unsharded) for one in wanted):
         raise ShardingError("unsharded() stands alone", hint="Leave it out")
     alone = len(wanted) == 1
-    fields = tuple(_build_field(one, schema, primary_key, field_ids, alone=alone) for one in wanted)
+    fields = tuple(
+        _build_field(one, schema, primary_key, field_ids, births or {}, alone=alone) for one in wanted
+    )
     names = [one.field_id for one in fields]
     for name in names:
         if names.count(name) > 1:
@@ -228,6 +236,7 @@ def _build_field(
     schema: pa.Schema,
     primary_key: Sequence[str],
     field_ids: Mapping[str, int],
+    births: Births,
     *,
     alone: bool,
 ) -> ShardFieldSpec:
@@ -236,6 +245,10 @@ def _build_field(
     parameters = dict(transform.parameters)
     if one.columns:
         parameters[SOURCE_TYPES] = ";".join(type_name(kind) for kind in one.source_types(schema))
+    sources = tuple(field_ids[column] for column in one.columns)
+    noted = births_noted(sources, births)
+    if noted:
+        parameters[SOURCE_BIRTHS] = json.dumps(noted, separators=(",", ":"))
     if one.immutable:
         parameters[IMMUTABLE] = "true"
     name = one.field_id
@@ -248,7 +261,7 @@ def _build_field(
         )
     return ShardFieldSpec(
         field_id=name,
-        source_ids=tuple(field_ids[column] for column in one.columns),
+        source_ids=sources,
         transform=transform.name,
         expression=transform.sql if isinstance(transform, Expression) else None,
         result_type=type_name(result),

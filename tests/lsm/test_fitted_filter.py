@@ -1,0 +1,247 @@
+"""Literals of filters are values of the columns that they are compared with: the same in every call."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import weir
+from weir.errors import FilterError
+from weir.lsm.filters import check_filter, matching_rows
+from weir.lsm.fitted_filter import fitted_filter
+
+BERLIN = ZoneInfo("Europe/Berlin")
+DAYS = [date(2025, 12, 31), date(2026, 1, 1), date(2026, 1, 2), None, date(1900, 2, 28), date(2999, 1, 1)]
+TIMES = [None if day is None else datetime(day.year, day.month, day.day, 0, 0, 1) for day in DAYS]
+PRICES = [
+    None if text is None else Decimal(text) for text in ("2.50", "2.55", "-1.00", None, "0.01", "9999.99")
+]
+NUMBERS = [1, 2, -(2**31), None, 2**31 - 1, 0]
+ROWS = pa.table(
+    {
+        "day": pa.array(DAYS, pa.date32()),
+        "day64": pa.array(DAYS, pa.date64()),
+        "time": pa.array(TIMES, pa.timestamp("s")),
+        "utc": pa.array(
+            [None if one is None else one.replace(tzinfo=UTC) for one in TIMES], pa.timestamp("us", "UTC")
+        ),
+        "berlin": pa.array(
+            [None if one is None else one.replace(tzinfo=BERLIN) for one in TIMES],
+            pa.timestamp("ms", "Europe/Berlin"),
+        ),
+        "price": pa.array(PRICES, pa.decimal128(6, 2)),
+        "n": pa.array(NUMBERS, pa.int32()),
+        "big": pa.array([None if one is None else one * 2**32 for one in NUMBERS], pa.int64()),
+        "s": pa.array(["2026-01-01", "x", "", None, "2", "it's"]),
+        "inner": pa.array(
+            [None if one is None else {"day": one} for one in DAYS], pa.struct([("day", pa.date32())])
+        ),
+    }
+)
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>", "!=": "!="}
+
+
+def matching(text: str) -> list[int]:
+    check_filter(ROWS.schema, text)
+    return [int(one) for one in matching_rows(ROWS, text)]
+
+
+def expected(column: str, holds: Callable[[Any], bool]) -> list[int]:
+    values = ROWS.column(column).to_pylist()
+    return [at for at, value in enumerate(values) if value is not None and holds(value)]
+
+
+def literals() -> st.SearchStrategy[tuple[str, str, Any]]:
+    """Return a column, a literal, and the value it is."""
+    days = st.sampled_from([day for day in DAYS if day] + [date(2026, 1, 3), date(9999, 12, 31)])
+    times = st.builds(
+        lambda day, us: datetime(day.year, day.month, day.day) + timedelta(microseconds=us),
+        days.filter(lambda day: day.year < 9999),
+        st.sampled_from([0, 1, 10**6, 10**6 + 1, 3_600_000_000]),
+    )
+    numbers = st.one_of(
+        st.decimals(-3, 3, places=1),
+        st.decimals(-3, 3, places=4),
+        st.sampled_from(
+            [Decimal(one) for one in ("1e9", "-99999.5", "5000000000", "2147483647", "-2147483648")]
+        ),
+    )
+    return st.one_of(
+        st.tuples(st.sampled_from(["day"]), days.map(lambda day: (f"'{day}'", day))),
+        st.tuples(st.just("time"), times.map(lambda one: (f"'{one.isoformat(' ')}'", one))),
+        st.tuples(st.just("utc"), times.map(lambda one: (f"'{one.isoformat()}'", one.replace(tzinfo=UTC)))),
+        st.tuples(
+            st.sampled_from(["utc", "berlin"]),
+            times.map(
+                lambda one: (f"'{one.isoformat()}+05:30'", one.replace(tzinfo=UTC) - timedelta(hours=5.5))
+            ),
+        ),
+        st.tuples(
+            st.just("berlin"), times.map(lambda one: (f"'{one.isoformat()}'", one.replace(tzinfo=BERLIN)))
+        ),
+        st.tuples(st.sampled_from(["price", "n", "big"]), numbers.map(lambda one: (f"{one:f}", one))),
+        st.tuples(st.sampled_from(["price", "n", "big"]), numbers.map(lambda one: (f"'{one:f}'", one))),
+    ).map(lambda one: (one[0], *one[1]))
+
+
+@given(literals(), st.sampled_from(sorted(OPERATORS)), st.booleans())
+def test_comparisons_mean_what_they_say(one: tuple[str, str, Any], sign: str, negated: bool) -> None:
+    column, literal, value = one
+    rows = expected(column, lambda held: OPERATORS[sign](held, value) is not negated)
+    wrapped = "NOT {}" if negated else "{}"
+    assert matching(wrapped.format(f"{column} {sign} {literal}")) == rows
+    assert matching(wrapped.format(f"{literal} {MIRRORED[sign]} `{column}`")) == rows
+    assert matching(f"s = 'no' OR ({wrapped.format(f'{column} {sign} {literal}')})") == rows
+
+
+@given(literals(), st.data(), st.booleans())
+def test_ranges_and_lists_mean_what_they_say(
+    one: tuple[str, str, Any], data: st.DataObject, negated: bool
+) -> None:
+    column, literal, value = one
+    _, other_literal, other = data.draw(literals().filter(lambda two: two[0] == column))
+    word = "NOT " if negated else ""
+    assert matching(f"{column} {word}BETWEEN {literal} AND {other_literal}") == expected(
+        column, lambda held: (value <= held <= other) is not negated
+    )
+    assert matching(f"{column} {word}IN ({literal}, {other_literal})") == expected(
+        column, lambda held: (held in (value, other)) is not negated
+    )
+
+
+def test_what_is_no_comparison_with_a_column_stays() -> None:
+    for text in (
+        "s = '2026-01-01'",
+        "s >= '2' AND s <> 'day >= ''2026-01-01'''",
+        "day >= date '2026-01-01' -- day >= '2026-01-01'",
+        "cast(day AS string) >= '2026'",
+        "n + 1 > 2",
+        "n = 2",
+        "n IN (1, 2)",
+        "n BETWEEN 1 AND 2",
+        "day IS NULL",
+        "day >= '2026-01-01",
+        "",
+    ):
+        assert fitted_filter(text, ROWS.schema) == text
+    assert fitted_filter("price = 2.5 + 1", ROWS.schema) == "price = 2.5 + 1"
+    assert matching("inner.day = '2026-01-01'") == matching("`inner`.`day` = '2026-01-01'") == [1]
+    assert matching("day64 >= '2026-01-02'") == [2, 5]
+    assert matching("big = -9223372036854775808") == [2]
+    assert matching("big > -9223372036854775808.5") == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("day >= 'soon'", "'soon' is no date.*column day.*'2026-01-31'"),
+        ("day >= 20454", "20454 is no date"),
+        ("day >= '2026-02-30'", "no date"),
+        ("time >= '2026-01-01T00:00:00Z'", "has a time zone, and the column has none"),
+        ("time >= 'noon'", "'noon' is no time"),
+        ("berlin >= '2026-03-29 02:30:00'", "no time"),
+        ("price > 'much'", "'much' is no number"),
+        ("n IN (1, 'two')", "'two' is no number"),
+        ("n = 'nan'", "no number"),
+    ],
+)
+def test_a_literal_that_is_no_value_of_the_type_is_named(text: str, said: str) -> None:
+    with pytest.raises(FilterError, match=said):
+        check_filter(ROWS.schema, text)
+
+
+def test_every_call_takes_them(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("day", pa.date32()),
+            ("price", pa.decimal128(6, 2)),
+            ("at", pa.timestamp("us", "UTC")),
+            ("note", pa.string()),
+            ("v", pa.list_(pa.float32(), 2)),
+        ]
+    )
+    table = weir.create(tmp_path / "t", schema, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
+
+    def rows(*ids: int) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": one,
+                "day": date(2026, 1, 1) + timedelta(days=one),
+                "price": Decimal(one),
+                "at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=one),
+                "note": "word",
+                "v": [one, 0.0],
+            }
+            for one in ids
+        ]
+
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert(rows(*range(30)))
+        writer.flush()
+        table.maintenance.merge()
+        table.indexes.create("day", "BTREE")
+        table.indexes.create("at", "BTREE")
+        table.indexes.create("note", "INVERTED")
+        writer.upsert(rows(*range(30, 60)))
+        writer.flush()
+        writer.upsert(rows(*range(60, 90)))
+    for text, wanted in (
+        ("day BETWEEN '2026-01-21' AND '2026-03-12' AND price > 24.5", range(25, 71)),
+        ("price IN ('7.00', 37, 67.0, 0.005)", (7, 37, 67)),
+        ("at >= '2026-03-01' AND at < '2026-03-02T12:00:00+02:00'", (59, 60)),
+    ):
+        ids = sorted(wanted)
+        assert sorted(table.scan(["id"], filter=text).to_table()["id"].to_pylist()) == ids
+        assert table.scan(filter=text).count() == len(ids)
+        assert sorted(row["id"] for row in table.sql(f"SELECT id FROM t WHERE {text}").to_pylist()) == ids
+        found = table.search([0.0, 0.0], k=90, filter=text, columns=["id"]).to_table()
+        assert sorted(found["id"].to_pylist()) == ids
+        found = table.search_text("word", k=90, filter=text, columns=["id"]).to_table()
+        assert sorted(found["id"].to_pylist()) == ids
+    assert table.update("day >= '2026-03-30'", {"note": "'late'"}).rows == 2
+    assert table.delete(where="day < '2026-01-11' OR price = 70.00").rows == 11
+    left = {row["id"]: row["note"] for row in table.scan(["id", "note"]).to_pylist()}
+    assert left == {one: "late" if one > 87 else "word" for one in range(10, 90) if one != 70}
+    with pytest.raises(FilterError, match="no date"):
+        table.delete(where="day < 'soon'")
+
+
+def test_rows_that_are_only_added_are_deleted_so_too(tmp_path: Path) -> None:
+    rows = [{"day": date(2026, 1, one), "n": one} for one in range(1, 11)]
+    table = weir.create(tmp_path / "t", rows, primary_key=None, fsync=False)
+    assert table.delete(where="day >= '2026-01-04' AND n <> 5.5").rows == 7
+    assert table.scan().count() == 3
+
+
+def test_shards_and_files_are_left_out_as_with_a_typed_literal(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32(), nullable=False)]
+    )
+    table = weir.create(
+        tmp_path / "t", schema, primary_key="id", shard_by=weir.identity("day", immutable=True), fsync=False
+    )
+    with table.writer() as writer:
+        writer.upsert([{"id": one, "day": date(2026, 1, one)} for one in range(1, 6)])
+    plans = [table.scan(filter=f"day = {text}").explain() for text in ("date '2026-01-03'", "'2026-01-03'")]
+    assert plans[0] == plans[1]
+    assert "pruned" in plans[0] or "left out" in plans[0]
