@@ -5,8 +5,8 @@ That it yields what was written, whatever happens to the table, is shown by test
 
 from __future__ import annotations
 
+import logging
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,13 +19,16 @@ import lance
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from tests.forked_program import weir_python
 from tests.snapshots.stores import LossyStore
 
 import weir
+from weir.base.schema import FEED_NAMES
 from weir.base.table import BaseTable
 from weir.changes import before_image as row_before
 from weir.changes.before_image import previous_rows
 from weir.changes.feed import ChangeBatch, ChangeFeed
+from weir.changes.rows import change_schema
 from weir.engine import failpoint
 from weir.engine.context import default_context
 from weir.errors import (
@@ -283,7 +286,7 @@ def by_shard(changes: list[ChangeBatch]) -> dict[str, list[Written]]:
 
 
 @pytest.mark.parametrize("before", [False, True])
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 2)
 @given(stops=st.lists(st.integers(1, 12), max_size=6), batch_rows=st.integers(1, 40))
 def test_a_feed_goes_on_exactly_after_any_batch(
     history: tuple[weir.Table, dict[str, list[Written]]], before: bool, stops: list[int], batch_rows: int
@@ -512,13 +515,33 @@ def test_options_are_checked_before_anything_is_stored(table: weir.Table, option
 
 
 @pytest.mark.parametrize("name", ["_op", "_position", "_before"])
-def test_columns_that_the_feed_adds_cannot_be_the_tables(tmp_path: Path, name: str) -> None:
+def test_columns_that_the_feed_adds_cannot_be_the_tables(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     schema = SCHEMA.append(pa.field(name, pa.int8()))
-    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    with pytest.raises(SchemaError, match=f"{name!r} is reserved: the change feed adds"):
+        weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "t"))
+    with caplog.at_level(logging.WARNING, "weir"):
+        table = weir.adopt(tmp_path / "t", primary_key="id", fsync=False)
+    (said,) = (one.event_fields for one in caplog.records)  # type: ignore[attr-defined]
+    assert (said["event"], said["column"]) == ("table.without_change_feed", name)
     with pytest.raises(SchemaError, match=name):
         table.changes(before=True)
     if name == "_before":
         assert list(table.changes()) == []
+    with pytest.raises(SchemaError, match="_epoch"):
+        table.alter(add=[pa.field("_epoch", pa.int8())])
+    with pytest.raises(SchemaError, match="_epoch"):
+        table.alter(rename={"name": "_epoch"})
+    # Its other columns evolve, and it has a feed once its own is called something else.
+    table.alter(add=[pa.field("more", pa.int8())])
+    table.alter(rename={name: "renamed"})
+    assert list(table.changes(before=True)) == []
+
+
+def test_names_that_are_refused_are_those_that_the_feed_adds() -> None:
+    assert set(change_schema(pa.schema([]), before=True).names) == FEED_NAMES
 
 
 # --- Consumers ---------------------------------------------------------------------------------
@@ -547,7 +570,7 @@ for change in feed:
     feed.commit()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, table.uri], capture_output=True, text=True, timeout=120, check=True
+        [*weir_python(), code, table.uri], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "[2]\n"
     assert read(table.changes(consumer="billing")) == []

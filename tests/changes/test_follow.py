@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.forked_program import weir_python
 
 import weir
 from weir.base.table import BaseTable
@@ -87,7 +87,7 @@ with table.writer() as writer:
         if process.wait() != 0:
             feed.stop()
 
-    with subprocess.Popen([sys.executable, "-c", code, table.uri]) as writer:
+    with subprocess.Popen([*weir_python(), code, table.uri]) as writer:
         try:
             threading.Thread(target=stop_if_it_fails, args=(writer,), daemon=True).start()
             for change in feed:
@@ -283,7 +283,7 @@ def test_of_two_processes_with_one_consumer_one_acknowledges_each_change(tmp_pat
     table.changes(consumer="shared")
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", _COMPETE, table.uri],
+            [*weir_python(), _COMPETE, table.uri],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

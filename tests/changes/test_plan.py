@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +14,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from tests.forked_program import weir_python
 
 import weir
 from weir.base.table import BaseTable
@@ -27,6 +27,7 @@ from weir.format.ipc_framing import StreamSize
 from weir.format.snapshot_token import SnapshotToken
 from weir.format.wal_entry import wal_schema
 from weir.storage.counting import CountingStore
+from weir.storage.interface import Bytes
 from weir.storage.open import open_store
 from weir.table.table import Table
 
@@ -85,7 +86,7 @@ def test_the_ranges_of_a_plan_hold_every_change_once(
     assert listed([one.to_table() for one in again.ranges]) == whole
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 2)
 @given(limits=st.lists(st.integers(1, 60), min_size=1, max_size=5), before=st.booleans(), plans=st.booleans())
 def test_limited_reads_add_up_to_the_whole(
     history: weir.Table, limits: list[int], before: bool, plans: bool
@@ -222,7 +223,7 @@ for task in sys.argv[1:]:
         assert len(data) < 4_000
         tasks.append(tmp_path / str(number))
         tasks[-1].write_bytes(data)
-    subprocess.run([sys.executable, "-c", code, *map(str, tasks)], timeout=120, check=True)
+    subprocess.run([*weir_python(), code, *map(str, tasks)], timeout=120, check=True)
     parts = [pa.ipc.open_file(task.with_suffix(".arrow")).read_all() for task in tasks]
     assert listed(parts) == whole
 
@@ -269,8 +270,17 @@ def counted(tmp_path: Path) -> tuple[Table, CountingStore, int]:
     return table, store, positions
 
 
-def test_what_a_plan_costs(counted: tuple[Table, CountingStore, int]) -> None:
+def test_what_a_plan_costs(
+    counted: tuple[Table, CountingStore, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, store, entries = counted
+    brought = []
+
+    def get_range(path: str, start: int, length: int) -> Bytes:
+        brought.append(length)
+        return CountingStore.get_range(store, path, start, length)
+
+    monkeypatch.setattr(store, "get_range", get_range)
     feed = table.changes(table.snapshot(retain=None))
     store.reset()
     feed.latest()
@@ -284,6 +294,7 @@ def test_what_a_plan_costs(counted: tuple[Table, CountingStore, int]) -> None:
     limited = whole.plan(max_rows=1_000)
     # Opening a log looks for an entry of each name; its rows are counted with one short read.
     assert store.counts["get_range"] == entries
+    assert brought == [96] * entries
     assert limited.rows == 60
     store.reset()
     whole.plan(max_rows=1_000)

@@ -42,6 +42,7 @@ def _reopened(tmp_path: Path) -> weir.Table:
     return weir.open(tmp_path / "t")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("from_the_end", [1, 2, 3])
 def test_an_entry_of_the_tail_that_is_gone_is_named(tmp_path: Path, from_the_end: int) -> None:
     _table(tmp_path)

@@ -144,6 +144,7 @@ def interrupt_merge(table: weir.Table) -> None:
         table.maintenance.merge()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("are_listed", [False, True], ids=["unlisted", "listed"])
 def test_deletes_of_a_merge_are_not_shown_without_its_rows(table: weir.Table, are_listed: bool) -> None:
     """A row that is replaced by one with another key: at no moment neither is there."""

@@ -11,6 +11,7 @@ import pytest
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
+from weir.engine.context import default_context
 from weir.errors import FencedError
 from weir.snapshots import shard_view
 
@@ -42,6 +43,7 @@ def restore(backup: Path, place: Path) -> None:
     shutil.copytree(backup, place, dirs_exist_ok=True)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("one_writer", [False, True])
@@ -75,6 +77,45 @@ def test_readers_see_a_restored_table(tmp_path: Path, flush: bool, merge: bool, 
     assert names(reader) == names(weir.open(place)) == expected
 
 
+def test_a_reader_that_trusts_its_manifests_still_looks_again_where_a_file_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version of the base table is the one that it knows: only the shards tell."""
+    monkeypatch.setattr(shard_view, "_MANIFEST_TRUST_SECONDS", 3600.0)
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    write(table, 1, name="kept", flush=True)
+    assert names(table) == {1: "kept"}
+    shutil.copytree(place, backup)
+    write(table, 1, 2, name="lost", flush=True)
+    assert names(table) == {1: "lost", 2: "lost"}
+    default_context().cache.clear()
+    restore(backup, place)
+    assert names(table) == {1: "kept"}
+
+
+@pytest.mark.parametrize("service", ["merge", "compact", "catch_up_indexes"])
+def test_a_service_that_reads_manifests_anew_sees_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    """It would take the older manifest for a newer one, and pass over what the log has after it."""
+    monkeypatch.setattr(shard_view, "_MANIFEST_TRUST_SECONDS", 3600.0)
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    write(table, 1, name="kept", flush=True)
+    write(table, 2, name="kept")
+    assert names(table) == {1: "kept", 2: "kept"}
+    shutil.copytree(place, backup)
+    with table.writer(takeover=True) as writer:
+        writer.upsert([{"id": 3, "name": "lost"}])
+    assert names(table)[3] == "lost"
+    restore(backup, place)
+    getattr(table.maintenance, service)()
+    for _ in range(2):
+        assert names(table) == names(weir.open(place)) == {1: "kept", 2: "kept"}
+
+
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("paused", [False, True])
 def test_writers_are_fenced_when_they_renew_their_leases(tmp_path: Path, paused: bool) -> None:
     place, backup = tmp_path / "t", tmp_path / "backup"
@@ -97,6 +138,7 @@ def test_writers_are_fenced_when_they_renew_their_leases(tmp_path: Path, paused:
     assert names(weir.open(place)) == {1: "kept"}
 
 
+@pytest.mark.long
 def test_a_restored_table_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
     table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
+from tests.forked_program import weir_python
 
 import weir
 from weir.base.table import BaseTable
@@ -37,7 +37,7 @@ class OtherProcess:
 
     def __init__(self, uri: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*weir_python(), WRITER, uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._wait()
 

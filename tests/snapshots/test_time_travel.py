@@ -345,6 +345,8 @@ class TimeTravelMachine(RuleBasedStateMachine):
             self.acknowledged = seen
 
 
+@pytest.mark.hypothesis
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("kind", "tail_bytes"), [("int64", 1 << 28), ("composite", 1 << 28), ("int64", 0)])
 def test_tokens_and_changes_equal_a_dict(kind: str, tail_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # With 0, what generations cover is read from them as early as can be.
@@ -354,6 +356,9 @@ def test_tokens_and_changes_equal_a_dict(kind: str, tail_bytes: int, monkeypatch
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=settings().max_examples // 4,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

@@ -11,7 +11,6 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.format.field_ids import without_field_ids
 from weir.format.newest import key_codes
-from weir.format.resolution import resolve
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut
 from weir.format.wal_entry import TOMBSTONE
@@ -64,21 +63,18 @@ class ShardState:
     store : ObjectStore
         The table's store.
     base : BaseTable
-        The base table, at a version that contains nothing flushed after the view.
+        The base table, at a version that contains nothing flushed after the view, with the columns that rows
+        are given.
     view : ShardView
         The shard at the position.
-    row_schema : Schema
-        The columns that rows are given: the table's, with their field ids, and ``_tombstone``.
     """
 
-    def __init__(self, store: ObjectStore, base: BaseTable, view: ShardView, row_schema: pa.Schema) -> None:
+    def __init__(self, store: ObjectStore, base: BaseTable, view: ShardView) -> None:
         self._store = store
         self._base = base
         self._view = view
-        shown = without_field_ids(row_schema)
+        shown = without_field_ids(base.row_schema)
         self._schema = shown.remove(shown.get_field_index(TOMBSTONE))
-        # The base table may have had other columns then.
-        self._columns = resolve(base.row_schema, row_schema).select(self._schema.names)
 
     @property
     def cut(self) -> ShardCut:
@@ -144,11 +140,9 @@ class ShardState:
     def _lookup(self, keys: KeySet) -> pa.Table:
         offsets = np.arange(len(keys), dtype=np.int64)
         snapshot = ReadSnapshot(self._base, (self._view,))
-        names = list(dict.fromkeys([*self._columns.source_names, *self._base.primary_key]))
         with naming_what_is_gone(self._store, snapshot):
-            found = get_rows(snapshot, keys, names, lambda _, __: [(self._view, offsets)])
-        made = self._columns.table(found, where=self._base.uri)
-        return pa.Table.from_batches(made.to_batches(), self._schema)
+            found = get_rows(snapshot, keys, self._schema.names, lambda _, __: [(self._view, offsets)])
+        return as_schema(found, self._schema)
 
     def _shorten(self, newest: ShardManifest) -> None:
         """Read from generations what they cover by now, so that a long log does not fill the memory."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -176,7 +177,8 @@ class ChangeRange:
             at = rows.schema.get_field_index(BEFORE)
             before = rows.column(at).combine_chunks()
             gone = expiry.expired(before.field(expiry.column), now)
-            shown = pc.if_else(gone, pa.scalar(None, before.type), before)
+            kept = pa.array(np.arange(len(before)), mask=gone.to_numpy(zero_copy_only=False))
+            shown = before.take(kept)
             rows = rows.set_column(at, rows.schema.field(at), shown)
         return rows.filter(pc.invert(expired))
 
@@ -188,8 +190,10 @@ class ChangeRange:
     def _state(self) -> ShardState | None:
         if self.base is None:
             return None
-        store = self.source.store
-        return ShardState(store, self.base, view_at(store, self.base, self.begin), self.source.row_schema)
+        table = self.source
+        # What stood at the beginning, and what came to it since, are rows of the same columns.
+        base = self.base.under(table.row_schema, table.merge_engine, table.expiry)
+        return ShardState(table.store, base, view_at(table.store, base, self.begin))
 
     def _entries(self) -> Iterator[PositionedEntry]:
         store, begin = self.source.store, self.begin

@@ -1,15 +1,19 @@
-"""Which state of a table a read asks for: one that is fresh enough, or the one that a token names."""
+"""Which state of a table a read asks for: one that is fresh enough, or one of before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from weir.errors import OptionError
 from weir.format.snapshot_token import SnapshotToken
 from weir.snapshots.snapshot import STRONG, Consistency
-from weir.snapshots.tokens import as_token
 
-__all__ = ["AskedState"]
+__all__ = ["AskedState", "At"]
+
+At = SnapshotToken | datetime | str
+"""What names a state: a token or its text, a tag, or an instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +32,26 @@ class AskedState:
     token: SnapshotToken | None
 
     @classmethod
-    def of(cls, consistency: str | Consistency, at: SnapshotToken | str | None, *, table: str) -> AskedState:
+    def of(
+        cls, consistency: str | Consistency, at: At | None, token_of: Callable[[At], SnapshotToken]
+    ) -> AskedState:
         """Check which state is asked for.
 
         Parameters
         ----------
         consistency : str or Consistency
             As it was passed; anything but the default contradicts a token.
-        at : SnapshotToken or str, optional
-            A token, or its text.
-        table : str
-            Identity of the table that is read.
+        at : SnapshotToken, datetime or str, optional
+            What names the state.
+        token_of : callable
+            Returns the token of what was named so.
 
         Raises
         ------
         OptionError
             If there is no such consistency, or there is a token too.
         InputError
-            If the token is none, or of another table.
+            If there is no such state, or it is of another table.
         """
         fresh = Consistency.parse(consistency)
         if at is None:
@@ -56,7 +62,7 @@ class AskedState:
                 where="consistency",
                 hint="Pass one of them",
             )
-        return cls(fresh, as_token(at, table, where="at"))
+        return cls(fresh, token_of(at))
 
     def __str__(self) -> str:
         """Return which state it is, for people."""

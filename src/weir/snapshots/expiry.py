@@ -27,7 +27,10 @@ __all__ = [
     "wal_entry_gone",
 ]
 
-_HINT = "Take a new snapshot; table.snapshot(retain=...) keeps what a token needs for as long as you say"
+_HINT = (
+    "Take a new snapshot; table.snapshot(retain=...) keeps what a token needs for as long as you say, and "
+    "table.tags.create(name) until the tag is dropped"
+)
 _FEED_HINT = (
     "Take a token with table.snapshot(), read the table at it, and then changes(since=token); a consumer "
     "keeps what it has not read. changes(since='earliest') begins with what is left"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from weir.format.feed_consumer import FeedConsumer
 from weir.format.snapshot_pin import SnapshotPin
 from weir.format.snapshot_token import ShardCut
+from weir.format.tag import Tag
 
-__all__ = ["Root", "ShardRoot", "consumer_root", "snapshot_root"]
+__all__ = ["Root", "ShardRoot", "consumer_root", "snapshot_root", "tag_root"]
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,12 @@ class ShardRoot:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What a pinned snapshot or a consumer of the change feed needs (invariant I9).
+    """What a pinned snapshot, a tag or a consumer of the change feed needs (invariant I9).
 
     Parameters
     ----------
     holder : str
-        Who needs it, for people: ``snapshot ID`` or ``consumer NAME``.
+        Who needs it, for people: ``snapshot ID``, ``tag NAME`` or ``consumer NAME``.
     base_version : int, optional
         A version of the base table; None if none is needed.
     shards : tuple of ShardRoot
@@ -69,6 +72,12 @@ def snapshot_root(pin: SnapshotPin) -> Root:
     token = pin.token
     shards = tuple(_state_of(cut) for cut in token.shards)
     return Root(f"snapshot {token.pin}", token.base_version or None, shards, False, pin.expires_at)
+
+
+def tag_root(tag: Tag) -> Root:
+    """Return what a tag needs, until it is dropped."""
+    shards = tuple(_state_of(cut) for cut in tag.token.shards)
+    return Root(f"tag {tag.name}", tag.token.base_version or None, shards, False, _NEVER)
 
 
 def consumer_root(consumer: FeedConsumer) -> Root:

@@ -137,6 +137,8 @@ class ShardReader:
             self._manifest_read_at = now
             if view is None or stale:
                 self._check_history(manifest)
+            else:
+                _refuse_another_history(view, manifest)
             begins = view is None
             remembered = begins and self._wal.remembers(max(first_unflushed_position(manifest), 1))
             view = self._rebased(view, manifest)
@@ -149,6 +151,7 @@ class ShardReader:
             # Someone claimed the shard, and may have published generations without a WAL entry.
             manifest = read_latest_manifest(self._store, self._shard_id, known=view.manifest)
             assert manifest is not None
+            _refuse_another_history(view, manifest)
             self._manifest_read_at = now
             followed = self._rebased(followed, manifest)
         if followed is not self._view:
@@ -243,6 +246,12 @@ class ShardReader:
         if not entries:
             return tail
         return with_run(tail, TailRun(self._shard_id, entries, self._schema, self._key_columns))
+
+
+def _refuse_another_history(view: ShardView, manifest: ShardManifest) -> None:
+    """Refuse to go on from a view with a manifest that cannot come after its own; no round trip is made."""
+    if is_another_history(view.manifest, manifest):
+        raise AnotherHistoryError
 
 
 def _last_entry(view: ShardView) -> PositionedEntry | None:

@@ -27,11 +27,13 @@ from weir.errors import (
     OptionError,
     ShardConflictError,
     SnapshotExpiredError,
+    WeirError,
 )
 from weir.format.shard_manifest import FlushedGeneration
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.expired_rows import live_filter
+from weir.lsm.fitted_filter import fitted_filter
 from weir.lsm.levels import Level, ShardLevels, base_mask
 from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.storage.interface import ObjectStore
@@ -171,8 +173,9 @@ class ReadSnapshot:
         return cast("Result", self._known[key])
 
     def live_filter(self, filter: str | None) -> str | None:
-        """Return a filter with the condition that rows have not expired."""
-        return live_filter(self.base, filter, self.instant)
+        """Return a filter whose literals fit the columns, with the condition that rows have not expired."""
+        fitted = None if filter is None else fitted_filter(filter, self.base.schema)
+        return live_filter(self.base, fitted, self.instant)
 
     def shard_levels(self, view: ShardView) -> ShardLevels:
         """Return what a shard has above the base table."""
@@ -291,7 +294,8 @@ class SnapshotReader:
         try:
             yield
         except CorruptionError as error:
-            if snapshot.base.latest().version == snapshot.base.version:
+            same = snapshot.base.latest().version == snapshot.base.version
+            if same and not self._is_of_another_history(snapshot):
                 raise
             # Others need not try it as well.
             self._latest = None
@@ -301,6 +305,12 @@ class SnapshotReader:
                 where=error.where,
                 hint="Read again; if reads take that long, collect with a longer horizon or pin a snapshot",
             ) from error
+
+    def _is_of_another_history(self, snapshot: ReadSnapshot) -> bool:
+        """Whether a backup was put in the place of the table, whose manifests are trusted for a while."""
+        with suppress(WeirError):
+            return self.take_newest().base.namespace != snapshot.base.namespace
+        return False
 
     def take_newest(self) -> ReadSnapshot:
         """Return a strong snapshot with the newest manifest of every shard.

@@ -2,7 +2,7 @@
 
 The sources are those of the token: the base table at its version, the generations that the shard
 manifests it names list, and the log entries between those and its positions, with the rows of what was
-published beside the log in between. What is remembered of sources (which of their rows count, what they
+published beside the log in between. What is remembered of sources (which of their rows are live, what they
 supersede) is kept by what they are made of, a run of log entries by its first and last position and by
 which of them have such rows. So a read at a token and a read of the newest state never take each other's
 for their own.

@@ -25,10 +25,20 @@ from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.snapshots.capture import SnapshotCapture
 from weir.snapshots.consumers import consumer_names, overdue, read_consumer
 from weir.snapshots.expiry import check_readable
-from weir.snapshots.roots import Root, ShardRoot, consumer_root, snapshot_root
+from weir.snapshots.roots import Root, ShardRoot, consumer_root, snapshot_root, tag_root
+from weir.snapshots.tags import list_tags
 from weir.storage.interface import ObjectStore
 
-__all__ = ["Root", "ShardRoot", "as_token", "expired_pins", "live_roots", "release_token", "take_token"]
+__all__ = [
+    "Root",
+    "ShardRoot",
+    "as_token",
+    "expired_pins",
+    "live_roots",
+    "pinned_snapshots",
+    "release_token",
+    "take_token",
+]
 
 _log = get_logger(__name__)
 
@@ -118,7 +128,7 @@ def release_token(store: ObjectStore, token: SnapshotToken) -> None:
 
 
 def live_roots(store: ObjectStore, now: datetime) -> tuple[Root, ...]:
-    """Return every pinned snapshot and every consumer that holds something back, for collection.
+    """Return every pinned snapshot, every tag and every consumer that holds something back, for collection.
 
     Expired pins and consumers beyond their limits are left out.
 
@@ -132,9 +142,10 @@ def live_roots(store: ObjectStore, now: datetime) -> tuple[Root, ...]:
     Raises
     ------
     CorruptionError
-        If a pin or a consumer is not what was written: what it needs cannot be told.
+        If one of them is not what was written: what it needs cannot be told.
     """
     roots = [snapshot_root(pin) for _, pin in _pins(store) if pin.expires_at > now]
+    roots += [tag_root(tag) for tag in list_tags(store)]
     stored = [read_consumer(store, name) for name in consumer_names(store)]
     consumers = [one.consumer for one in stored if one is not None]
     if consumers:
@@ -145,6 +156,20 @@ def live_roots(store: ObjectStore, now: datetime) -> tuple[Root, ...]:
             else:
                 _log.warning("feed.consumer_overdue", consumer=one.name, reason=reason)
     return tuple(roots)
+
+
+def pinned_snapshots(store: ObjectStore, now: datetime) -> list[SnapshotPin]:
+    """Return the pins that have not expired, the oldest first. A listing, and a round trip for each.
+
+    Raises
+    ------
+    CorruptionError
+        If one is not what was written.
+    """
+    return sorted(
+        (pin for _, pin in _pins(store) if pin.expires_at > now),
+        key=lambda pin: (pin.created_at, pin.token.pin),
+    )
 
 
 def expired_pins(store: ObjectStore, now: datetime) -> tuple[str, ...]:
