@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from traceback import format_stack
 from uuid import UUID
 
 import pyarrow as pa
@@ -45,11 +47,17 @@ def rows(*pairs: tuple[int, str | None]) -> pa.RecordBatch:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when something has happened that another thread does."""
-    deadline = time.monotonic() + 60
+    """Return when something has happened that another thread does.
+
+    It is asked for less and less often: asking takes from the time of the thread that is waited for.
+    """
+    deadline, pause = time.monotonic() + 180, 0.002
     while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.002)
+        if time.monotonic() >= deadline:
+            stacks = ["".join(format_stack(frame)[-4:]) for frame in sys._current_frames().values()]
+            pytest.fail("nothing happened; the threads are here:\n" + "\n".join(stacks))
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)
 
 
 @pytest.fixture

@@ -94,6 +94,7 @@ def fails(open_writer: OpenWriter, failing: FailingStore) -> bool:
     return False
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("is_new", [True, False], ids=["new shard", "shard with a log"])
 @pytest.mark.parametrize(
     ("error", "done"),

@@ -97,7 +97,7 @@ def test_a_write_beyond_the_budget_of_the_engine_says_so(
     engine = weir.Engine(unflushed_bytes=1 << 20)
     table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
     # Nothing is flushed.
-    monkeypatch.setattr(engine.executors.flushes, "submit", lambda *_: None)
+    monkeypatch.setattr(engine.executors.at("").flushes, "submit", lambda *_: None)
     writer = table.writer(backpressure_timeout=0.1)
     for number in range(10):
         writer.upsert([{"id": number, "value": b"x" * 65536}])

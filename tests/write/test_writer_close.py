@@ -202,7 +202,7 @@ def test_a_writer_that_was_dropped_leaves_its_shards_to_the_next_one_here(table:
     # As a notebook does that runs a cell again: the former writer is collected, and was never closed.
     writer = table.writer(lease_ttl=300)
     writer.upsert(some(40, "second"))
-    other = table.writer()
+    other = weir.Engine().open(table.uri).writer()
     with pytest.raises(LeaseHeldError, match="another writer of this process"):
         other.upsert(some(40, "third"))
     writer.close()

@@ -54,7 +54,7 @@ def test_going_on_costs_two_round_trips_for_each_shard(table: weir.Table) -> Non
 def test_others_write_meanwhile(table: weir.Table) -> None:
     with table.writer() as first:
         first.upsert(rows(range(20), "first"))
-        with pytest.raises(LeaseHeldError), weir.open(table.uri).writer() as second:
+        with pytest.raises(LeaseHeldError), weir.Engine().open(table.uri).writer() as second:
             second.upsert(rows(range(10, 30), "second"))
         first.pause()
         with weir.open(table.uri).writer() as second:

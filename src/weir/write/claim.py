@@ -129,7 +129,7 @@ def claim_shard(
     sources = manifest.sources or SourceMarks()
     for item in entries:
         if item.position <= covered:
-            sources = sources.with_mark(item.entry.header.source)
+            sources = sources.with_marks(item.entry.header.sources)
     tail = tuple(item for item in entries if item.position > covered)
     _log.info(
         "shard.claimed",

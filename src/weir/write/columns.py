@@ -3,6 +3,7 @@
 A writer that has begun takes other columns over between two groups of writes, without a new claim. It
 learns of them from whoever has altered or read the table in this process; from a look at the table beside its
 writes, at most once a second, that no write waits for; and when rows do not fit the columns that it knows.
+Writes that depend on the rows there are look first: plain Lance may have changed rows of the base table.
 """
 
 from __future__ import annotations
@@ -134,6 +135,9 @@ class FollowedColumns:
         self._router_of = router_of
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
+        # Numbers of looks: of the last that began, and of the last that succeeded.
+        self._begun = 0
+        self._succeeded = 0
         self._refused: TableError | None = None
 
     def current(self) -> TableColumns:
@@ -152,8 +156,12 @@ class FollowedColumns:
         return columns
 
     def newest(self) -> TableColumns:
-        """Look at the table, and return the columns that it has now."""
+        """Return the columns that the table has now. Calls that wait for their turn share one look."""
+        begun = self._begun
         with self._lock:
+            if self._succeeded > begun:
+                return self._columns  # somebody has looked since this call began
+            self._begun += 1
             self._looked_at = time.monotonic()
             known = self._columns
             base = mark_columns(known.base.latest())
@@ -168,6 +176,7 @@ class FollowedColumns:
                         version=base.version,
                         columns=",".join(base.schema.names),
                     )
+            self._succeeded = self._begun
             return self._columns
 
     def look_if_due(self, start: Callable[[Callable[[], None]], object]) -> None:

@@ -39,7 +39,7 @@ class PendingWrite:
     overhead : int
         Bytes the batch takes in memory beyond its rows.
     source : Source, optional
-        The mark of the write. Such a write has an entry to itself, since an entry has one mark.
+        The mark of the write.
     schema : Schema, optional
         The schema of the log entry it is for. Writes with different ones do not share an entry.
     undecided : Undecided, optional
@@ -98,11 +98,8 @@ class PendingWrite:
     def is_alone(self) -> bool:
         """Whether it has an entry to itself.
 
-        As a write with a mark, since an entry has one; and what is changed by filter, which is decided
-        against all that is in the log by then.
+        As what is changed by filter, which is decided against all that is in the log by then.
         """
-        if self.source is not None:
-            return True
         return self.undecided is not None and self.undecided.since is not None
 
     @property

@@ -64,6 +64,7 @@ class LogAppender:
         schema: pa.Schema,
     ) -> None:
         self._store = store
+        self._metrics = store.engine.metrics
         self._wal = wal
         self._claim = claim
         self._epoch = claim.epoch
@@ -94,11 +95,11 @@ class LogAppender:
             self.schema = schema
 
     def append(
-        self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None = None
-    ) -> int | None:
+        self, batches: tuple[pa.RecordBatch, ...], queued: int, sources: tuple[Source, ...] = ()
+    ) -> int:
         """Append rows to the log and take them in; return their position.
 
-        None if an earlier append with the same mark, of which we only knew that it failed, stands there.
+        With marks, whoever calls it has settled what is in doubt, which may have them.
 
         Parameters
         ----------
@@ -106,8 +107,8 @@ class LogAppender:
             The rows, in :attr:`schema`.
         queued : int
             Bytes that were counted for them while they were queued.
-        source : Source, optional
-            The mark of the write.
+        sources : tuple of Source, default ()
+            The marks of the writes.
 
         Raises
         ------
@@ -122,7 +123,7 @@ class LogAppender:
             self._announce()
         self._memtables.begin_append()
         try:
-            return self._append_until_it_stands(batches, queued, source)
+            return self._append_until_it_stands(batches, queued, sources)
         finally:
             self._memtables.end_append(in_doubt=bool(self._in_doubt))
 
@@ -202,8 +203,8 @@ class LogAppender:
         return self._announce()
 
     def _append_until_it_stands(
-        self, batches: tuple[pa.RecordBatch, ...], queued: int, source: Source | None
-    ) -> int | None:
+        self, batches: tuple[pa.RecordBatch, ...], queued: int, sources: tuple[Source, ...]
+    ) -> int:
         write_id = wal_entry.new_write_id()
         unannounced = self._unannounced
         header = WalEntryHeader(
@@ -211,12 +212,13 @@ class LogAppender:
             None,
             write_id,
             fence=bool(unannounced),
-            source=source,
+            source=sources[0] if sources else None,
+            further_sources=sources[1:],
             published=tuple(one.path for one in unannounced),
             published_rows=sum(one.physical_rows for one in unannounced),
             published_from=min((one.generation for one in unannounced), default=0),
         )
-        while source is None or not self._memtables.sources.covers(source):
+        while True:
             position = self._next_position
             # What stood here of an earlier append may have filled the MemTable.
             generation = None if unannounced else self._memtables.generation
@@ -238,7 +240,6 @@ class LogAppender:
             self.make_room(batches)
             if not batches and standing.header.published == header.published != ():
                 return position
-        return None
 
     def _apply(self, position: int, entry: WalEntry, queued: int) -> None:
         """Take rows that are durable at ``position`` into the MemTable."""
@@ -246,6 +247,8 @@ class LogAppender:
         # find the entry and apply it once more, which changes nothing.
         self._memtables.append(position, entry, queued)
         self._next_position = position + 1
+        self._metrics.log_appends.add()
+        self._metrics.log_rows.add(entry.num_rows)
         self._lease.reached(position)
         if entry.header.published:
             self._unannounced = ()

@@ -13,12 +13,11 @@ from weir.base.stored_types import check_stored_types
 from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
-from weir.errors import ShardingError
+from weir.errors import OptionError, ShardingError
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
-from weir.write.lease.heartbeat import Heartbeat
 from weir.write.memtable.aging import FlushByAge
 from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.shard_context import BaseVersions, ShardContext
@@ -63,7 +62,7 @@ def open_writer(
     Raises
     ------
     OptionError
-        If an option is unknown or out of range.
+        If an option is unknown or out of range, or names a column that there is not.
     ShardingError
         If a key may move from shard to shard.
     SchemaError
@@ -71,17 +70,25 @@ def open_writer(
     """
     recorded = recorded_options(base.details.writer_config_defaults, where=store.uri, given=options)
     checked = WriterOptions.from_keywords(**{**recorded, **options})
+    unknown = next((name for name in checked.cluster_by if name not in base.schema.names), None)
+    if unknown is not None:
+        raise OptionError(f"writer option cluster_by: there is no column {unknown!r}", where="cluster_by")
     check_stored_types(base.dataset)
     base = mark_columns(base)
     if not checked.immutable and base.append_only is None:
         _refuse_keys_that_move(router, base)
 
     def router_of(version: BaseTable) -> Router:
-        return Router(router.spec, version.schema, version.field_ids)
+        made = Router(router.spec, version.schema, version.columns_of(router.spec))
+        if version.append_only is None:
+            _refuse_lost_columns(made, version)
+        return made
+
+    router = router_of(base)
 
     columns = FollowedColumns(TableColumns.of(base, router), router_of)
 
-    def make_context(flusher: Executor, heartbeat: Heartbeat, backlog: MergeBacklog) -> ShardContext:
+    def make_context(flusher: Executor, backlog: MergeBacklog) -> ShardContext:
         return ShardContext.of(
             store,
             lambda: columns.current().row_schema,
@@ -90,13 +97,12 @@ def open_writer(
             flusher=flusher,
             options=checked,
             newest_schema=lambda: columns.newest().row_schema,
-            heartbeat=heartbeat,
             backlog=backlog,
             indexes=lambda: generation_indexes(base),
             aging=store.engine.part(FlushByAge),
             spec_id=spec_id,
             merge_engine=base.merge_engine,
-            sort_by=base.sort_by,
+            sort_by=base.sort_by or checked.cluster_by,
             versions=BaseVersions(lambda: columns.current().base, lambda: columns.newest().base),
         )
 
@@ -104,11 +110,22 @@ def open_writer(
         find_shards,
         make_context,
         checked,
-        where=store.uri,
+        store=store,
+        table=(base.namespace, spec_id, store.sharing_key),
         merge_progress=lambda: base.latest().details.merged_generation,
-        engine=store.engine,
     )
     return TableWriter(columns, shards, find_rows, delete_appended)
+
+
+def _refuse_lost_columns(router: Router, base: BaseTable) -> None:
+    """Refuse a table of whose rows nothing tells any more in which shard those of their keys are."""
+    if router.has_lost_columns:
+        raise ShardingError(
+            "the table is sharded by a column that was dropped: new rows of a key would be in another shard "
+            "than those it has",
+            where=base.uri,
+            hint="Restore the last version of the dataset that has the column: LanceDataset.restore",
+        )
 
 
 def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:

@@ -130,7 +130,10 @@ class ShardContext:
             newest_schema or schema,
             options,
             flusher,
-            lease_terms or LeaseTerms(options.lease_ttl, options.takeover, new_lease_owner(options.holder)),
+            lease_terms
+            or LeaseTerms(
+                options.lease_ttl, options.takeover, new_lease_owner(options.holder, options.address)
+            ),
             heartbeat,
             unflushed
             or UnflushedBytes(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from weir.config import WriterOptions
 from weir.engine.concurrent_map import concurrent_map
-from weir.engine.context import EngineContext
 from weir.errors import WriterClosedError, WriterError
 from weir.sharding.shard_values import ShardValues
-from weir.write.lease.heartbeat import Heartbeat, lease_renewals
+from weir.storage.interface import ObjectStore
+from weir.write.held_shards import HeldShard, HeldShards
+from weir.write.lease.heartbeat import Heartbeat
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
 from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
@@ -29,6 +30,9 @@ _Result = TypeVar("_Result")
 class ShardPool:
     """The shards of one table writer. Each is claimed when it is first asked for.
 
+    A shard that another table writer of the process has claimed is shared with it
+    (:mod:`weir.write.held_shards`), on the terms on which that one has claimed it.
+
     Safe to use from many threads, and by the process alone that made it.
 
     Parameters
@@ -36,61 +40,62 @@ class ShardPool:
     find_shards : callable
         Returns which shards hold, or will hold, the rows with some shard values.
     make_context : callable
-        Returns what the shards have in common, of who flushes, who renews the leases, and the backlog.
+        Returns what the shards have in common, of who flushes, and the backlog.
     options : WriterOptions
         Limits.
-    where : str
-        The table, for errors.
+    store : ObjectStore
+        Where the table is. With other tables it shares the threads that wait for its endpoint, and the limits
+        of its engine.
+    table : hashable
+        Equal for the same table in the same store.
     merge_progress : callable
         Reads from the base table how far merges have got; returns what gives the newest merged
         generation of a shard.
-    engine : EngineContext
-        Whose threads and limits it shares with other tables.
 
     Attributes
     ----------
     unflushed : UnflushedBytes
-        Bounds the memory of the rows of all shards together.
+        Bounds the memory of the rows of all shards together that were claimed here.
     """
 
     def __init__(
         self,
         find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
-        make_context: Callable[[Executor, Heartbeat, MergeBacklog], ShardContext],
+        make_context: Callable[[Executor, MergeBacklog], ShardContext],
         options: WriterOptions,
         *,
-        where: str,
+        store: ObjectStore,
+        table: Hashable,
         merge_progress: Callable[[], Callable[[UUID], int]],
-        engine: EngineContext,
     ) -> None:
-        self.engine = engine
+        self.engine = store.engine
+        self._executors = store.executors
         self._find_shards = find_shards
-        self._writers: dict[ShardValues, ShardWriter] = {}
+        self._held: dict[ShardValues, HeldShard] = {}
+        # A named writer starts again by fencing its former self, also in the same process.
+        self._table = table if options.holder is None else (table, object())
+        self._options = options
         self._opening = threading.Lock()
         self._closed = False
         self._process_id = os.getpid()
-        self._heartbeat = Heartbeat(renewals=lease_renewals(engine))
         backlog = MergeBacklog(
             options.max_unmerged_generations,
             timeout=options.backpressure_timeout,
-            where=where,
+            where=store.uri,
             merge_progress=merge_progress,
         )
-        self._context = make_context(engine.executors.flushes, self._heartbeat, backlog)
+        self._context = make_context(self._executors.flushes, backlog)
         self.unflushed: UnflushedBytes = self._context.unflushed
-        # A writer that is dropped without being closed lets its leases run out; here they are free at once.
-        self._on_collection = weakref.finalize(self, self._heartbeat.abandon)
-        self._on_collection.atexit = False
 
     @property
     def by_values(self) -> Mapping[ShardValues, ShardWriter]:
         """The writers of the shards that have been claimed so far, by their shard values."""
-        return dict(self._writers)
+        return {values: held.writer for values, held in list(self._held.items())}
 
     @property
     def writers(self) -> list[ShardWriter]:
         """The writers of the shards that have been claimed so far."""
-        return list(self._writers.values())
+        return [held.writer for held in list(self._held.values())]
 
     def of(self, wanted: Collection[ShardValues]) -> list[ShardWriter]:
         """Return the writers of shards; those that are not ours yet are claimed first.
@@ -100,20 +105,54 @@ class ShardPool:
         WriterClosedError
             If the writer was closed meanwhile, and a shard would have to be claimed.
         LeaseHeldError
-            If another writer holds the lease of a shard.
+            If another process holds the lease of a shard, or another writer of this one has it to itself.
         """
-        if any(values not in self._writers for values in wanted):
-            with self._opening:
-                # Whoever closes the writer closes the shards that are open by then.
-                self.refuse_if_closed()
-                self._claim([values for values in dict.fromkeys(wanted) if values not in self._writers])
-        return [self._writers[values] for values in wanted]
+        if any(values not in self._held for values in wanted):
+            self._join([values for values in dict.fromkeys(wanted) if values not in self._held], alone=False)
+        return [self._held[values].writer for values in wanted]
 
-    def _claim(self, missing: list[ShardValues]) -> None:
+    def claim_alone(self, wanted: Collection[ShardValues]) -> None:
+        """Claim shards, and share them with no other writer of this process.
+
+        Raises
+        ------
+        WriterClosedError
+            If the writer was closed meanwhile.
+        LeaseHeldError
+            If anybody else writes one of them.
+        """
+        self._join(list(dict.fromkeys(wanted)), alone=True)
+
+    def _join(self, wanted: list[ShardValues], *, alone: bool) -> None:
+        with self._opening:
+            # Whoever closes the writer closes the shards that are open by then.
+            self.refuse_if_closed()
+            # Somebody else may have claimed them while we waited for our turn.
+            missing = [values for values in wanted if values not in self._held]
+            if alone:
+                for values in wanted:
+                    if values in self._held:
+                        self._held[values].keep_alone(self)
+            if missing:
+                self._claim(missing, alone=alone)
+
+    def _claim(self, missing: list[ShardValues], *, alone: bool) -> None:
         shard_ids = self._find_shards(missing)
 
         def claim(values: ShardValues) -> None:
-            self._writers[values] = ShardWriter(self._context, shard_ids[values], values.to_manifest())
+            def open_shard(heartbeat: Heartbeat) -> ShardWriter:
+                context = replace(self._context, heartbeat=heartbeat)
+                return ShardWriter(context, shard_ids[values], values.to_manifest())
+
+            self._held[values] = self.engine.part(HeldShards).join(
+                self._table,
+                shard_ids[values],
+                self,
+                open_shard,
+                self.engine,
+                takeover=self._options.takeover,
+                alone=alone,
+            )
 
         if len(missing) == 1:
             claim(missing[0])
@@ -129,25 +168,42 @@ class ShardPool:
         **named: _Arguments.kwargs,
     ) -> Future[_Result]:
         """Run something that waits for the storage of one shard, beside what does so for others."""
-        return _run(self.engine.executors.writes, action, *arguments, **named)
+        return _run(self._executors.writes, action, *arguments, **named)
 
     def for_each(self, action: Callable[[ShardWriter], None]) -> None:
         """Do something with every shard, side by side; raise the first error when all have come to an end."""
-        futures = [self.start(action, shard) for shard in self.writers]
+        self._for_each_held(lambda held: action(held.writer))
+
+    def flush_of_process(self) -> frozenset[UUID]:
+        """Flush every shard of the table that this process writes, and return which these are."""
+        shared = self.engine.part(HeldShards).writers_of(self._table)
+        writers = {writer.shard_id: writer for writer in (*shared, *self.writers)}
+        futures = [self.start(writer.flush) for writer in writers.values()]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return frozenset(writers)
+
+    def pause(self) -> None:
+        """Let others have the shards until they are written to again, except those that are shared here."""
+        self._for_each_held(lambda held: None if held.is_shared_by(self) else held.writer.pause())
+
+    def _for_each_held(self, action: Callable[[HeldShard], None]) -> None:
+        futures = [self.start(action, held) for held in list(self._held.values())]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
 
     def close(self) -> None:
-        """Close every shard, and claim no more. In a forked process the shards are its parent's."""
+        """Close every shard that nobody else of the process uses, flush the others, and claim no more.
+
+        In a forked process the shards are its parent's.
+        """
         if self._is_of_another_process():
             self._closed = True
             return
         self._refuse_more()
-        try:
-            self.for_each(ShardWriter.close)
-        finally:
-            self._shut_down()
+        self._for_each_held(lambda held: held.close(self, flush=self._options.flush_on_close))
 
     def abandon(self) -> None:
         """Let go of every shard without flushing, and claim no more."""
@@ -155,9 +211,8 @@ class ShardPool:
             self._closed = True
             return
         self._refuse_more()
-        for writer in self._writers.values():
-            writer.abandon()
-        self._shut_down()
+        for held in self._held.values():
+            held.abandon(self)
 
     def begin_write(self) -> None:
         """Note that a write begins, for background work to give way; raise as :meth:`refuse_if_closed`."""
@@ -186,10 +241,6 @@ class ShardPool:
         """Take no more rows, and claim no more shards."""
         with self._opening:
             self._closed = True
-
-    def _shut_down(self) -> None:
-        self._on_collection.detach()
-        self._heartbeat.stop()
 
     def _is_of_another_process(self) -> bool:
         # After a fork there are two copies of the writer and one lease: both would append at the same

@@ -15,10 +15,10 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.errors import InputError, WeirError, WriterClosedError
+from weir.errors import FencedError, InputError, WeirError, WriterClosedError
 from weir.format.batch_memory import batch_overhead, joined, owned
 from weir.format.shard_manifest import ShardFieldValue
-from weir.format.source import MAX_SOURCES, Source, SourceMarks
+from weir.format.source import Source, SourceMarks
 from weir.log.replay import is_in_order
 from weir.log.wal import PositionedEntry, Wal
 from weir.write.claim import Claim, claim_shard, sealed_error
@@ -56,6 +56,8 @@ class ShardWriter:
     ----------
     lease : ShardLease
         The lease on the shard.
+    unflushed : UnflushedBytes
+        Bounds the memory of its rows, with that of other shards.
 
     Raises
     ------
@@ -73,8 +75,9 @@ class ShardWriter:
         self.shard_id = shard_id
         self._context = context
         self._options = context.options
-        self._unflushed = context.unflushed
+        self.unflushed = context.unflushed
         self._backlog = context.backlog
+        self._group_size = context.store.engine.metrics.group_size
         schema = context.schema()
         self._overhead = batch_overhead(schema)
         wal = Wal(context.store, shard_id, namespace=context.namespace)
@@ -144,6 +147,22 @@ class ShardWriter:
         )
 
     @property
+    def where(self) -> str:
+        """The table, for errors."""
+        return self._context.store.uri
+
+    @property
+    def holds_its_shard(self) -> bool:
+        """Whether it writes still, as far as can be told without asking the store; not while it is paused."""
+        if self._closed or self._memtables.stopped is not None or self.lease.is_paused:
+            return False
+        try:
+            self.lease.check()
+        except FencedError:
+            return False
+        return True
+
+    @property
     def epoch(self) -> int:
         """The writer epoch of this writer's claim."""
         return self._claim.epoch
@@ -152,6 +171,17 @@ class ShardWriter:
     def sources(self) -> SourceMarks:
         """How far each source of repeatable writes has got with what the shard holds."""
         return self._memtables.sources
+
+    def confirm(self) -> None:
+        """Find out whether anybody else has written to the shard since, and what became of what failed.
+
+        Raises
+        ------
+        FencedError
+            If the shard is somebody else's, so what is known of it may be out of date.
+        """
+        self._commits.drain()
+        self._commits.alone(self._confirm)
 
     def submit(self, write: pa.RecordBatch | Undecided, source: Source | None = None) -> PendingWrite:
         """Queue rows, after waiting for room, and return what becomes of them.
@@ -181,7 +211,7 @@ class ShardWriter:
             If flushes or merges did not make room in time. Nothing of this call was written.
         """
         pending = self.prepare(write, source)
-        self._unflushed.admit(pending.held_bytes)
+        self.unflushed.admit(pending.held_bytes)
         pending.enqueue()
         return pending
 
@@ -322,8 +352,17 @@ class ShardWriter:
         self._commits.drain()
         self._commits.alone(self._pause)
 
-    def close(self) -> None:
-        """Write what is queued, flush if the options say so, and stop. Idempotent.
+    def write_queued(self) -> None:
+        """Write what is queued, and wait for it."""
+        self._commits.drain()
+
+    def close(self, *, flush: bool | None = None) -> None:
+        """Write what is queued, flush, and stop. Idempotent.
+
+        Parameters
+        ----------
+        flush : bool, optional
+            Whether to flush. Default: if the options say so.
 
         Raises
         ------
@@ -334,7 +373,7 @@ class ShardWriter:
         try:
             if self._memtables.stopped is None:
                 self._commits.drain()
-                if self._options.flush_on_close:
+                if self._options.flush_on_close if flush is None else flush:
                     # Another thread that closes it too may have come first; then it flushes.
                     with suppress(WriterClosedError):
                         self.flush()
@@ -363,30 +402,62 @@ class ShardWriter:
         queued = sum(pending.held_bytes for pending in group)
         try:
             self._refuse_if_stopped()
-            # A write with a mark comes alone.
-            source = group[0].source
-            if source is None or not self.sources.covers(source):
-                self._log.take_over(group[0].schema)
-                rows = self._rows_of(group)
-                if not rows and source is None:
-                    # Everything was decided to be left as it is.
-                    unchanged = self._log.confirm()
-                    self._unflushed.failed(queued)
-                    return unchanged
-                batches = joined(rows, sum(pending.nbytes for pending in group))
-                if len(batches) > self._options.max_memtable_entries:
-                    batches = (pa.concat_batches(batches),)
-                self._log.make_room(batches)
-                self._memtables.wait_for_room()
-                position = self._log.append(batches, queued, source)
-                if position is not None:
-                    return position
-            group[0].deduplicated = True
-            self._unflushed.failed(queued)
+            fresh, repeats = self._without_repeats(group)
+            if fresh:
+                self._write_fresh(fresh)
+            for pending, first in repeats:
+                pending.error = first.error if first is not None else None
+                pending.deduplicated = pending.error is None
+            self.unflushed.failed(sum(pending.held_bytes for pending, _ in repeats))
             return self._log.position
         except BaseException:
-            self._unflushed.failed(queued)
+            self.unflushed.failed(queued)
             raise
+
+    def _without_repeats(
+        self, group: Sequence[PendingWrite]
+    ) -> tuple[list[PendingWrite], list[tuple[PendingWrite, PendingWrite | None]]]:
+        """Return the writes that the shard does not have, and the others, each with what it repeats here."""
+        if all(pending.source is None for pending in group):
+            return list(group), []
+        # What is repeated may be an append of which we only know that it failed.
+        self._log.settle_doubt()
+        fresh: list[PendingWrite] = []
+        repeats: list[tuple[PendingWrite, PendingWrite | None]] = []
+        newest: dict[str, PendingWrite] = {}
+        for pending in group:
+            source = pending.source
+            if source is None:
+                fresh.append(pending)
+                continue
+            first = newest.get(source.name)
+            if self.sources.covers(source):
+                repeats.append((pending, None))
+            elif first is not None and SourceMarks().with_mark(first.source).covers(source):
+                repeats.append((pending, first))
+            else:
+                newest[source.name] = pending
+                fresh.append(pending)
+        return fresh, repeats
+
+    def _write_fresh(self, group: Sequence[PendingWrite]) -> None:
+        """Write what the shard does not have, as one log entry."""
+        queued = sum(pending.held_bytes for pending in group)
+        self._log.take_over(group[0].schema)
+        rows = self._rows_of(group)
+        marks = tuple(one.source for one in group if one.source is not None and one.error is None)
+        if not rows and not marks:
+            # Everything was decided to be left as it is.
+            self._log.confirm()
+            self.unflushed.failed(queued)
+            return
+        batches = joined(rows, sum(pending.nbytes for pending in group))
+        if len(batches) > self._options.max_memtable_entries:
+            batches = (pa.concat_batches(batches),)
+        self._log.make_room(batches)
+        self._memtables.wait_for_room()
+        self._log.append(batches, queued, marks)
+        self._group_size.record(len(group))
 
     def _rows_of(self, group: Sequence[PendingWrite]) -> list[pa.RecordBatch]:
         """Return the rows that a group comes to; what depends on the rows there are is decided now."""
@@ -423,6 +494,11 @@ class ShardWriter:
             )
         return self._present_rows
 
+    def _confirm(self) -> None:
+        self._refuse_if_stopped()
+        self._log.settle_doubt()
+        self._log.confirm()
+
     def _publish(self, staged: Sequence[StagedGeneration], source: Source | None) -> int | None:
         self._refuse_if_stopped()
         return self._log.publish(staged, source)
@@ -452,7 +528,7 @@ class ShardWriter:
 
     def _refuse_too_many_sources(self, source: Source) -> None:
         known = self.sources.sequences
-        if source.name not in known and len(known) >= MAX_SOURCES:
+        if source.name not in known and not source.is_single and self.sources.is_full:
             raise InputError(
                 f"shard {self.shard_id} remembers {len(known)} sources, and {source.name!r} is a new one",
                 where=self._context.store.uri,

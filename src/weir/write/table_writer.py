@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, overload
 from uuid import UUID
@@ -23,6 +24,7 @@ from weir.rows import (
     tombstone_batches,
     upsert_batches,
 )
+from weir.rows.asked import asked_operations
 from weir.rows.inputs import pieces
 from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
 from weir.sharding.shard_values import ShardValues
@@ -32,11 +34,12 @@ from weir.write.decision.operation import Kind, LogPlaceBefore, Undecided
 from weir.write.decision.prepare import routed_operations
 from weir.write.flush.staged_generations import StagedGeneration
 from weir.write.group_commit import PendingWrite
+from weir.write.memtable.backpressure import UnflushedBytes
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
-from weir.write.write_result import WriteResult, joined, receipt_of
+from weir.write.write_result import WriteResult, in_pieces, joined, receipt_of
 
-__all__ = ["DeleteAppended", "FindRows", "TableWriter"]
+__all__ = ["DeleteAppended", "FindRows", "TableWriter", "upsert_piece"]
 
 FindRows = Callable[[Sequence[str], str], pa.Table]
 """Returns columns of the rows that a filter matches now; strongly consistent."""
@@ -53,7 +56,8 @@ class TableWriter:
 
     Made by :meth:`weir.table.table.Table.writer`; use it as a context manager. It claims a shard when the
     first row reaches it and then owns it until closed or fenced; a lease on it is renewed all the
-    while. Safe to use from many threads.
+    while. Writers of the same table in one process share the shards that one of them has claimed, until the
+    last of them is closed. Safe to use from many threads.
 
     Columns that are added, dropped, renamed or widened meanwhile are taken over between two writes: rows
     that fit the columns of before and still fit go on, and what no longer fits is refused by its column.
@@ -90,6 +94,7 @@ class TableWriter:
         wait: Literal[True] = True,
         source: Source | None = None,
         condition: str | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> WriteResult: ...
     @overload
     def upsert(
@@ -111,6 +116,7 @@ class TableWriter:
         wait: bool = True,
         source: Source | None = None,
         condition: str | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> WriteResult | Future[WriteResult]:
         """Insert rows, replacing those with the same primary key. Without a key all are added.
 
@@ -135,6 +141,9 @@ class TableWriter:
             result names the keys that were written and those that were not. Rows that do not exist are
             written. It is decided where the write stands in the order of the log, so of several writers none
             is lost. Rows of one shard are then one log entry, whatever number.
+        progress : callable, optional
+            Called with how many rows of the call are durable by now: of a reader or an iterator after every
+            piece, else once. With ``wait`` alone.
 
         Returns
         -------
@@ -162,15 +171,23 @@ class TableWriter:
         StorageError
             If the store failed; writing the same rows again is safe.
         """
+        if progress is not None and not wait:
+            raise InputError("progress is told to those who wait", where="progress", hint="Leave out wait")
+        told = progress or (lambda _: None)
         self._shards.begin_write()
+        stream = pieces(data) if wait and source is None and condition is None else None
+        if stream is None:
+            result = self._upsert_whole(data, wait, source, condition)
+            if isinstance(result, WriteResult):
+                told(result.rows)
+            return result
+        return in_pieces(stream, partial(upsert_piece, self), told)
+
+    def _upsert_whole(
+        self, data: RowInput, wait: bool, source: Source | None, condition: str | None
+    ) -> WriteResult | Future[WriteResult]:
         if condition is not None:
             return self._decided([Upsert(repeatable(data), condition)], wait=wait, source=source)
-        stream = pieces(data) if wait and source is None else None
-        if stream is not None:
-            receipt = WriteResult(0, {})
-            for piece in stream:
-                receipt = joined(receipt, self._write(*self._upserts(piece, receipt.rows)))
-            return receipt
         # Out of a stream first: after returning, the caller may change what it holds.
         columns, batches = self._upserts(repeatable(data))
         if source is not None:
@@ -433,8 +450,9 @@ class TableWriter:
         changes : sequence of Upsert, Insert, Patch and Delete, or table-like
             What is to be done, in this order: each finds what those before it have left. Or rows, as for
             :meth:`upsert`, with an optional column ``_op`` of ``"upsert"``, as where it is null,
-            and ``"delete"``, which says what each row does to its key. Of a row that deletes only its key
-            counts, and what decides its shard. A record batch reader is read to its end first.
+            ``"delete"``, ``"patch"`` and ``"insert"``, which says what each row does to its key. Of a row
+            that deletes only its key counts, and what decides its shard; a patch sets all columns that there
+            are, in a list of dicts those that its row has. A record batch reader is read to its end first.
         source : Source, optional
             As for :meth:`upsert`.
         all_or_nothing : bool, default False
@@ -463,6 +481,10 @@ class TableWriter:
                 hint="Rows without conditions are written together anyway, in each shard",
             )
         given = repeatable(changes)
+        current = self._columns.current()
+        asked = asked_operations(given, current.schema, current.primary_key)
+        if asked is not None:
+            return self._decided(asked, wait=True, source=source)
 
         def made(columns: TableColumns) -> pa.Table:
             also = {*columns.router.source_columns, *columns.sequence_by}
@@ -498,10 +520,10 @@ class TableWriter:
         return self._settled(self._enqueued(columns, [_one_batch(item) for item in rows], source)).result()
 
     def claim(self, shards: Collection[ShardValues] | None = None) -> None:
-        """Claim shards now, and not with their first rows.
+        """Claim shards now, and not with their first rows, and share them with nobody.
 
-        For a caller that reads before it decides what to write: from here on nobody else writes, so that
-        what it reads stays true until its own write, or that write fails.
+        For a caller that reads before it decides what to write: from here on nobody else writes, in this
+        process or another, so that what it reads stays true until its own write, or that write fails.
 
         Parameters
         ----------
@@ -514,7 +536,7 @@ class TableWriter:
         WriterError
             If none are given, and the table has several.
         LeaseHeldError
-            If another writer holds the lease of one.
+            If another writer holds the lease of one, or of this process writes to it.
         """
         self._shards.refuse_if_closed()
         if shards is None:
@@ -525,7 +547,30 @@ class TableWriter:
                 )
             row = pa.Table.from_arrays([pa.nulls(1)], ["unsharded"])
             shards = [values for values, _ in router.route(row)]
-        self._shards.of(shards)
+        self._shards.claim_alone(shards)
+
+    def single_write(self, shard: ShardValues, name: str, *, confirm: bool = False) -> int | None:
+        """Return the number of a single write that has been done; None if a shard remembers none.
+
+        Parameters
+        ----------
+        shard : ShardValues
+            A shard, which is claimed if it is not yet.
+        name : str
+            Of its source; it begins with ``once:``.
+        confirm : bool
+            Whether to find out first what others have written to the shard, if the writer was paused, and
+            what became of a write that failed. Default False: it costs no request.
+
+        Raises
+        ------
+        FencedError
+            If others have the shard.
+        """
+        (writer,) = self._shards.of([shard])
+        if confirm:
+            writer.confirm()
+        return writer.sources.sequences.get(name)
 
     def flush(self) -> None:
         """Flush every shard's MemTable to a generation, and wait for it.
@@ -550,7 +595,8 @@ class TableWriter:
         claim the shard with a score of them. If another writer has held a shard meanwhile, a write to it
         fails with :class:`~weir.errors.FencedError`; a new writer then finds what the other has left.
 
-        Waits until what is queued is written, and for flushes that run.
+        Waits until what is queued is written, and for flushes that run. A shard to which another writer of
+        this process writes too stays claimed.
 
         Raises
         ------
@@ -558,7 +604,7 @@ class TableWriter:
             If the writer is closed.
         """
         self._shards.refuse_if_closed()
-        self._shards.for_each(ShardWriter.pause)
+        self._shards.pause()
 
     def close(self) -> None:
         """Write what is queued, flush unless the options say otherwise, and let go. Idempotent.
@@ -645,8 +691,17 @@ class TableWriter:
     def _write_once(
         self, columns: TableColumns, rows: pa.Table, source: Source, wait: bool
     ) -> WriteResult | Future[WriteResult]:
-        settled = self._settled(self._enqueued(columns, self._whole(columns, rows), source))
-        return settled.result() if wait else settled
+        queued = self._enqueued(columns, self._whole(columns, rows), source)
+        return self._waited_for(queued) if wait else self._settled(queued)
+
+    def _waited_for(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> WriteResult:
+        """Wait for writes; for one without a thread in between, so that whoever asks may lead its group."""
+        if len(queued) != 1:
+            return self._settled(queued).result()
+        ((shard, pending),) = queued
+        position: Future[int] = Future()
+        position.set_result(pending.result())
+        return receipt_of([(shard.shard_id, pending, position)]).result()
 
     def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_Routed]:
         """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
@@ -680,8 +735,7 @@ class TableWriter:
             for shard, (_, write) in zip(shards, routed, strict=True)
         ]
         self._columns.look_if_due(self._shards.start)
-        if prepared:
-            self._shards.unflushed.admit(sum(pending.held_bytes for _, pending in prepared))
+        _admit(prepared)
         for _, pending in prepared:
             pending.enqueue()
         return prepared
@@ -714,20 +768,14 @@ class TableWriter:
     ) -> WriteResult | Future[WriteResult]:
         """Queue what depends on the rows there are, and is decided when it is written."""
         self._shards.begin_write()
-        columns, routed = self._columns.fitting(lambda columns: routed_operations(operations, columns))
+        columns = self._columns.newest()
+        routed = routed_operations(operations, columns)
         undecided = [
             (values, Undecided(tuple(own), columns.row_schema, all_or_nothing))
             for values, own in routed.items()
         ]
         queued = self._enqueued(columns, undecided, source)
-        if wait and len(queued) == 1:
-            # Whoever waits for one shard alone may lead the group, without a thread in between.
-            shard, pending = queued[0]
-            position: Future[int] = Future()
-            position.set_result(pending.result())
-            return receipt_of([(shard.shard_id, pending, position)]).result()
-        settled = self._settled(queued)
-        return settled.result() if wait else settled
+        return self._waited_for(queued) if wait else self._settled(queued)
 
     def _change_by_filter(
         self, where: str, kind: Kind, set_to: dict[str, str] | None, limit: int | None
@@ -736,14 +784,12 @@ class TableWriter:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InputError(f"limit is a whole number of rows, got {limit!r}", where="limit")
         if kind is Kind.DELETE and self._columns.current().base.append_only is not None:
-            self.flush()
-            deleted, remaining = self._delete_appended(where, limit, {*self.epochs})
+            self._shards.refuse_if_closed()
+            deleted, remaining = self._delete_appended(where, limit, self._shards.flush_of_process())
             return WriteResult(deleted, {}, remaining=remaining)
 
-        def made(columns: TableColumns) -> ChangeByFilter:
-            return ChangeByFilter.of(where, kind, set_to, columns)
-
-        columns, change = self._columns.fitting(made)
+        columns = self._columns.newest()
+        change = ChangeByFilter.of(where, kind, set_to, columns)
         places, found = self._found(where, columns)
         remaining = 0
         if limit is not None and found.num_rows > limit:
@@ -774,6 +820,28 @@ class TableWriter:
         return receipt_of(
             [(shard.shard_id, pending, self._shards.start(pending.result)) for shard, pending in queued]
         )
+
+
+def upsert_piece(writer: TableWriter, piece: RowInput, first_row: int) -> WriteResult:
+    """Upsert a piece of a stream, whose rows errors count from ``first_row``."""
+    writer._shards.begin_write()
+    return writer._write(*writer._upserts(piece, first_row))
+
+
+def _admit(prepared: Sequence[tuple[ShardWriter, PendingWrite]]) -> None:
+    """Wait until there is room for all writes. A shard that is shared counts for who has claimed it."""
+    wanted: dict[UnflushedBytes, int] = {}
+    for shard, pending in prepared:
+        wanted[shard.unflushed] = wanted.get(shard.unflushed, 0) + pending.held_bytes
+    admitted: list[tuple[UnflushedBytes, int]] = []
+    try:
+        for limit, nbytes in wanted.items():
+            limit.admit(nbytes)
+            admitted.append((limit, nbytes))
+    except BaseException:
+        for limit, nbytes in admitted:
+            limit.failed(nbytes)
+        raise
 
 
 def _one_batch(item: tuple[ShardValues, pa.Table]) -> _Routed:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 import pyarrow as pa
 
 from weir.write.group_commit import PendingWrite
 
-__all__ = ["WriteResult", "joined", "receipt_of"]
+__all__ = ["WriteResult", "in_pieces", "joined", "receipt_of"]
+
+Piece = TypeVar("Piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,27 @@ def joined(one: WriteResult, other: WriteResult) -> WriteResult:
         done=_together([one.done, other.done]),
         skipped=_together([one.skipped, other.skipped]),
     )
+
+
+def in_pieces(
+    stream: Iterable[Piece], write: Callable[[Piece, int], WriteResult], progress: Callable[[int], object]
+) -> WriteResult:
+    """Write a stream piece by piece, and return the receipt of all.
+
+    Parameters
+    ----------
+    stream : iterable
+        The pieces, of which one at a time is held.
+    write : callable
+        Writes one, of which it is told the number of its first row in the stream.
+    progress : callable
+        Is told after every piece how many rows are durable.
+    """
+    receipt = WriteResult(0, {})
+    for piece in stream:
+        receipt = joined(receipt, write(piece, receipt.rows))
+        progress(receipt.rows)
+    return receipt
 
 
 def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:

@@ -10,12 +10,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import lance
 import pyarrow as pa
 import pytest
 
 import weir
 from weir.base.newest import SeenVersion
+from weir.base.table import BaseTable
 from weir.errors import FilterError, InputError, KeyValueError, SchemaError
+from weir.write.columns import FollowedColumns, TableColumns
 from weir.write.table_writer import TableWriter
 from weir.write.write_result import WriteResult
 
@@ -114,7 +117,10 @@ def draw_rows(chance: random.Random, columns: list[str]) -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 8))]
+)
 def test_what_is_decided_is_what_a_dict_decides(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     key = [("id",), ("id", "kind")][seed % 2]
@@ -437,3 +443,77 @@ def test_bad_input_is_named_and_changes_nothing(
         with pytest.raises(error, match=says):
             act(writer)
     assert rows_of(table) == [{"id": 1, "n": 1, "text": None}]
+
+
+def test_a_writer_that_is_open_decides_on_what_plain_lance_has_written_meanwhile(tmp_path: Path) -> None:
+    """Nobody in this process has read the table since, and the writer has looked at it long ago."""
+    place = str(tmp_path / "t")
+    schema = pa.schema([SCHEMA.field("id"), SCHEMA.field("version"), SCHEMA.field("name")])
+    table = weir.create(place, schema, primary_key="id", fsync=False)
+
+    def merge_insert(rows: list[Row]) -> None:
+        dataset = lance.dataset(place)
+        upsert = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        upsert.execute(pa.Table.from_pylist(rows, dataset.schema))
+
+    row: Row = {"version": 1, "name": "by Lance"}
+    with table.writer() as writer:
+        writer.upsert([{**row, "id": 0}])
+        assert writer.patch([{"id": 1, "name": "x"}]).rows == 0
+        merge_insert([{**row, "id": number} for number in (1, 2, 3, 4)])
+        assert writer.patch([{"id": 1, "version": 7}]).rows == 1
+        merge_insert([{**row, "id": 5}])
+        assert writer.insert([{**row, "id": 5, "name": "again"}]).rows == 0
+        merge_insert([{**row, "id": 2, "version": 8}])
+        same = {**row, "id": 2, "version": 8}
+        assert writer.upsert([same], condition="version < new.version").rows == 0
+        lance.dataset(place).update({"name": "'renamed'"}, "id = 3")
+        assert writer.delete([3], condition="name = 'renamed'").rows == 1
+        lance.dataset(place).delete("id = 4")
+        assert writer.patch([{"id": 4, "version": 9}]).rows == 0
+        lance.dataset(place).add_columns(pa.field("extra", pa.int64()))
+        lance.dataset(place).update({"extra": "5"}, "id = 2")
+        assert writer.patch([{"id": 2, "name": "patched"}]).rows == 1
+        assert writer.update("id = 5", {"extra": "version + 1"}).rows == 1
+    expected: list[Row] = [
+        {**row, "id": 0, "extra": None},
+        {**row, "id": 1, "version": 7, "extra": None},
+        {**row, "id": 2, "version": 8, "name": "patched", "extra": 5},
+        {**row, "id": 5, "extra": 2},
+    ]
+    assert rows_of(table) == expected
+
+
+def test_decided_writes_of_many_threads_share_looks_at_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    threads, looks = 8, [0]
+    arrived, first = threading.Semaphore(0), threading.Event()
+    latest = BaseTable.latest
+
+    def counted(base: BaseTable) -> BaseTable:
+        looks[0] += 1
+        if looks[0] == 1:
+            # The others wait for their turn.
+            first.set()
+            for _ in range(threads - 1):
+                assert arrived.acquire(timeout=60)
+        return latest(base)
+
+    with table.writer() as writer, ThreadPoolExecutor(threads) as pool:
+        writer.upsert([{"id": 0, "kind": "k"}])
+        newest = FollowedColumns.newest
+
+        def noted(columns: FollowedColumns) -> TableColumns:
+            if first.is_set():
+                arrived.release()
+            return newest(columns)
+
+        monkeypatch.setattr(BaseTable, "latest", counted)
+        monkeypatch.setattr(FollowedColumns, "newest", noted)
+        leading = pool.submit(writer.insert, [{"id": 100, "kind": "k"}])
+        assert first.wait(60)
+        others = [pool.submit(writer.insert, [{"id": n, "kind": "k"}]) for n in range(1, threads)]
+        assert sum(one.result().rows for one in (leading, *others)) == threads
+        assert looks[0] <= 3, "one look for the first, one for all that waited, one beside a write"

@@ -152,6 +152,7 @@ print("finished")
 """
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "point",
     [

@@ -49,6 +49,7 @@ JUMPS: dict[str, Jump] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("renews", [True, False], ids=["heartbeat", "no heartbeat"])
 @pytest.mark.parametrize("claimer_jump", JUMPS)
 @pytest.mark.parametrize("holder_jump", JUMPS)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.faults.proxy import Fault, Request, proxied
+from tests.storage.s3 import S3Endpoint, s3_endpoint
 from tests.write.conftest import wait_until
 
 import weir
 from weir.engine import failpoint
 from weir.errors import OptionError
 from weir.write.memtable.aging import FlushByAge
+
+__all__ = ["s3_endpoint"]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 
@@ -55,6 +60,34 @@ def test_a_flush_that_fails_is_tried_again(table: weir.Table) -> None:
             time.sleep(0.6)
             assert unflushed(table) == 1
         wait_until(lambda: unflushed(table) == 0)
+
+
+def test_flushes_do_not_wait_for_a_store_that_does_not_answer(
+    tmp_path: Path, s3_endpoint: S3Endpoint
+) -> None:
+    answers = threading.Event()
+    answers.set()
+
+    def when_it_answers(_: Request) -> Fault:
+        answers.wait()
+        return Fault.NONE
+
+    with weir.Engine(threads=1) as engine, proxied(s3_endpoint, when_it_answers) as proxy:
+        away = engine.create(s3_endpoint.new_uri(), SCHEMA, primary_key="id", storage_options=proxy.options)
+        here = engine.create(tmp_path / "here", SCHEMA, primary_key="id", max_memtable_age=0.2, fsync=False)
+        with away.writer() as elsewhere, here.writer() as writer:
+            elsewhere.upsert([{"id": 1}])
+            answers.clear()
+            try:
+                waits = threading.Thread(target=elsewhere.flush)
+                waits.start()
+                writer.upsert([{"id": 1}])
+                wait_until(lambda: unflushed(here) == 0)
+                assert waits.is_alive()
+            finally:
+                answers.set()
+            waits.join()
+        assert unflushed(away) == 0
 
 
 def test_a_writer_that_is_paused_flushes_and_is_paused_again(table: weir.Table) -> None:

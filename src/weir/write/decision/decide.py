@@ -25,6 +25,7 @@ from weir.lsm.filters import matching_rows
 from weir.lsm.keys import KeySet
 from weir.rows.cast import cast_to
 from weir.rows.conforming import conformed
+from weir.rows.key_texts import keys_of_texts
 from weir.write.decision.operation import Kind, Operation, Undecided
 from weir.write.group_commit import PendingWrite
 
@@ -283,6 +284,9 @@ class _Decision:
         for name, value in operation.values:
             values = pa.chunked_array([value.evaluate(kept)])
             field = self._schema.field(name)
+            if pa.types.is_temporal(field.type):
+                # As in SQL, and as in the filter beside it: '2026-01-31' is a date.
+                values = keys_of_texts(values, field, what="value")
             set_to[name] = values if values.type == field.type else cast_to(values, field)
         columns = []
         for field in self._schema:

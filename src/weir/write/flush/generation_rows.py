@@ -30,7 +30,7 @@ class GenerationRows:
     written : Table
         All rows, in the order they were written.
     newest : ndarray of int64
-        Offsets of the rows that count, ascending.
+        Offsets of the live rows, ascending.
     is_settled : bool, default True
         Whether each is all that its key comes to, as readers of the library take it. With a merge engine
         there may be two of a key, and older ones matter too; where rows are only added there is no key.
@@ -59,8 +59,9 @@ class GenerationRows:
         engine : MergeEngine, optional
             What the versions of a key come to. Default: the last row.
         sort_by : tuple of str, default ()
-            Columns by which rows that all count are sorted.
+            Columns by which the rows are laid out. One that is not there any more is passed over.
         """
+        sort_by = tuple(name for name in sort_by if name in written.schema.names)
         if not key_columns:
             return cls(
                 sorted_rows(written, sort_by),
@@ -68,13 +69,17 @@ class GenerationRows:
                 is_settled=False,
             )
         if engine is None:
-            return cls(written, newest_rows([written.column(name) for name in key_columns]))
-        folded = fold(engine, written, key_columns)
+            newest = newest_rows([written.column(name) for name in key_columns])
+            if not sort_by:
+                return cls(written, newest)
+            of_key = written if len(newest) == written.num_rows else written.take(pa.array(newest))
+            return cls(sorted_rows(of_key, sort_by), np.arange(len(newest), dtype=np.int64))
+        folded = sorted_rows(fold(engine, written, key_columns), sort_by)
         return cls(folded, np.arange(folded.num_rows, dtype=np.int64), is_settled=False)
 
     @property
     def num_rows(self) -> int:
-        """Number of rows that count."""
+        """Number of live rows."""
         return len(self.newest)
 
     @property
@@ -83,20 +88,20 @@ class GenerationRows:
         return bool(self.written.nbytes >= _STREAM_FROM_BYTES)
 
     def columns(self, names: tuple[str, ...]) -> list[pa.Array]:
-        """Return some columns of the rows that count."""
+        """Return some columns of the live rows."""
         selected = self.written.select(list(names))
         if len(self.newest) < selected.num_rows:
             selected = selected.take(pa.array(self.newest))
         return [column.combine_chunks() for column in selected.columns]
 
     def to_table(self) -> pa.Table:
-        """Return the rows that count, in write order."""
+        """Return the live rows, in the order that they are laid out in."""
         if len(self.newest) == self.written.num_rows:
             return self.written
         return self.written.take(pa.array(self.newest))
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that count, in write order, some 2 MiB at a time."""
+        """Yield the live rows, in the order that they are laid out in, some 2 MiB at a time."""
         total = self.written.num_rows
         step = max(total * _PIECE_BYTES // max(self.written.nbytes, 1), 1)
         counts = np.zeros(total, dtype=np.bool_)

@@ -416,10 +416,11 @@ def _held_error(store: ObjectStore, found: Lease, terms: LeaseTerms, path: str) 
 
 
 def _describe(holder: LeaseOwner, own: LeaseOwner) -> str:
+    reached = f", reached at {holder.address}," if holder.address else ""
     same = (holder.system, holder.process_id, holder.process_started, holder.host)
     if same == (own.system, own.process_id, own.process_started, own.host):
-        return f"another writer of this process ({holder.process_id} on {holder.host})"
-    return f"process {holder.process_id} on {holder.host}"
+        return f"another writer of this process ({holder.process_id} on {holder.host}){reached}"
+    return f"process {holder.process_id} on {holder.host}{reached}"
 
 
 def release_quietly(held: ShardLease) -> None:

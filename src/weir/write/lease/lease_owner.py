@@ -21,8 +21,11 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _DEAD_STATES = frozenset("ZXx")
 
 
-def new_lease_owner(name: str | None = None) -> LeaseOwner:
-    """Return an owner in this process: different from every other, or the same one for every ``name``."""
+def new_lease_owner(name: str | None = None, address: str | None = None) -> LeaseOwner:
+    """Return an owner in this process: different from every other, or the same one for every ``name``.
+
+    ``address`` is where others reach the process, for those who find its shards held.
+    """
     process_id = os.getpid()
     stat = _stat_of(process_id)
     return LeaseOwner(
@@ -31,6 +34,7 @@ def new_lease_owner(name: str | None = None) -> LeaseOwner:
         process_started=None if stat is None else stat.started,
         system=_system(),
         holder_id=secrets.token_hex(16) if name is None else _id_of(name),
+        address=address,
     )
 
 

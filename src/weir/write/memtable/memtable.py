@@ -86,9 +86,8 @@ class MemTable:
             self._batches.extend(columns.apply(batch, where=where) for batch in item.entry.batches)
         self.entries.append(item)
         self.last_position = item.position
-        source = item.entry.header.source
-        if source is not None:
-            self.sources = self.sources.with_mark(source)
+        if item.entry.header.source is not None:
+            self.sources = self.sources.with_marks(item.entry.header.sources)
         self.num_rows += item.entry.num_rows
         nbytes = item.entry.nbytes
         self.nbytes += nbytes
