@@ -1,0 +1,239 @@
+"""Turning a table with the first MemWAL index into one of today: in place, or as a copy.
+
+In place it takes two versions of the table. The first claims every MemWAL that is not merged, so that
+whoever wrote them is fenced, and what they list stays as it is. Their rows are then written as generations of
+shards, which nobody sees. The second version has an index of today, in place of the regions, and exists only
+if nobody has committed since the claim. A call that dies on the way is repeated, and claims anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import uuid4
+
+from weir.base.details_commit import wait_for_turn
+from weir.base.fresh_start import begun_anew
+from weir.base.key_index import extend_key_index
+from weir.base.publish import as_of_today, publish_details
+from weir.base.table import BaseTable
+from weir.engine import failpoint
+from weir.engine.logs import get_logger
+from weir.errors import ConflictError, TableExistsError
+from weir.first_index.commit import MAX_ATTEMPTS, commit_regions, newest_manifest, regions_to_change
+from weir.first_index.primary_key import mark_primary_key
+from weir.first_index.protocol import claimed
+from weir.first_index.regions import unmerged
+from weir.first_index.view import RegionView, base_of, take_view
+from weir.first_index.wal import WalReader, wal_store
+from weir.format import layout
+from weir.format.first_index_details import FirstIndexDetails
+from weir.log.manifest_store import list_shards
+from weir.maintenance.clone import clone_table, write_shards
+from weir.notebook import ShownAsTable
+from weir.sharding.router import Router
+from weir.sharding.shard_by import ShardBy
+from weir.sharding.shard_ids import RULE, VALUES
+from weir.snapshots.snapshot import STRONG, ReadSnapshot, SnapshotReader
+from weir.storage.interface import ObjectStore
+
+__all__ = ["UpgradeReport", "upgrade_table"]
+
+_UNDER_WAY = "_weir/upgrade_under_way"
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeReport(ShownAsTable):
+    """What an upgrade has done, or would do.
+
+    Parameters
+    ----------
+    uri : str
+        Where the table of today is, or will be.
+    from_version : int
+        The version of the table it was made of. In place: the last one that has regions, the way back.
+    version : int or None
+        The first version of the table of today; None of a dry run.
+    regions, mem_wals : int
+        How many there were, merged MemWALs among them.
+    rows : int
+        Rows of MemWALs that were not merged, deletes among them.
+    wal_locations : tuple of str
+        The WALs that nothing reads any more after an upgrade in place. They are left where they are.
+    """
+
+    uri: str
+    from_version: int
+    version: int | None
+    regions: int
+    mem_wals: int
+    rows: int
+    wal_locations: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values that JSON can hold."""
+        return {**asdict(self), "wal_locations": list(self.wal_locations)}
+
+
+def upgrade_table(
+    store: ObjectStore,
+    target: ObjectStore | None = None,
+    *,
+    primary_key: tuple[str, ...] | None = None,
+    shard_by: Sequence[ShardBy] = (),
+    reader: WalReader | None = None,
+    dry_run: bool = False,
+) -> UpgradeReport:
+    """Upgrade a table with the first MemWAL index. Repeat a call that did not come to its end.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where the table is.
+    target : ObjectStore, optional
+        Where a copy is to be; the table stays as it is, and its writers go on. Default: in place.
+    primary_key : tuple of str, optional
+        Key columns, of a table that has none marked: they are marked first, in a version that has regions
+        still, also for a copy. Of one with a key, that key, or left away.
+    shard_by : sequence of ShardBy, default ()
+        How rows are split into shards. Default: one shard.
+    reader : WalReader, optional
+        Reads the WALs. Default: the form that Weir writes.
+    dry_run : bool, default False
+        Whether to read everything and write nothing.
+
+    Raises
+    ------
+    TableExistsError
+        The table is one of today; there is something at the target; or a former table has left shards.
+    CorruptionError
+        An entry that is listed cannot be read. A claim may have been made; no row is changed.
+    ConflictError
+        Others committed during every attempt.
+    """
+    if primary_key is not None:
+        rows = mark_primary_key(store, primary_key, reader=reader, dry_run=dry_run)
+        if dry_run and rows is not None:
+            # No view can be taken of what has no key yet.
+            manifest = newest_manifest(store)
+            details = regions_to_change(store, manifest)
+            return _summary(store if target is None else target, manifest.version, details, rows, None)
+    if target is not None and not dry_run:
+        return _copied(_view(store, shard_by, reader), target)
+    if dry_run:
+        view = _view(store, shard_by, reader)
+        return _report(view, store if target is None else target, None)
+    return _in_place(store, shard_by, reader)
+
+
+def _copied(view: RegionView, target: ObjectStore) -> UpgradeReport:
+    snapshot, router = _state(view)
+    clone, _ = clone_table(snapshot, target, router, {})
+    return _report(view, target, extend_key_index(clone).version)
+
+
+def _in_place(store: ObjectStore, shard_by: Sequence[ShardBy], reader: WalReader | None) -> UpgradeReport:
+    # What cannot be read is found before anybody is fenced.
+    _view(store, shard_by, reader)
+    _refuse_leftovers(store)
+    for attempt in range(MAX_ATTEMPTS):
+        wait_for_turn(attempt)
+        owner = f"weir-upgrade-{uuid4()}"
+
+        def claim(details: FirstIndexDetails, version: int, owner: str = owner) -> FirstIndexDetails:
+            return claimed(details, unmerged(details), owner, version=version)
+
+        version, _ = commit_regions(store, claim)
+        failpoint.reach("upgrade.after_claim")
+        view = take_view(store, shard_by=shard_by, reader=reader)
+        if view is None or view.version != version:
+            continue
+        manifest = newest_manifest(store)
+        if manifest.version != version:
+            continue
+        store.put(_UNDER_WAY, owner.encode())
+        # What an earlier call has written of shards. Its claim is older, so it cannot come to its end.
+        store.delete(_left(store, view.details))
+        failpoint.reach("upgrade.before_shards")
+        snapshot, router = _state(view)
+        details = begun_anew(snapshot.base.details, store.uri, {RULE: VALUES})
+        write_shards(snapshot, store, details, router, {})
+        failpoint.reach("upgrade.before_publish")
+        if publish_details(store, as_of_today(manifest, view.details_of_today), details) is None:
+            continue
+        failpoint.reach("upgrade.after_publish")
+        store.delete([_UNDER_WAY])
+        base = extend_key_index(BaseTable.open(store))
+        report = _report(view, store, base.version)
+        _log.info("table.upgraded", where=store.uri, version=report.version, rows=report.rows)
+        return report
+    raise ConflictError(
+        f"the table changed during each of {MAX_ATTEMPTS} attempts to upgrade it",
+        where=store.uri,
+        hint="Stop what claims its regions, and upgrade it then",
+    )
+
+
+def _left(store: ObjectStore, details: FirstIndexDetails) -> list[str]:
+    """Return what an upgrade that has died has left of shards; no WAL is among it, wherever that is."""
+    wals = tuple(f"{directory}/" for directory in _wal_directories(store, details))
+    listed = (one.path for shard in list_shards(store) for one in store.list(layout.shard_directory(shard)))
+    return [path for path in listed if not path.startswith(wals)]
+
+
+def _wal_directories(store: ObjectStore, details: FirstIndexDetails) -> list[str]:
+    places = (wal_store(store, one.wal_location) for one in details.mem_wals)
+    return [directory for place, directory in places if place is store]
+
+
+def _refuse_leftovers(store: ObjectStore) -> None:
+    shards = list_shards(store)
+    if shards and store.head(_UNDER_WAY) is None:
+        raise TableExistsError(
+            f"there are {len(shards)} shards, which no upgrade that was under way has left",
+            where=f"{store.uri}/{layout.MEM_WAL}",
+            hint="Remove them if nobody needs them, or upgrade into a copy",
+        )
+
+
+def _view(store: ObjectStore, shard_by: Sequence[ShardBy], reader: WalReader | None) -> RegionView:
+    view = take_view(store, shard_by=shard_by, reader=reader)
+    if view is None:
+        # Raises if there is no table at all.
+        BaseTable.open(store)
+        # An upgrade that has died after its last step may have left that.
+        store.delete([_UNDER_WAY])
+        raise TableExistsError(
+            "the table is one of today", where=store.uri, hint="There is nothing to upgrade: use it as it is"
+        )
+    return view
+
+
+def _state(view: RegionView) -> tuple[ReadSnapshot, Router]:
+    base = base_of(view)
+    snapshot = SnapshotReader(view, base).take(STRONG)
+    return snapshot, Router(view.spec, base.schema, base.columns_of(view.spec))
+
+
+def _report(view: RegionView, place: ObjectStore, version: int | None) -> UpgradeReport:
+    snapshot, _ = _state(view)
+    rows = sum(shard.tail_rows for shard in snapshot.shards)
+    return _summary(place, view.version, view.details, rows, version)
+
+
+def _summary(
+    place: ObjectStore, from_version: int, details: FirstIndexDetails, rows: int, version: int | None
+) -> UpgradeReport:
+    listed = details.mem_wals
+    return UpgradeReport(
+        uri=place.uri,
+        from_version=from_version,
+        version=version,
+        regions=len({one.region for one in listed}),
+        mem_wals=len(listed),
+        rows=rows,
+        wal_locations=tuple(sorted(one.wal_location for one in listed)),
+    )
