@@ -167,6 +167,7 @@ def test_few_rows_for_a_large_table_are_looked_up_in_the_key_index(
     assert contents(base.latest()) == model
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "type",
     [
@@ -315,6 +316,7 @@ KEYS: dict[str, tuple[pa.Schema, tuple[str, ...], Callable[[int], Key]]] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_generations_come_to_what_a_dict_holds(tmp_path: Path, kind: str, seed: int) -> None:

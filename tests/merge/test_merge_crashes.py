@@ -21,6 +21,7 @@ merge_runs([task], runner=ThreadRunner() if by_tasks else None)
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("place", "committed"),
     [

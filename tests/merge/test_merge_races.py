@@ -88,6 +88,7 @@ def together(*work: Callable[[], None]) -> None:
     assert not failures, failures
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("rows", [[(1, "new"), (2,), (9, "new")], [(1, "new")], [(2,), (3,)]], ids=str)
 def test_the_slower_merger_of_the_same_generation_does_nothing(
@@ -105,6 +106,7 @@ def test_the_slower_merger_of_the_same_generation_does_nothing(
     assert contents(base.latest()) == model
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_late_merger_does_not_undo_newer_generations(tmp_path: Path, place: str) -> None:
     # Generation 1 deletes what generation 2 inserts again, and sets what generation 2 deletes.
@@ -122,6 +124,7 @@ def test_a_late_merger_does_not_undo_newer_generations(tmp_path: Path, place: st
     assert progress(base, SHARD) == 2
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("overtaking", [(1,), (1, 2), (1, 2, 3)])
 def test_runs_that_overlap_come_to_the_same_rows(
@@ -165,6 +168,7 @@ def test_a_foreign_change_of_a_row_that_is_deleted_is_retried(tmp_path: Path, me
     assert sorted(contents(base.latest())) == [(2,), (3,), (9,)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_compaction_and_index_builds_may_come_in_between(tmp_path: Path, place: str) -> None:
     base = new_table(tmp_path, rows=START)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,27 +14,32 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.base.table_kit import (
+    Key,
     Row,
     apply,
     contents,
     manifest_of,
+    new_store,
     new_table,
     progress,
     table_of,
     write_generation,
 )
 
+import weir.merge.commit
 from weir.base import row_commit
+from weir.base.create import create_base_table
 from weir.base.key_index import extend_key_index
 from weir.base.manifest import read_manifest
 from weir.base.row_commit import FragmentLeft, RowChange, commit_rows, rows_can_be_committed, without_rows
 from weir.base.table import BaseTable
+from weir.engine import failpoint
 from weir.engine.runner import ThreadRunner
 from weir.format.index_details import MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.table_manifest import decode_files
-from weir.merge import merged_keys, replaced_rows
-from weir.merge.commit import merge_runs
+from weir.merge import merged_keys, new_rows, replaced_rows
+from weir.merge.commit import merge_runs, pays_to_divide
 from weir.merge.merge_insert import merge_by_library
 from weir.merge.plan import MergeTask
 from weir.merge.service import merge_generations, merge_rounds
@@ -66,6 +72,7 @@ KEYS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("indexed", [True, False], ids=["index", "scan"])
 def test_both_ways_of_merging_come_to_the_same(tmp_path: Path, kind: str, indexed: bool) -> None:
@@ -174,6 +181,46 @@ def test_only_what_a_winner_has_changed_is_looked_at_again(
     assert unreferenced(base) == set()
 
 
+class Elsewhere(ThreadRunner):
+    """Runs tasks as another process would: what goes there and comes back is a copy."""
+
+    def run(self, function: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+        for found in super().run(function, pickle.loads(pickle.dumps(tasks))):
+            yield pickle.loads(pickle.dumps(found))
+
+
+def test_rows_that_were_written_elsewhere_are_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = new_table(tmp_path, rows=START)
+    tasks = [
+        task_of(base, shard, write_generation(base, shard, 1, [(at, "new"), (at + 10,)]))
+        for at, shard in enumerate(SHARDS)
+    ]
+    monkeypatch.setattr(new_rows, "ROWS_PER_NEW_FRAGMENT", 4)
+    written: list[int] = []
+    reach = failpoint.reach
+
+    def interrupt(name: str) -> None:
+        if name == "merge.after_rows":
+            written.append(1)
+        if name == "merge.before_commit" and len(written) == 2:
+            lance.dataset(base.uri).update({"value": "'by hand'"}, where="id = 20")
+            written.append(0)
+        reach(name)
+
+    monkeypatch.setattr(failpoint, "reach", interrupt)
+    fragments = {one.fragment_id for one in base.dataset.get_fragments()}
+    result = merge_runs(tasks, runner=Elsewhere())
+    assert written == [1, 1, 0], "two tasks for four runs, and none again after a row was changed by hand"
+    assert (result.shards, result.rows_upserted, result.rows_deleted) == (4, 4, 4)
+    after = contents(base.latest())
+    assert [after[(key,)][1] for key in (0, 3, 20)] == ["new", "new", "by hand"]
+    assert not {(key,) for key in range(10, 14)} & after.keys()
+    kept = {one.fragment_id for one in base.latest().dataset.get_fragments()} - fragments
+    assert len(kept) == 3, "one of each task, and that of the change by hand"
+
+
 def test_what_may_have_been_published_is_never_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,3 +289,55 @@ def test_many_pages_are_swept_as_few_are(tmp_path: Path, monkeypatch: pytest.Mon
     after = base.latest().dataset
     assert after.count_rows() == rows
     assert after.count_rows("value = 'new'") == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("rows", "base_rows", "key", "unindexed", "is_distributed", "expected"),
+    [
+        (1_000, 4_000, "id", 0, False, True),
+        (999, 4_000, "id", 0, False, False),
+        (1_001, 4_000, "id", 0, False, False),
+        (1_000, 4_000, "id", 1_000, False, True),
+        (1_000, 4_000, "id", 1_001, False, False),
+        (1_000, 4_000, "value", 4_000, False, False),
+        (1_000, 50_000, "text", 0, False, True),
+        (1_001, 50_000, "text", 0, False, False),
+        (99_999, 4_000, "value", 4_000, True, False),
+        (100_000, 4_000, "value", 4_000, True, True),
+    ],
+)
+def test_merges_are_divided_where_it_pays(
+    tmp_path: Path, rows: int, base_rows: int, key: str, unindexed: int, is_distributed: bool, expected: bool
+) -> None:
+    ids = pa.array(range(base_rows), pa.int64())
+    data = pa.table({"id": ids, "value": ids.cast(pa.string())})
+    names = {"id": ("id",), "text": ("value",), "value": ("id", "value")}[key]
+    base = create_base_table(
+        new_store(tmp_path), data.schema, names, initial_data=data.slice(0, base_rows - unindexed)
+    )
+    base = extend_key_index(base) if unindexed < base_rows else base
+    if unindexed:
+        rest = data.slice(base_rows - unindexed).cast(base.schema)
+        lance.write_dataset(rest, base.uri, mode="append")
+    assert pays_to_divide(base.latest(), rows, base_rows, is_distributed=is_distributed) is expected
+
+
+@pytest.mark.parametrize(("rows", "commits"), [(80, 1), (20, 2)], ids=["many rows", "few rows"])
+def test_a_merge_is_divided_by_itself_where_it_pays(
+    tmp_path: Path, rows: int, commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weir.merge.commit, "_ROWS_TO_DIVIDE", 80)
+    base = extend_key_index(new_table(tmp_path, rows=[(number, "base") for number in range(400)]))
+    model = contents(base)
+    written: list[Row | Key] = [(number,) if number % 2 else (number, "new") for number in range(rows)]
+    apply(model, base, written)
+    manifest = manifest_of(SHARDS[0], [write_generation(base, SHARDS[0], 1, written)])
+    seen: list[int] = []
+    reach = failpoint.reach
+    monkeypatch.setattr(
+        failpoint, "reach", lambda name: seen.append(1) if name == "merge.between_passes" else reach(name)
+    )
+    report = merge_generations(base, [manifest], ThreadRunner())
+    assert (report.rows_upserted, report.rows_deleted) == (rows // 2, rows // 2)
+    assert len(seen) == commits - 1, "the library deletes first, and writes then"
+    assert contents(base.latest()) == model

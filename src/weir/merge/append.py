@@ -27,9 +27,10 @@ from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, Wei
 from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.sorted_rows import sorted_rows
 from weir.format.wal_entry import TOMBSTONE
+from weir.merge.copied_generations import copied_generation, is_large
 from weir.merge.plan import MergeTask
 from weir.merge.result import MergeResult, named, unmerged_runs
-from weir.merge.rows import Run, read_rows
+from weir.merge.rows import Run, open_generation, read_rows
 
 __all__ = ["AppendedRows", "append_runs"]
 
@@ -69,37 +70,18 @@ class AppendedRows:
         StorageError
             The library failed.
         """
-        schema = base.row_schema
-        columns = schema.remove(schema.get_field_index(TOMBSTONE))
-        rows, failure = 0, None
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            nonlocal rows, failure
-            try:
-                for batch in base.engine.throttle.paced(read_rows(runs, columns)):
-                    rows += batch.num_rows
-                    yield batch
-            except WeirError as error:
-                # The library would pass on no more than its text.
-                failure = error
-                raise
-
-        plain = base.schema
-        data: pa.Table | pa.RecordBatchReader
-        if base.sort_by:
-            data = sorted_rows(pa.Table.from_batches(list(batches()), schema=plain), base.sort_by)
-        else:
-            data = pa.RecordBatchReader.from_batches(plain, batches())
-        try:
-            fragments: list[FragmentMetadata] = write_fragments(
-                data, base.dataset, mode="append", storage_options=library_options(base.store)
-            )
-        except LIBRARY_ERRORS as error:
-            if failure is not None:
-                raise failure from error
-            raise storage_failure(error, "appending rows", where=base.uri) from error
+        fragments: list[FragmentMetadata] = []
+        rows = 0
+        for whole, some in _parted(base, runs):
+            if whole is not None:
+                fragments += (FragmentMetadata.from_json(text) for text in whole)
+                rows += sum(one.physical_rows for _, run in some for one in run)
+            else:
+                written, count = _written(base, some)
+                fragments += written
+                rows += count
         sync_objects(base.store, [f"data/{file.path}" for one in fragments for file in one.files])
-        return cls(tuple(fragments) if rows else (), rows)
+        return cls(tuple(fragments), rows)
 
     def publish(self, base: BaseTable, reached: Mapping[UUID, int], merged: Mapping[UUID, int]) -> int | None:
         """Publish the fragments with the merge progress that they stand for, as one version.
@@ -177,6 +159,60 @@ def append_runs(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult:
         where=base.uri,
         hint="Merge it again, and run fewer services on the table at once",
     )
+
+
+def _parted(base: BaseTable, runs: Sequence[Run]) -> Iterator[tuple[tuple[str, ...] | None, list[Run]]]:
+    """Yield generations whose files were copied, with their fragments, and runs of others between them."""
+    held: list[Run] = []
+    for task, run in runs:
+        for flushed in run:
+            copied = None
+            # What is sorted is so across generations.
+            if is_large(flushed) and not base.sort_by:
+                copied = copied_generation(base, open_generation(task, flushed))
+            if copied is None:
+                held.append((task, (flushed,)))
+                continue
+            if held:
+                yield None, held
+                held = []
+            yield copied, [(task, (flushed,))]
+    if held:
+        yield None, held
+
+
+def _written(base: BaseTable, runs: Sequence[Run]) -> tuple[list[FragmentMetadata], int]:
+    """Write rows as fragments, and return them with the number of rows."""
+    schema = base.row_schema
+    columns = schema.remove(schema.get_field_index(TOMBSTONE))
+    rows, failure = 0, None
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal rows, failure
+        try:
+            for batch in base.engine.throttle.paced(read_rows(runs, columns)):
+                rows += batch.num_rows
+                yield batch
+        except WeirError as error:
+            # The library would pass on no more than its text.
+            failure = error
+            raise
+
+    plain = base.schema
+    data: pa.Table | pa.RecordBatchReader
+    if base.sort_by:
+        data = sorted_rows(pa.Table.from_batches(list(batches()), schema=plain), base.sort_by)
+    else:
+        data = pa.RecordBatchReader.from_batches(plain, batches())
+    try:
+        fragments: list[FragmentMetadata] = write_fragments(
+            data, base.dataset, mode="append", storage_options=library_options(base.store)
+        )
+    except LIBRARY_ERRORS as error:
+        if failure is not None:
+            raise failure from error
+        raise storage_failure(error, "appending rows", where=base.uri) from error
+    return (fragments if rows else []), rows
 
 
 def _with_progress(

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weir.base.row_commit import rows_can_be_committed
+import pyarrow as pa
+
+from weir.base.key_pages import indexed_pages
+from weir.base.row_commit import fragment_sizes, rows_can_be_committed
 from weir.base.table import BaseTable
 from weir.engine.runner import Runner
+from weir.format.plain_keys import is_instant
 from weir.merge.append import append_runs
 from weir.merge.merge_insert import merge_by_library
+from weir.merge.new_rows import ROWS_PER_NEW_FRAGMENT
 from weir.merge.plan import MergeTask
+from weir.merge.replaced_rows import ROWS_PER_LOOK
 from weir.merge.result import MergeResult
 from weir.merge.waves import merge_in_waves
 
-__all__ = ["MergeResult", "can_be_divided", "merge_run", "merge_runs"]
+__all__ = ["MergeResult", "can_be_divided", "merge_run", "merge_runs", "pays_to_divide"]
+
+_ROWS_TO_DIVIDE = 1_000
+_BASE_ROWS_PER_ROW = 4
+_BASE_ROWS_PER_TEXT = 50
+"""Keys that are no integers underneath are compared byte by byte, which costs many times as much."""
 
 
 def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
@@ -73,3 +84,37 @@ def can_be_divided(base: BaseTable) -> bool:
     """
     plain = base.append_only is None and not base.dataset.has_stable_row_ids
     return plain and rows_can_be_committed()
+
+
+def pays_to_divide(base: BaseTable, rows: int, base_rows: int, *, is_distributed: bool = False) -> bool:
+    """Whether tasks merge some rows at least as fast as the library does.
+
+    They do where they find the rows to replace in the key index alone, of enough rows to make up for what
+    planning and committing by itself costs. Without an index both read all keys, and the library faster;
+    and of a table that becomes another for the most part, it reads and writes in one go. Machines that work
+    side by side are faster as soon as there is work for several of them.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table.
+    rows : int
+        Rows to merge.
+    base_rows : int
+        Rows of the base table.
+    is_distributed : bool, default False
+        Whether the tasks run on machines of their own.
+    """
+    if rows < _ROWS_TO_DIVIDE or not can_be_divided(base):
+        return False
+    if is_distributed and (rows >= ROWS_PER_NEW_FRAGMENT or base_rows >= 2 * ROWS_PER_LOOK):
+        return True
+    pages, lacking = indexed_pages(base)
+    if pages is None:
+        return False
+    kind = base.schema.field(base.primary_key[0]).type
+    least = _BASE_ROWS_PER_ROW if pa.types.is_integer(kind) or is_instant(kind) else _BASE_ROWS_PER_TEXT
+    if rows * least > base_rows:
+        return False
+    unindexed = sum(size for number, size in fragment_sizes(base.dataset).items() if number in lacking)
+    return unindexed * _BASE_ROWS_PER_ROW <= base_rows

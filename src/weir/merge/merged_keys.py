@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance.file import LanceFileReader, LanceFileWriter
 
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
@@ -14,7 +15,7 @@ from weir.base.table import library_options
 from weir.format.wal_entry import TOMBSTONE
 from weir.storage.interface import ObjectStore
 
-__all__ = ["MergedKeys", "read_keys", "write_keys"]
+__all__ = ["MergedKeys", "gathered_keys", "read_keys", "write_keys"]
 
 _INLINE_BYTES = 64 * 1024
 """Up to which keys travel with the tasks: they pass through the machine that plans."""
@@ -22,7 +23,7 @@ _INLINE_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MergedKeys:
-    """The keys of a run. Can be pickled.
+    """The keys of one run or of several. Can be pickled.
 
     Parameters
     ----------
@@ -35,12 +36,15 @@ class MergedKeys:
     path : str or None
         Where they are otherwise: a Lance file among the data files. No version refers to it, so that the
         library's cleanup removes it if nobody else does.
+    runs : int, default 1
+        What they are the keys of: tasks that write rows, each of which has every key once.
     """
 
     rows: int
     deletes: int
     inline: bytes | None = None
     path: str | None = None
+    runs: int = 1
 
 
 def write_keys(store: ObjectStore, upserted: pa.Table, deletes: pa.Table) -> MergedKeys:
@@ -57,13 +61,36 @@ def write_keys(store: ObjectStore, upserted: pa.Table, deletes: pa.Table) -> Mer
     """
     flags = [pa.repeat(pa.scalar(flag), part.num_rows) for flag, part in ((False, upserted), (True, deletes))]
     table = pa.concat_tables([upserted, deletes.cast(upserted.schema)])
-    table = table.append_column(TOMBSTONE, pa.chunked_array(flags, pa.bool_())).combine_chunks()
-    rows = table.num_rows
+    return _written(store, table.append_column(TOMBSTONE, pa.chunked_array(flags, pa.bool_())), runs=1)
+
+
+def gathered_keys(store: ObjectStore, keys: Sequence[MergedKeys]) -> tuple[MergedKeys, ...]:
+    """Put keys that travel with tasks together, so that those of many runs are no more than those of one.
+
+    Every task gets all of them, and they all pass through the machine that plans.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store. Where it comes to more than few keys, they are put into one file.
+    keys : sequence of MergedKeys
+        The keys of every run.
+    """
+    few = [one for one in keys if one.inline is not None]
+    if sum(len(one.inline or b"") for one in few) <= _INLINE_BYTES:
+        return tuple(keys)
+    together = _written(store, read_keys(store, few), runs=sum(one.runs for one in few))
+    return (*(one for one in keys if one.inline is None), together)
+
+
+def _written(store: ObjectStore, table: pa.Table, *, runs: int) -> MergedKeys:
+    table = table.combine_chunks()
+    rows, deletes = table.num_rows, pc.sum(table.column(TOMBSTONE)).as_py() or 0
     if table.nbytes <= _INLINE_BYTES:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
-        return MergedKeys(rows, deletes.num_rows, inline=sink.getvalue().to_pybytes())
+        return MergedKeys(rows, deletes, inline=sink.getvalue().to_pybytes(), runs=runs)
     path = f"data/{uuid4().hex}.lance"
     where = f"{store.uri}/{path}"
     try:
@@ -72,7 +99,7 @@ def write_keys(store: ObjectStore, upserted: pa.Table, deletes: pa.Table) -> Mer
                 writer.write_batch(batch)
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "writing the keys of a merge", where=where) from error
-    return MergedKeys(rows, deletes.num_rows, path=path)
+    return MergedKeys(rows, deletes, path=path, runs=runs)
 
 
 def read_keys(store: ObjectStore, keys: Sequence[MergedKeys]) -> pa.Table:

@@ -1,8 +1,12 @@
-"""The first wave of a merge: the newest row per key of a run, in fragments that no version has yet."""
+"""The first wave of a merge: the newest row per key of some runs, in fragments that no version has yet.
+
+A large run has a task of its own. Small ones share one, so that a merge of a few rows of many shards leaves
+one fragment behind, and not one of each shard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,43 +17,49 @@ from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.errors import WeirError
 from weir.format.wal_entry import TOMBSTONE
+from weir.merge.copied_generations import copied_generations
 from weir.merge.merged_keys import MergedKeys, write_keys
+from weir.merge.plan import estimated_bytes
 from weir.merge.rows import Run, RunRows, SettledRuns, read_runs, settle_runs
 
-__all__ = ["NewRows", "NewRowsTask", "write_new_rows"]
+__all__ = ["ROWS_PER_NEW_FRAGMENT", "NewRows", "NewRowsTask", "new_rows_tasks", "write_new_rows"]
+
+ROWS_PER_NEW_FRAGMENT = 100_000
+"""Of more rows, or of more than 32 MiB, runs are written side by side."""
+_BYTES_PER_TASK = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class NewRowsTask:
-    """Write the rows of a run. Picklable, stateless; what it writes twice nobody refers to.
+    """Write the rows of some runs. Picklable, stateless; what it writes twice nobody refers to.
 
     Parameters
     ----------
     base : BaseTable
         The version whose columns the rows have; with a merge engine, whose rows they are settled with.
-    run : tuple of MergeTask and sequence of FlushedGeneration
-        The run.
+    runs : tuple of tuple of MergeTask and sequence of FlushedGeneration
+        The runs, each of another shard.
     """
 
     base: BaseTable
-    run: Run
+    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """What was written of a run. Can be pickled.
+    """What was written of some runs. Can be pickled.
 
     Parameters
     ----------
-    run : tuple of MergeTask and sequence of FlushedGeneration
-        The run.
+    runs : tuple of tuple of MergeTask and sequence of FlushedGeneration
+        The runs.
     fragments : tuple of str
         The library's descriptions of the fragments with the rows.
     keys : MergedKeys
         The keys that lose the row that the base table has of them.
     """
 
-    run: Run
+    runs: tuple[Run, ...]
     fragments: tuple[str, ...]
     keys: MergedKeys
 
@@ -65,10 +75,33 @@ class NewRows:
         return [*own, *fragment_files(self.fragments)]
 
 
-def write_new_rows(task: NewRowsTask) -> NewRows:
-    """Write the newest row of every key of a run into new fragments, as they are read.
+def new_rows_tasks(base: BaseTable, runs: Sequence[Run]) -> tuple[NewRowsTask, ...]:
+    """Return the tasks that write some runs: as few as there are fragments worth having.
 
-    In memory are the keys of the run, and some of its rows; with a merge engine, all of them.
+    Parameters
+    ----------
+    base : BaseTable
+        The version, as for :class:`NewRowsTask`.
+    runs : sequence of tuple of MergeTask and sequence of FlushedGeneration
+        The runs, each of another shard.
+    """
+    groups: list[list[Run]] = []
+    rows = size = 0
+    for run in runs:
+        own_rows = sum(one.physical_rows for one in run[1])
+        own_size = sum(map(estimated_bytes, run[1]))
+        if not groups or rows + own_rows > ROWS_PER_NEW_FRAGMENT or size + own_size > _BYTES_PER_TASK:
+            groups.append([])
+            rows = size = 0
+        groups[-1].append(run)
+        rows, size = rows + own_rows, size + own_size
+    return tuple(NewRowsTask(base, tuple(group)) for group in groups)
+
+
+def write_new_rows(task: NewRowsTask) -> NewRows:
+    """Write the newest row of every key of some runs into new fragments, as they are read.
+
+    In memory are the keys of the runs, and some of its rows; with a merge engine, all of them.
 
     Raises
     ------
@@ -81,13 +114,15 @@ def write_new_rows(task: NewRowsTask) -> NewRows:
     failpoint.reach("merge.before_rows")
     rows: RunRows | SettledRuns
     if base.merge_engine is not None:
-        rows = settle_runs([task.run], base, base.merge_engine)
+        rows = settle_runs(task.runs, base, base.merge_engine)
     else:
-        rows = read_runs([task.run], pa.schema([base.row_schema.field(name) for name in base.primary_key]))
-    fragments = _write(base, rows) if rows.num_upserts else ()
+        rows = read_runs(task.runs, pa.schema([base.row_schema.field(name) for name in base.primary_key]))
+    fragments = copied_generations(base, rows) if isinstance(rows, RunRows) else ()
+    if rows.num_upserts:
+        fragments += _write(base, rows)
     keys = write_keys(base.store, rows.upserted, rows.deletes)
     failpoint.reach("merge.after_rows")
-    return NewRows(task.run, fragments, keys)
+    return NewRows(task.runs, fragments, keys)
 
 
 def _write(base: BaseTable, rows: RunRows | SettledRuns) -> tuple[str, ...]:

@@ -17,18 +17,19 @@ import pyarrow.compute as pc
 
 from weir.base.key_pages import KeyPages, indexed_pages
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.row_commit import FragmentLeft, without_rows
+from weir.base.row_commit import FragmentLeft, fragment_sizes, rows_by_address, without_rows
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map
+from weir.format.plain_keys import is_instant
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
 from weir.lsm.keys import KeyIndex, KeyMatcher, KeySet
 from weir.merge.merged_keys import MergedKeys, read_keys
 
-__all__ = ["ReplacedRows", "ReplacedRowsTask", "delete_replaced_rows", "replaced_rows_tasks"]
+__all__ = ["ROWS_PER_LOOK", "ReplacedRows", "ReplacedRowsTask", "delete_replaced_rows", "replaced_rows_tasks"]
 
-_ROWS_PER_TASK = 4_000_000
+ROWS_PER_LOOK = 4_000_000
 _MOST_TASKS = 256
 _ROWS_BY_INDEX = 32_000_000
 """Rows of pages of the key index that one task searches; of more, many tasks read the keys sooner."""
@@ -107,14 +108,16 @@ def replaced_rows_tasks(
         indexed = left - lacking
         tasks.append(ReplacedRowsTask(base, tuple(sorted(indexed)), tuple(keys), by_index=True))
         left = left & lacking
-    sizes = {one.fragment_id: one.physical_rows for one in base.dataset.get_fragments()}
-    enough = max(_ROWS_PER_TASK, -(-sum(sizes.values()) // _MOST_TASKS))
+    sizes = fragment_sizes(base.dataset)
+    enough = max(ROWS_PER_LOOK, -(-sum(sizes.values()) // _MOST_TASKS))
     group: list[int] = []
+    rows = 0
     for number in sorted(left):
         group.append(number)
-        if sum(sizes[one] for one in group) >= enough:
+        rows += sizes[number]
+        if rows >= enough:
             tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), by_index=False))
-            group = []
+            group, rows = [], 0
     if group or not tasks:
         tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), by_index=False))
     return tuple(tasks)
@@ -161,7 +164,7 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
         task.fragment_ids,
         kept,
         dict(zip(deleted.tolist(), counts.tolist(), strict=True)),
-        len(task.keys) > 1 and len(KeyIndex.build(wanted).rows) < len(wanted),
+        sum(one.runs for one in task.keys) > 1 and len(KeyIndex.build(wanted).rows) < len(wanted),
     )
 
 
@@ -182,15 +185,9 @@ def _indexed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterato
 def _scanned(task: ReplacedRowsTask, wanted: KeySet) -> Iterator[tuple[Rows, RowAddresses]]:
     """Yield which keys rows have, and the addresses of the rows, by reading the keys of fragments."""
     base = task.base
-    fragments = [base.dataset.get_fragment(number) for number in task.fragment_ids]
-    scanner = base.dataset.scanner(
-        columns=list(base.primary_key),
-        with_row_address=True,
-        fragments=[one for one in fragments if one is not None],
-        scan_in_order=False,
-    )
     matcher = _Matcher(wanted)
-    for batch in base.engine.throttle.paced(scanner.to_batches()):
+    rows_there = rows_by_address(base.dataset, task.fragment_ids, base.primary_key)
+    for batch in base.engine.throttle.paced(rows_there):
         rows, which = matcher.match([batch.column(name) for name in base.primary_key])
         if rows.size:
             yield which, batch.column("_rowaddr").to_numpy()[rows]
@@ -208,7 +205,7 @@ class _Matcher:
     def __init__(self, wanted: KeySet) -> None:
         kind = wanted.columns[0].type
         self._sieve: _Sieve | None = None
-        if len(wanted.columns) == 1 and pa.types.is_integer(kind):
+        if len(wanted.columns) == 1 and (pa.types.is_integer(kind) or is_instant(kind)):
             self._sieve = _Sieve(wanted)
         else:
             self._exact = KeyMatcher(wanted)

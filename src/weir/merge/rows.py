@@ -7,7 +7,7 @@ superseded rows that way) are not there for anybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,6 +25,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.table import BaseTable, library_options
+from weir.base.wide_scan import scanned_batches
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout
 from weir.format.field_ids import without_field_ids
@@ -39,7 +40,16 @@ from weir.lsm.folded_rows import settled_rows
 from weir.lsm.generation_files import check_generation_files
 from weir.merge.plan import MergeTask
 
-__all__ = ["Run", "RunRows", "SettledRuns", "read_rows", "read_runs", "settle_runs"]
+__all__ = [
+    "Run",
+    "RunRows",
+    "SettledRuns",
+    "WholeGeneration",
+    "open_generation",
+    "read_rows",
+    "read_runs",
+    "settle_runs",
+]
 
 _ROWS = ("data", "_deletions", "_versions")
 """Where the library keeps what the rows of a generation are made of."""
@@ -66,6 +76,29 @@ class _Source:
         return _columns(self.task, self.flushed, self.dataset, schema)
 
 
+@dataclass(frozen=True, slots=True)
+class WholeGeneration:
+    """A generation that has been read, and of which every row counts.
+
+    Parameters
+    ----------
+    task : MergeTask
+        What it is merged by.
+    flushed : FlushedGeneration
+        What the shard manifest lists.
+    dataset : LanceDataset
+        Its rows.
+    """
+
+    task: MergeTask
+    flushed: FlushedGeneration
+    dataset: lance.LanceDataset
+
+    def columns(self, schema: pa.Schema) -> Resolution:
+        """Return how the columns of a table are made of its own."""
+        return _columns(self.task, self.flushed, self.dataset, schema)
+
+
 class RunRows:
     """What runs of generations come to: for every key either one row or a delete.
 
@@ -88,6 +121,20 @@ class RunRows:
     def num_upserts(self) -> int:
         """Keys that have a row."""
         return sum(int(np.count_nonzero(source.upserts)) for source in self._sources)
+
+    def take_whole(self, take: Callable[[WholeGeneration], bool]) -> None:
+        """Offer those generations of which every row counts; one that is taken is read no more.
+
+        Parameters
+        ----------
+        take : callable
+            Is called with each of them, and returns whether it takes it.
+        """
+        self._sources = [
+            one
+            for one in self._sources
+            if not (one.upserts.all() and take(WholeGeneration(one.task, one.flushed, one.dataset)))
+        ]
 
     def upserts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Read the rows.
@@ -173,6 +220,17 @@ def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
     ]
     kept, gone = (together.filter(pa.array(mask)) for mask in (newest & ~deleted, newest & deleted))
     return RunRows(sources, gone, kept)
+
+
+def open_generation(task: MergeTask, flushed: FlushedGeneration) -> WholeGeneration:
+    """Open a generation of a table whose rows are only added.
+
+    Raises
+    ------
+    CorruptionError
+        It is not there or cannot be read.
+    """
+    return WholeGeneration(task, flushed, _open(task, flushed))
 
 
 def read_rows(runs: Sequence[Run], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -303,7 +361,7 @@ def _catalog(task: MergeTask, flushed: FlushedGeneration) -> GenerationCatalog |
 def _scan(dataset: lance.LanceDataset, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Read columns in row-address order, without the rows the generation has deleted."""
     try:
-        yield from dataset.scanner(columns=columns, scan_in_order=True).to_batches()
+        yield from scanned_batches(dataset, columns, scan_in_order=True)
     except LIBRARY_ERRORS as error:
         raise _unreadable(dataset.uri, error) from error
     except BaseException as error:

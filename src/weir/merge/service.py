@@ -19,9 +19,9 @@ from weir.base.key_index import extend_key_index
 from weir.base.published import is_left_behind, publish_shards
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
-from weir.engine.runner import Runner
+from weir.engine.runner import Runner, is_distributed
 from weir.format.shard_manifest import ShardManifest
-from weir.merge.commit import MergeResult, can_be_divided, merge_runs
+from weir.merge.commit import MergeResult, can_be_divided, merge_runs, pays_to_divide
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
 from weir.merge.policy import ALWAYS, MergePolicy
 from weir.notebook import ShownAsTable
@@ -207,7 +207,8 @@ def merge_generations(
     policy: MergePolicy = ALWAYS,
     in_conflict: Collection[UUID] = (),
     on_progress: Callable[[int, int], None] | None = None,
-    divided: bool = False,
+    divided: bool | None = None,
+    max_task_bytes: int = DEFAULT_MAX_TASK_BYTES,
 ) -> MergeReport:
     """Merge every flushed generation that the base table does not contain yet.
 
@@ -227,9 +228,12 @@ def merge_generations(
         Shards that hold versions of the same keys, of which nobody knows the newest: they are left alone.
     on_progress : callable, optional
         Called with (shards done, shards in all).
-    divided : bool
+    divided : bool, optional
         Whether each merge is divided into tasks that the runner executes side by side
-        (:mod:`weir.merge.waves`), where that is possible. Default: it is one task.
+        (:mod:`weir.merge.waves`), where that is possible. Default: where it pays
+        (:func:`~weir.merge.commit.pays_to_divide`).
+    max_task_bytes : int, default 256 MiB
+        As for :func:`~weir.merge.plan.plan_merge`.
 
     Raises
     ------
@@ -241,8 +245,13 @@ def merge_generations(
     clear = [manifest for manifest in manifests if manifest.shard_id not in in_conflict]
     if in_conflict:
         _log.warning("table.shards_in_conflict", where=base.uri, shards=sorted(map(str, in_conflict)))
-    tasks = plan_merge(base.store, base.details, clear)
-    is_due = policy.is_due(tasks, base_rows=base.dataset.count_rows())
+    tasks = plan_merge(base.store, base.details, clear, max_task_bytes=max_task_bytes)
+    base_rows = base.dataset.count_rows()
+    is_due = policy.is_due(tasks, base_rows=base_rows)
+    rows = sum(task.rows for task in tasks)
+    if divided is None:
+        spread = is_distributed(runner)
+        divided = is_due and pays_to_divide(base, rows, base_rows, is_distributed=spread)
     divided = divided and is_due and can_be_divided(base)
     groups = (merge_rounds(tasks) if divided else group_merges(tasks)) if is_due else ()
     total = sum(group.shards for group in groups)
@@ -271,7 +280,7 @@ def merge_generations(
         rows_upserted=sum(result.rows_upserted for result in applied),
         rows_deleted=sum(result.rows_deleted for result in applied),
         version=after.version,
-        rows_left=0 if is_due else sum(task.rows for task in tasks),
+        rows_left=0 if is_due else rows,
         in_conflict=tuple(sorted(in_conflict)),
     )
     _log.info(

@@ -1,7 +1,7 @@
 """Merging runs of generations by many tasks and one commit, exactly once.
 
-1. **New rows** (:mod:`weir.merge.new_rows`): one task per run writes the newest row of every key into new
-   fragments, and passes the keys on.
+1. **New rows** (:mod:`weir.merge.new_rows`): one task per run, or for several small ones, writes the newest
+   row of every key into new fragments, and passes the keys on.
 2. **Replaced rows** (:mod:`weir.merge.replaced_rows`): one task per group of fragments of the base table,
    or of the key index, finds the rows that have one of these keys, and deletes them in new deletion files.
 3. **One commit** (:mod:`weir.base.row_commit`): new fragments, deletion files and the marks of all shards
@@ -36,7 +36,8 @@ from weir.engine.runner import Runner
 from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, SnapshotExpiredError, WeirError
 from weir.format.index_details import MergedGeneration
 from weir.merge.merge_insert import merge_by_library
-from weir.merge.new_rows import NewRows, NewRowsTask, write_new_rows
+from weir.merge.merged_keys import MergedKeys, gathered_keys
+from weir.merge.new_rows import NewRows, new_rows_tasks, write_new_rows
 from weir.merge.plan import MergeTask
 from weir.merge.replaced_rows import ReplacedRows, delete_replaced_rows, replaced_rows_tasks
 from weir.merge.result import MergeResult, named, unmerged_runs
@@ -102,10 +103,11 @@ class _Work:
     """
 
     runner: Runner
-    written: dict[UUID, NewRows] = field(default_factory=dict)
-    """By shard."""
+    written: list[NewRows] = field(default_factory=list)
     looked_at: dict[int, tuple[str, ReplacedRows]] = field(default_factory=dict)
     """By fragment, with its description then."""
+    keys: tuple[MergedKeys, ...] | None = None
+    """Of all that is written, as tasks get them."""
     schema: pa.Schema | None = None
     fragments: dict[int, str] = field(default_factory=dict)
     repeats: bool = False
@@ -116,7 +118,7 @@ class _Work:
     @property
     def rows(self) -> int:
         """Rows that were written."""
-        return sum(one.rows for one in self.written.values())
+        return sum(one.rows for one in self.written)
 
     @property
     def deletes(self) -> int:
@@ -128,23 +130,33 @@ class _Work:
         fragments = fragments_of(base.dataset)
         moved = base.merge_engine is not None and fragments != self.fragments
         if base.row_schema != self.schema or moved:
-            self._forget(list(self.written))
+            self._forget(self.written)
         self.schema, self.fragments = base.row_schema, fragments
         wanted = {task.shard_id: (task, left) for task, left in todo}
-        self._forget([shard for shard, one in self.written.items() if wanted.get(shard) != one.run])
-        missing = [NewRowsTask(base, run) for shard, run in wanted.items() if shard not in self.written]
+        # By what is merged: a task that was somewhere else comes back with another store than it went with.
+        runs = {shard: left for shard, (_, left) in wanted.items()}
+        self._forget(
+            [one for one in self.written if any(runs.get(task.shard_id) != left for task, left in one.runs)]
+        )
+        there = {task.shard_id for one in self.written for task, _ in one.runs}
+        missing = [run for shard, run in wanted.items() if shard not in there]
         if missing:
             self._look_again(list(self.looked_at))
-        for written in self.runner.run(write_new_rows, missing):
-            self.written[written.run[0].shard_id] = written
+            for written in self.runner.run(write_new_rows, new_rows_tasks(base, missing)):
+                self.written.append(written)
         failpoint.reach("merge.between_waves")
         self._look_again(
             [number for number, (then, _) in self.looked_at.items() if fragments.get(number) != then]
         )
         unseen = [number for number in fragments if number not in self.looked_at]
-        keys = [self.written[shard].keys for shard in wanted]
         if unseen or missing:
-            for found in self.runner.run(delete_replaced_rows, replaced_rows_tasks(base, unseen, keys)):
+            if missing or self.keys is None:
+                self.keys = gathered_keys(base.store, [one.keys for one in self.written])
+                paths = {one.keys.path for one in self.written}
+                self.in_vain += [
+                    one.path for one in self.keys if one.path is not None and one.path not in paths
+                ]
+            for found in self.runner.run(delete_replaced_rows, replaced_rows_tasks(base, unseen, self.keys)):
                 self.repeats = self.repeats or found.repeats
                 for number in found.fragment_ids:
                     self.looked_at[number] = (fragments[number], found)
@@ -160,12 +172,12 @@ class _Work:
             for one in found.left
             if one.fragment_id == number
         ]
-        new = [text for one in self.written.values() for text in one.fragments]
+        new = [text for one in self.written for text in one.fragments]
         marks = []
-        for shard, one in self.written.items():
-            marks.append(MergedGeneration(shard, one.run[0].last_generation))
+        for task in (task for one in self.written for task, _ in one.runs):
+            marks.append(MergedGeneration(task.shard_id, task.last_generation))
             # The library's merges of the same generations are refused by it (weir.base.merge_guard).
-            marks.append(MergedGeneration(guard_id(shard), merged[shard] + 1))
+            marks.append(MergedGeneration(guard_id(task.shard_id), merged[task.shard_id] + 1))
         manifest = read_manifest(base.store, base.version)
         self.is_open = False
         version = commit_rows(base.store, manifest, RowChange(left, new), marks)
@@ -176,21 +188,26 @@ class _Work:
     def clean_up(self, base: BaseTable) -> None:
         """Delete what nobody refers to."""
         if self.is_open:
-            self._forget(list(self.written))
+            self._forget(self.written)
             self._look_again(list(self.looked_at))
         else:
-            keys = (one.keys.path for one in self.written.values())
+            keys = (one.keys.path for one in self.written)
             self.in_vain += [path for path in keys if path is not None]
+        if not self.in_vain:
+            return
         try:
             base.store.delete(self.in_vain)
         except WeirError as error:
             # The library's cleanup deletes it some day.
             _log.warning("merge.left_behind", where=base.uri, files=len(self.in_vain), error=str(error))
 
-    def _forget(self, shards: Sequence[UUID]) -> None:
-        for shard in shards:
-            self.in_vain += self.written.pop(shard).files
-        if shards:
+    def _forget(self, spoilt: Sequence[NewRows]) -> None:
+        for one in spoilt:
+            self.in_vain += one.files
+        if spoilt:
+            gone = set(map(id, spoilt))
+            self.written = [one for one in self.written if id(one) not in gone]
+            self.keys = None
             self._look_again(list(self.looked_at))
 
     def _look_again(self, fragments: Sequence[int]) -> None:
