@@ -167,7 +167,7 @@ def test_beside_writers_and_merges(table: weir.Table) -> None:
     thread.start()
     expected: dict[int, int] = {}
     try:
-        for number in range(8):
+        for number in range(4):
             upsert(table, range(number * 30, number * 30 + 60), number)
             expected |= dict.fromkeys(range(number * 30, number * 30 + 60), number)
             table.maintenance.merge()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.forked_program import weir_python
 from weir.errors import CorruptionError, FencedError
 from weir.format import layout
 from weir.maintenance.recover import RecoverReport
@@ -45,7 +45,7 @@ def table(tmp_path: Path) -> weir.Table:
 
 
 def killed_writer(table: weir.Table, first: int, end: int) -> None:
-    done = subprocess.run([sys.executable, "-c", WRITES_UNTIL_KILLED, table.uri, str(first), str(end)])
+    done = subprocess.run([*weir_python(), WRITES_UNTIL_KILLED, table.uri, str(first), str(end)])
     assert done.returncode == -9
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.forked_program import weir_python
 from weir.format import layout
 from weir.maintenance.status import ShardReport
 from weir.storage.counting import CountingStore
@@ -56,7 +56,7 @@ def test_writers_and_their_leases(table: weir.Table) -> None:
 
 
 def test_a_writer_that_is_gone(table: weir.Table) -> None:
-    subprocess.run([sys.executable, "-c", DIES_WITH_A_LEASE, table.uri], check=True)
+    subprocess.run([*weir_python(), DIES_WITH_A_LEASE, table.uri], check=True)
     assert the_shard(table).lease == "abandoned"
     with table.writer() as writer:
         writer.upsert([{"id": 2, "value": "y"}])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -134,6 +135,7 @@ KEYS: dict[str, tuple[list[tuple[str, pa.DataType]], Callable[[int], dict[str, A
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_every_kind(tmp_path: Path, kind: str) -> None:
     columns, row = KEYS[kind]
@@ -149,6 +151,7 @@ def test_keys_of_every_kind(tmp_path: Path, kind: str) -> None:
     assert verify(table.uri).findings == ()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "shard_by",
     [
@@ -1273,6 +1276,7 @@ def truncated_base_file(patient: Patient) -> str:
     return file
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("severity", "check", "do"), DAMAGES, ids=[do.__name__ for _, _, do in DAMAGES])
 def test_a_damage_is_found_and_nothing_else(patient: Patient, severity: str, check: str, do: Damage) -> None:
     path = do(patient)
@@ -1431,7 +1435,8 @@ def test_tasks_are_small_and_can_be_sent_elsewhere(patient: Patient) -> None:
 def test_what_does_not_stay_is_not_reported(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repaired between two looks: it was only under way."""
     path = flipped_entry(patient)
-    monkeypatch.setattr("weir.maintenance.verify.time.sleep", lambda _: patient.flip(path))
+    clock = SimpleNamespace(sleep=lambda _: patient.flip(path))
+    monkeypatch.setattr("weir.maintenance.verify.time", clock)
     assert verify(patient.store.uri).findings == ()
 
 
@@ -1446,13 +1451,14 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     manifests = patient.newest.version
     versions = len(base.dataset.versions())
     # One look: every manifest, version of the base table, entry, bloom filter and catalog once; hint, lease,
-    # marks, the table's manifest and its hint, a probe for a newer one and a look back. Snapshots, consumers,
-    # the shard and the segments of indexes are listed once each, and the files of the base table, and its
-    # versions twice. A snapshot is taken beside it, for keys in two shards, and asks for the lease again.
+    # marks, the table's manifest and its hint, a probe for a newer one and a look back. Snapshots, tags,
+    # consumers, the shard and the segments of indexes are listed once each, and the files of the base table,
+    # and its versions twice. A snapshot is taken beside it, for keys in two shards, and asks for the lease
+    # again.
     assert counts.pop("get") <= versions + manifests + report.entries + 2 * report.generations + 16
     # For the checksums of their files, each generation is listed, and all of it read.
     segments = sum(len(one.segments) for one in base.dataset.describe_indices() if one.field_names)
-    assert counts.pop("list") == 8 + report.generations + segments
+    assert counts.pop("list") == 9 + report.generations + segments
     assert counts.pop("get_range") == 7 * report.generations
     assert counts.pop("list_directories") == 3
     assert counts.pop("head", 0) <= 1
@@ -1460,6 +1466,7 @@ def test_nothing_is_written_and_round_trips_are_bounded(patient: Patient) -> Non
     assert {one.path: one.version for one in patient.store.list("")} == before
 
 
+@pytest.mark.long
 def test_on_s3(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
     table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), storage_options=options)

@@ -18,7 +18,7 @@ from weir.base.fresh_start import begun_anew
 from weir.base.table import TABLE_ID, BaseTable, open_dataset
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
-from weir.errors import TableExistsError, TableNotFoundError
+from weir.errors import ConflictError, TableExistsError, TableNotFoundError
 from weir.format import layout
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
@@ -34,7 +34,7 @@ from weir.storage.interface import ObjectStore
 from weir.write.flush.generation_rows import GenerationRows
 from weir.write.flush.generation_writer import write_generation
 
-__all__ = ["CloneReport", "clone_table", "rows_of"]
+__all__ = ["CloneReport", "clone_table", "rows_of", "write_shards"]
 
 _UNDER_WAY = "_weir/clone_under_way"
 
@@ -89,7 +89,7 @@ def clone_table(
     details = begun_anew(base.details, target.uri, {RULE: VALUES})
     files = copy_files(base, target)
     failpoint.reach("clone.between_base_and_shards")
-    rows = _write_shards(snapshot, target, details, router, values)
+    rows = write_shards(snapshot, target, details, router, values)
     failpoint.reach("clone.before_publish")
     clone = publish_copy(base, target, details)
     target.delete([_UNDER_WAY])
@@ -121,14 +121,20 @@ def _exists(target: ObjectStore) -> TableExistsError:
     )
 
 
-def _write_shards(
+def write_shards(
     snapshot: ReadSnapshot,
     target: ObjectStore,
     details: IndexDetails,
     router: Router,
     values: Mapping[UUID, ShardValues | None],
 ) -> int:
-    """Write what is not merged, as one generation for each shard that has any; return how many rows."""
+    """Write what is not merged, as one generation for each shard that has any; return how many rows.
+
+    Raises
+    ------
+    ConflictError
+        Somebody else is writing them too.
+    """
     base = snapshot.base
     # With the ids of the columns, which the clone's have too.
     schema = base.row_schema
@@ -163,7 +169,12 @@ def _write_shards(
             shard_fields=held.to_manifest(),
             sources=SourceMarks(),
         )
-        commit_manifest(target, first, after=None)
+        if commit_manifest(target, first, after=None) is None:
+            raise ConflictError(
+                "somebody else is writing the shards of the same table",
+                where=f"{target.uri}/{layout.shard_directory(shard_id)}",
+                hint="Call again when that has come to its end",
+            )
         count += kept.num_rows
     return count
 

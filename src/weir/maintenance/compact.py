@@ -15,7 +15,7 @@ from lance.optimize import Compaction, CompactionOptions, CompactionTask, Rewrit
 
 from weir.base.file_checksums import refuse_damaged
 from weir.base.index_list import existing_indexes
-from weir.base.index_upkeep import record_catchup, unite_segments
+from weir.base.index_upkeep import RebuildTask, rebuild_of, record_catchup, unite_segments
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.maintained_indexes import maintained_indexes
@@ -23,7 +23,8 @@ from weir.base.table import BaseTable
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
-from weir.errors import ConflictError, OptionError
+from weir.errors import ConflictError, OptionError, TableError
+from weir.indexing.describe import ExistingIndex
 from weir.maintenance.sorted_compaction import compact_sorted
 from weir.notebook import ShownAsTable
 from weir.storage.interface import ObjectStore
@@ -133,6 +134,8 @@ def compact(
     ------
     OptionError
         If an option is out of range.
+    TableError
+        An index of the table that this one was branched or cloned from is of a kind that Weir does not build.
     """
     if not isinstance(rows_per_fragment, int) or isinstance(rows_per_fragment, bool) or rows_per_fragment < 1:
         raise OptionError(
@@ -143,7 +146,7 @@ def compact(
         raise OptionError(f"max_deleted must be from 0 to 1, got {max_deleted!r}", where="max_deleted")
     if base.sort_by:
         return _compact_sorted(base.latest(), runner, rows_per_fragment, max_deleted, on_progress)
-    base = _with_common_segments(base.latest(), rows_per_fragment)
+    base = _with_own_segments(_with_common_segments(base.latest(), rows_per_fragment))
     options = CompactionOptions(
         target_rows_per_fragment=rows_per_fragment, materialize_deletions_threshold=max_deleted
     )
@@ -222,6 +225,32 @@ def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
         if count > 1:
             base = unite_segments(base, index.name, count)
     return base
+
+
+def _with_own_segments(base: BaseTable) -> BaseTable:
+    """Let no index of a branch or a shallow clone go on in files of its source.
+
+    The library writes what it moves along below this table, and goes on looking for it below the source:
+    nothing that asks the index could be read any more.
+    """
+    for index in _borrowed(base):
+        base = unite_segments(base, index.name, len(index.segments))
+    # An index of one segment that covers everything is not united with anything.
+    for index in _borrowed(base):
+        if index.definition is None:
+            raise TableError(
+                f"the index {index.name!r} lies below the table that this one was branched or cloned from, "
+                f"and Weir builds none of its kind ({index.library_kind})",
+                where=base.uri,
+                hint="Build it anew by the library, or drop it, and compact again",
+            )
+        rebuild_of(RebuildTask.of(base, index))
+    return base.latest()
+
+
+def _borrowed(base: BaseTable) -> list[ExistingIndex]:
+    indexes = existing_indexes(base.dataset) if base.dataset.base_paths() else ()
+    return [one for one in indexes if any(segment.is_borrowed for segment in one.segments)]
 
 
 def _commit(

@@ -28,6 +28,7 @@ from weir.format import (
     shard_manifest,
     shard_snapshot,
     snapshot_pin,
+    tag,
     version_hint,
     wal_entry,
 )
@@ -37,6 +38,7 @@ from weir.format.garbage_marks import MARKS
 from weir.format.index_details import ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS
+from weir.format.tag import TAGS
 from weir.format.wal_entry import WalEntry
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.maintenance.inspection import describe
@@ -84,7 +86,12 @@ def inspect(store: ObjectStore, what: str | None = None, *, rows: bool = False) 
         try:
             base = BaseTable.open(store)
         except FirstIndexError:
-            return _table_manifest(store, read_manifest(store, open_dataset(store).version).path)
+            return _newest_details(store)
+        except CorruptionError:
+            found = _newest_details(store)
+            if found.problems:
+                return found
+            raise
         if target.kind == "table":
             return _table(store, base)
         return _table_manifest(store, read_manifest(store, base.version).path)
@@ -97,6 +104,10 @@ def inspect(store: ObjectStore, what: str | None = None, *, rows: bool = False) 
             raise ObjectNotFoundError("there is no such generation", where=f"{store.uri}/{target.path}")
         return inspect_generation(store, target.path, rows=rows)
     return _object(store, target.path, rows=rows)
+
+
+def _newest_details(store: ObjectStore) -> Description:
+    return _table_manifest(store, read_manifest(store, open_dataset(store).version).path)
 
 
 def _table(store: ObjectStore, base: BaseTable) -> Description:
@@ -119,6 +130,7 @@ def _table(store: ObjectStore, base: BaseTable) -> Description:
         "indexes": [index.name for index in list_indexes(base.dataset) if index.field_names],
         "shards": shards,
         "snapshots": _names(store, SNAPSHOTS),
+        "tags": _names(store, TAGS),
         "consumers": _names(store, CONSUMERS),
         "marks": store.head(MARKS) is not None,
     }
@@ -287,6 +299,9 @@ _JSON_KINDS: Mapping[str, _Recognises] = {
     "snapshot pin": lambda path, members: (
         path.startswith(SNAPSHOTS) or {"token", "expires_at"} <= set(members)
     ),
+    "tag": lambda path, members: (
+        path.startswith(TAGS) or {"name", "token", "write_id"} == set(members) - {"created_at"}
+    ),
     "consumer": lambda path, members: path.startswith(CONSUMERS) or "max_wal_entries" in members,
     "generation catalog": lambda path, members: path.endswith(layout.CATALOG) or "bounds" in members,
     "garbage marks": lambda path, members: path == MARKS or {"shards", "write_id"} <= set(members),
@@ -294,6 +309,7 @@ _JSON_KINDS: Mapping[str, _Recognises] = {
 _DECODERS: Mapping[str, Callable[..., object]] = {
     "lease": lease.decode,
     "snapshot pin": snapshot_pin.decode,
+    "tag": tag.decode,
     "consumer": feed_consumer.decode,
     "generation catalog": generation_catalog.decode,
     "garbage marks": garbage_marks.decode,

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from weir.engine.logs import get_logger
+from weir.maintenance.index_repairs import IndexRepair, repair_indexes
 from weir.maintenance.shard_repairs import ShardRepair, TableShards, repair_shards
 from weir.maintenance.version_repairs import VersionRepair, repair_versions
 from weir.notebook import ShownAsTable
@@ -26,7 +27,7 @@ class RepairReport(ShownAsTable):
 
     Parameters
     ----------
-    repairs : tuple of ShardRepair or VersionRepair
+    repairs : tuple of ShardRepair, VersionRepair or IndexRepair
         The repairs, in the order in which they are made.
     dry_run : bool
         Whether nothing was done.
@@ -34,7 +35,7 @@ class RepairReport(ShownAsTable):
         The newest version of the base table.
     """
 
-    repairs: tuple[ShardRepair | VersionRepair, ...]
+    repairs: tuple[ShardRepair | VersionRepair | IndexRepair, ...]
     dry_run: bool
     version: int
 
@@ -53,8 +54,9 @@ def repair_table(
     """Put right what can be put right without a row lost. See :meth:`weir.TableMaintenance.repair`."""
     # Shards are looked at beside a base table that is sound.
     versions = repair_versions(shards.base.store, dry_run=dry_run)
-    repairs: list[ShardRepair | VersionRepair] = [*versions]
+    repairs: list[ShardRepair | VersionRepair | IndexRepair] = [*versions]
     repairs += repair_shards(shards, dry_run=dry_run, prefer=prefer, as_clone=as_clone)
+    repairs += repair_indexes(shards.base.latest(), dry_run=dry_run)
     report = RepairReport(tuple(repairs), dry_run, shards.base.latest().version)
     _log.info("table.repaired", dry_run=dry_run, repairs=len(repairs), version=report.version)
     return report

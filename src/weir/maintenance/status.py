@@ -10,6 +10,7 @@ from uuid import UUID
 
 from weir.errors import CorruptionError
 from weir.format import layout
+from weir.format.index_details import IndexDetails
 from weir.format.lease import Lease
 from weir.log.read_lease import read_lease
 from weir.maintenance.index_status import IndexReport, index_reports
@@ -169,6 +170,14 @@ class TableStatus(ShownAsTable):
         return plain
 
 
+def _what_stops_the_library(details: IndexDetails) -> str:
+    """Return why the released library opens no writer, whatever the rows are, or ``""``."""
+    if details.features:
+        return f"the table uses what it does not know: {', '.join(details.features)}"
+    count = len(details.shard_specs)
+    return f"it takes one shard spec at most, and the table has had {count}" if count > 1 else ""
+
+
 def table_status(
     store: ObjectStore,
     snapshot: ReadSnapshot,
@@ -187,10 +196,11 @@ def table_status(
     sharded_by : str
         The shard spec, for people.
     library_note : str
-        Why the released library cannot write the table; empty if it can.
+        Why the released library cannot write rows of the table or route them; empty if it can.
     twins : tuple of tuple of UUID
         Shards that hold rows of the same shard values.
     """
+    library_note = library_note or _what_stops_the_library(snapshot.base.details)
     return TableStatus(
         uri=store.uri,
         base_version=snapshot.base.version,

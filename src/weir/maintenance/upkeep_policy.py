@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
@@ -9,7 +10,10 @@ from weir.errors import OptionError
 from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
 from weir.merge.policy import MergePolicy
 
-__all__ = ["UpkeepPolicy"]
+__all__ = ["MAINTENANCE_VARIABLE", "UpkeepPolicy", "chosen_policy"]
+
+MAINTENANCE_VARIABLE = "WEIR_MAINTENANCE"
+"""The environment variable that says whether tables look after themselves, where nothing else does."""
 
 _MERGE = MergePolicy(min_share=0.1, max_generations=16, max_age=timedelta(minutes=1))
 
@@ -34,11 +38,14 @@ class UpkeepPolicy:
     look_every : timedelta
         How often to look at a table for what writers elsewhere have left, and for logs of writers that have
         died. Default 5 minutes.
+    max_share : float
+        The share of the time that the upkeep of all tables of an engine works at most: after work it rests,
+        though never for more than a minute. Default 0.5. It has one thread.
 
     Raises
     ------
     OptionError
-        If a length of time is none, or not above 0.
+        If a length of time is none, or not above 0, or the share is not above 0 and at most 1.
     """
 
     merge: MergePolicy = _MERGE
@@ -46,6 +53,7 @@ class UpkeepPolicy:
     collect_every: timedelta = timedelta(minutes=5)
     horizon: timedelta = DEFAULT_HORIZON
     look_every: timedelta = timedelta(minutes=5)
+    max_share: float = 0.5
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -53,9 +61,39 @@ class UpkeepPolicy:
             if field.name == "merge":
                 if not isinstance(value, MergePolicy):
                     raise OptionError(f"merge must be a MergePolicy, got {value!r}", where="merge")
+            elif field.name == "max_share":
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+                    raise OptionError(f"max_share is above 0 and at most 1, got {value!r}", where="max_share")
             elif not isinstance(value, timedelta) or value <= timedelta(0):
                 raise OptionError(
                     f"{field.name} is a length of time above 0, got {value!r}",
                     where=field.name,
                     hint="Pass a timedelta",
                 )
+
+
+def chosen_policy(maintenance: object) -> UpkeepPolicy | None:
+    """Return the policy that an option asks for, or None for no upkeep.
+
+    Parameters
+    ----------
+    maintenance : {"auto", "off"}, UpkeepPolicy or None
+        The option. None: what the environment variable ``WEIR_MAINTENANCE`` says, or ``"auto"``.
+
+    Raises
+    ------
+    OptionError
+        If it is none of these.
+    """
+    where = "maintenance"
+    if maintenance is None:
+        maintenance, where = os.environ.get(MAINTENANCE_VARIABLE) or "auto", MAINTENANCE_VARIABLE
+    if isinstance(maintenance, UpkeepPolicy):
+        return maintenance
+    if maintenance in ("auto", "off"):
+        return UpkeepPolicy() if maintenance == "auto" else None
+    raise OptionError(
+        f'maintenance must be "auto", "off" or an UpkeepPolicy, got {maintenance!r}',
+        where=where,
+        hint=None if where == "maintenance" else 'The variable says "auto" or "off"',
+    )

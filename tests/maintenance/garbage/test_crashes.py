@@ -152,6 +152,7 @@ def scene(path: Path) -> Iterator[Scene]:
         made.writer.__exit__(RuntimeError, RuntimeError("end"), None)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
     name, _, at = point.partition("@")
@@ -170,6 +171,7 @@ def lowest_manifests(table: weir.Table) -> list[int]:
     return [stored(table.internals.store, shard.shard_id)[1][0] for shard in table.status().shards]
 
 
+@pytest.mark.long
 def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path, weir_python: list[str]) -> None:
     """Three processes at once, and this one that writes, reads, and takes snapshots."""
     with scene(tmp_path) as the:

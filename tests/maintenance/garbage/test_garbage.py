@@ -465,7 +465,7 @@ def test_a_damaged_pin_stops_collection(table: weir.Table, clock: Clock) -> None
     token = table.snapshot()
     table.maintenance.merge()
     path = f"_weir/snapshots/{token.pin}.json"
-    table.internals.store.put(path, bytes(table.internals.store.get(path)).replace(b"w3.", b"w9."))
+    table.internals.store.put(path, bytes(table.internals.store.get(path)).replace(b"w5.", b"w9."))
     before = everything(table.internals.store)
     with pytest.raises(CorruptionError, match="snapshots"):
         collect(table, clock)

@@ -97,6 +97,7 @@ def advance(table: weir.Table, clock: Clock, *, fences: bool) -> None:
 EXPECTED = {0: "newer", 10: "newer", 11: "newer", 12: "newer"}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("fences", [False, True])
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_reader_that_has_rested(table: weir.Table, clock: Clock, flushed: bool, fences: bool) -> None:
@@ -133,6 +134,7 @@ PLACES: dict[str, Callable[[str, str], bool]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("place", "warm"),
     [(place, warm) for place in PLACES for warm in (False, True) if not (warm and "hint" in place)],
@@ -270,6 +272,7 @@ def test_snapshots_taken_beside_collections_show_one_state(table: weir.Table, cl
         assert rows(weir.open(table.uri), at=token) == {0: f"round {n}"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("place", "before"),
     [

@@ -251,10 +251,14 @@ class CollectedTable(RuleBasedStateMachine):
                 writer.__exit__(RuntimeError, RuntimeError("end"), None)
 
 
-def test_collected_table_equals_a_dict() -> None:
+@pytest.mark.parametrize("histories", [2, pytest.param(40, marks=pytest.mark.long)])
+def test_collected_table_equals_a_dict(histories: int) -> None:
     run_state_machine_as_test(
         CollectedTable,
         settings=settings(
-            max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=histories,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from tests.maintenance.garbage.garbage_kit import (
     HORIZON,
@@ -28,9 +29,11 @@ from weir.format.wal_header import WalEntryHeader
 from weir.maintenance.garbage.state import Coverage, LogObject
 from weir.maintenance.garbage.survey import Survey, _Epochs
 from weir.storage.counting import CountingStore
+from weir.storage.interface import Bytes, ObjectStore
 from weir.storage.local import LocalStore
 from weir.storage.open import open_store
 
+GOLDEN = Path(__file__).parents[2] / "format/golden"
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a003")
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 KEPT_FOR = timedelta(hours=1)
@@ -89,6 +92,59 @@ def test_few_entries_are_read() -> None:
     assert (found, reads <= 12) == ({999}, True)
     found, reads = found_guards(fences | run, old, 4000)
     assert (found, reads <= 16) == ({2000}, True)
+
+
+class ReadsStore(CountingStore):
+    """A store that remembers how many bytes each read has brought."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.brought: list[int] = []
+
+    def get(self, path: str) -> Bytes:
+        data = super().get(path)
+        self.brought.append(len(data))
+        return data
+
+    def get_range(self, path: str, start: int, length: int) -> Bytes:
+        data = super().get_range(path, start, length)
+        self.brought.append(len(data))
+        return data
+
+
+def epoch_and_reads(data: bytes) -> tuple[int | None, list[int]]:
+    """Return the epoch that a collection finds in an entry, and how many bytes each of its reads brings."""
+    store, path = ReadsStore(open_store("memory://reads")), layout.wal_path(SHARD, 1)
+    store.put(path, data)
+    found = _Epochs(Survey(store, SHARD, 0, NOW), {1: LogObject((path,), 1, NOW)})._epoch(1)
+    return found, store.brought
+
+
+def test_of_an_entry_the_trailer_is_read_alone() -> None:
+    columns = 500
+    schema = wal_schema(pa.schema([(f"column {n}", pa.int64()) for n in range(columns)]))
+    batch = pa.record_batch([*[range(1_000)] * columns, [False] * 1_000], schema=schema)
+    data = b"".join(wal_entry.encode(WalEntryHeader(7, 2, wal_entry.new_write_id()), schema, [batch]))
+    assert len(data) > 4_000_000
+    assert epoch_and_reads(data) == (7, [96])
+
+
+@pytest.mark.parametrize(
+    ("name", "epoch"), [("library/wal_entry", 1), ("library/wal_fence", 2), ("weir/wal_entry", 7)]
+)
+def test_of_an_entry_without_a_trailer_the_beginning_is_read(name: str, epoch: int) -> None:
+    data = (GOLDEN / f"{name}.arrow").read_bytes()
+    assert epoch_and_reads(data) == (epoch, [96, len(data)])
+    padded = pa.schema([("a", pa.int64())], metadata={"writer_epoch": "3", "long": "x" * 70_000})
+    data = padded.serialize().to_pybytes() + data[-8:]
+    assert epoch_and_reads(data) == (3, [96, 64 * 1024, len(data)])
+
+
+def test_an_entry_with_a_damaged_trailer_still_tells_its_epoch() -> None:
+    data = bytearray(b"".join(wal_entry.encode(WalEntryHeader(7, fence=True), wal_schema(SCHEMA))))
+    data[-30] ^= 1
+    assert epoch_and_reads(bytes(data)) == (7, [96, len(data)])
+    assert epoch_and_reads(bytes(200)) == (None, [96, 200, 200])
 
 
 def costs(path: Path, entries: int) -> Counter[str]:

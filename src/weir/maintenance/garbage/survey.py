@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
@@ -19,6 +20,7 @@ from weir.errors import ConflictError, CorruptionError, InputError, ObjectNotFou
 from weir.format import layout, wal_entry
 from weir.format.shard_manifest import ShardManifest
 from weir.log.manifest_store import read_manifest_version
+from weir.log.wal import stored_trailer
 from weir.maintenance.garbage.state import Coverage, Directory, LogObject, ShardState, coverage_of
 from weir.storage.interface import ObjectMeta, ObjectStore
 
@@ -27,7 +29,7 @@ __all__ = ["Survey", "survey_shard"]
 _log = get_logger(__name__)
 _MAX_ATTEMPTS = 8
 _OPENING_BYTES = 64 * 1024
-"""What is read of a log entry to see its epoch: enough for a schema of some hundred columns."""
+"""What is read of a log entry without a trailer: enough for a schema of some hundred columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +270,7 @@ class _Epochs:
         path = self._log[position].paths[0]
         where = f"{self._store.uri}/{path}"
         try:
-            try:
-                opening = self._store.get_range(path, 0, _OPENING_BYTES)
-                return wal_entry.decode_header(opening, where=where).writer_epoch
-            except CorruptionError:
-                return wal_entry.decode_header(self._store.get(path), where=where).writer_epoch
+            return self._stored_epoch(path, where)
         except ObjectNotFoundError:
             raise _MovedError from None
         except CorruptionError as error:
@@ -280,3 +278,14 @@ class _Epochs:
                 "garbage.log_entry_unreadable", shard=str(self._shard_id), position=position, error=str(error)
             )
             return None
+
+    def _stored_epoch(self, path: str, where: str) -> int:
+        with suppress(CorruptionError):
+            trailer = stored_trailer(self._store, path)
+            if trailer is not None:
+                return trailer.writer_epoch
+        # Without a trailer, or with a damaged one, the metadata of the schema tells.
+        with suppress(CorruptionError):
+            opening = self._store.get_range(path, 0, _OPENING_BYTES)
+            return wal_entry.decode_header(opening, where=where).writer_epoch
+        return wal_entry.decode_header(self._store.get(path), where=where).writer_epoch

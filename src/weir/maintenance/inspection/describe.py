@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.base.merge_guard import guard_id, without_guards
-from weir.format.first_index_details import FirstIndexDetails
+from weir.format.first_index_details import FirstIndexDetails, MemWal
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
@@ -21,7 +21,15 @@ from weir.format.wal_entry import WalEntry
 from weir.format.wal_header import WalEntryHeader
 from weir.maintenance.verification.facts import values_of
 
-__all__ = ["details_facts", "entry_facts", "header_facts", "manifest_facts", "plain"]
+__all__ = [
+    "details_facts",
+    "entry_facts",
+    "first_details_facts",
+    "header_facts",
+    "manifest_facts",
+    "mem_wal_facts",
+    "plain",
+]
 
 
 def plain(value: object) -> Any:
@@ -126,20 +134,21 @@ def details_facts(details: IndexDetails) -> dict[str, Any]:
 
 def first_details_facts(details: FirstIndexDetails) -> dict[str, Any]:
     """Return what details of the first form say: of each MemWAL its life, and which entries its WAL has."""
+    return {"mem_wals": [mem_wal_facts(one) for one in details.mem_wals]}
+
+
+def mem_wal_facts(mem_wal: MemWal) -> dict[str, Any]:
+    """Return what the index says of a MemWAL."""
+    entries = mem_wal.entries
     return {
-        "mem_wals": [
-            {
-                "region": one.region,
-                "generation": one.generation,
-                "state": one.state.name,
-                "owner_id": one.owner_id,
-                "wal_location": one.wal_location,
-                "mem_table_location": one.mem_table_location,
-                "wal_entries": f"{len(one.entries)} before {one.entries.next} ({one.entries.form})",
-                "last_updated_dataset_version": one.last_updated_dataset_version,
-            }
-            for one in details.mem_wals
-        ]
+        "region": mem_wal.region,
+        "generation": mem_wal.generation,
+        "state": mem_wal.state.name,
+        "owner_id": mem_wal.owner_id,
+        "wal_location": mem_wal.wal_location,
+        "mem_table_location": mem_wal.mem_table_location,
+        "wal_entries": f"{entries.count} before {entries.next} ({entries.form})",
+        "last_updated_dataset_version": mem_wal.last_updated_dataset_version,
     }
 
 

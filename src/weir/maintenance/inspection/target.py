@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from weir.errors import OptionError
-from weir.format import feed_consumer, layout, snapshot_pin
+from weir.format import feed_consumer, layout, snapshot_pin, tag
 from weir.format.garbage_marks import MARKS
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.storage.interface import ObjectStore
@@ -18,9 +18,9 @@ __all__ = ["Target", "resolve", "split_location"]
 _INSIDE = re.compile(r"(?P<root>.*?)/(?P<path>(?:_mem_wal|_weir|_indices|_versions)(?:/.*)?)")
 _OBJECT_SUFFIXES = (".binpb", ".arrow", ".bin", ".json")
 _SHORT_NAMES = (
-    "details, snapshots, marks, pin/ID, consumer/NAME, or SHARD, SHARD/manifest, SHARD/manifest/VERSION, "
-    "SHARD/wal/POSITION, SHARD/generation/NUMBER, SHARD/lease, where SHARD is the beginning of an id; or a "
-    "path below the table"
+    "details, snapshots, marks, pin/ID, tag/NAME, consumer/NAME, or SHARD, SHARD/manifest, "
+    "SHARD/manifest/VERSION, SHARD/wal/POSITION, SHARD/generation/NUMBER, SHARD/lease, where SHARD is the "
+    "beginning of an id; or a path below the table"
 )
 
 
@@ -88,6 +88,8 @@ def resolve(store: ObjectStore, what: str | None) -> Target:
         return Target("object", MARKS)
     if first == "pin" and rest:
         return Target("object", snapshot_pin.pin_path(rest))
+    if first == "tag" and rest:
+        return Target("object", tag.tag_path(rest))
     if first == "consumer" and rest:
         return Target("object", feed_consumer.consumer_path(rest))
     if first in ("_mem_wal", "_weir", "_indices", "_versions") or what.endswith(_OBJECT_SUFFIXES):

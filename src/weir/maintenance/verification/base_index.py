@@ -16,9 +16,11 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
 from weir.base.index_list import list_indexes
+from weir.base.index_store import index_store
 from weir.base.table import BaseTable, library_options
 from weir.errors import CorruptionError, StorageError
 from weir.format.index_details import INDEX_NAME
+from weir.format.plain_keys import stored_keys
 from weir.lsm.damage import reading
 from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.isolation import isolated
@@ -95,15 +97,15 @@ def base_index_checks(base: BaseTable, *, rows: bool) -> list[BaseIndexCheck]:
         for index in indexes
         if index.name != INDEX_NAME and index.field_names
         for segment in index.segments
-        # A segment that the table shares with another one lies there.
-        if segment.base_id is None
     ]
 
 
 def check_base_index(check: BaseIndexCheck) -> tuple[Finding, ...]:
     """Read all files of a segment and return what is wrong with it."""
-    findings = Findings(check.base.store.uri)
-    sizes = {one.path.removeprefix(f"{check.path}/"): one.size for one in check.base.store.list(check.path)}
+    # A branch or a clone shares segments with the table it was made from.
+    store = index_store(check.base, check.uuid)
+    findings = Findings(store.uri)
+    sizes = {one.path.removeprefix(f"{check.path}/"): one.size for one in store.list(check.path)}
     found = sum(sizes.values())
     if not sizes or check.nbytes not in (None, found):
         findings.error(
@@ -115,7 +117,7 @@ def check_base_index(check: BaseIndexCheck) -> tuple[Finding, ...]:
     # Without the rows it fails over the index alone; those are checked for themselves.
     for attempt in (check, replace(check, rows=False)) if check.rows else (check,):
         try:
-            what, where = f"index {check.name!r}", f"{check.base.store.uri}/{check.path}"
+            what, where = f"index {check.name!r}", f"{store.uri}/{check.path}"
             return isolated(_check_content, _Content(attempt, tuple(sorted(sizes))), what=what, where=where)
         except (CorruptionError, StorageError) as error:
             message = error.message
@@ -134,7 +136,7 @@ class _Content:
 def _check_content(content: _Content) -> tuple[Finding, ...]:
     """Read the files of a segment, of which nothing says that they are what was written."""
     check = content.check
-    findings = Findings(check.base.store.uri)
+    findings = Findings(index_store(check.base, check.uuid).uri)
     try:
         files = {name: _read(check, name, keep=name in (_PAGES, _PAGE_TABLE)) for name in content.names}
         if check.rows and files.get(_PAGES) is not None:
@@ -148,7 +150,7 @@ def _check_content(content: _Content) -> tuple[Finding, ...]:
 
 def _read(check: BaseIndexCheck, name: str, *, keep: bool) -> pa.Table | None:
     """Read every value of a file; return them if they are to be kept."""
-    uri = f"{check.base.store.uri}/{check.path}/{name}"
+    uri = f"{index_store(check.base, check.uuid).uri}/{check.path}/{name}"
     with reading(f"the file {name} of index {check.name!r}", uri):
         reader = LanceFileReader(uri, storage_options=library_options(check.base.store))
         batches = (batch for batch in reader.read_all().to_batches())
@@ -200,7 +202,7 @@ def _check_rows(check: BaseIndexCheck, data: pa.Table, findings: Findings) -> No
     except (CorruptionError, StorageError):
         return  # to be reported where the base table is checked
     values = data.column("values").combine_chunks()
-    held = rows.column(0).combine_chunks()
+    held = stored_keys(rows.column(0).combine_chunks())
     if values.type != held.type:
         return  # a form of its own
     ids = data.column("ids").to_numpy()

@@ -55,7 +55,7 @@ class TableFacts:
     def of(cls, base: BaseTable) -> TableFacts:
         """Return the facts of a table."""
         specs = {spec.spec_id: spec for spec in base.details.shard_specs}
-        routers = {number: Router(spec, base.schema, base.field_ids) for number, spec in specs.items()}
+        routers = {number: Router(spec, base.schema, base.columns_of(spec)) for number, spec in specs.items()}
         return cls(base.store, base.row_schema, base.primary_key, specs, routers, base.merge_engine)
 
     def strangers(self, rows: pa.RecordBatch | pa.Table, manifest: ShardManifest) -> str | None:
@@ -72,6 +72,8 @@ class TableFacts:
         if router is None:
             return None
         try:
+            if router.has_lost_columns:
+                return None  # nothing tells any more where a row belongs
             columns = sorted(router.source_columns)
             if not set(columns) <= set(self.primary_key):
                 # A tombstone has its key alone.

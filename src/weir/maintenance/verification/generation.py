@@ -211,7 +211,7 @@ def _check_rows(check: GenerationCheck, rows: _Rows, findings: Findings) -> bool
         findings.error(
             "generation.newest",
             check.path,
-            f"{len(rows.live)} rows count, and of {len(newest)} keys exactly the last row should",
+            f"{len(rows.live)} rows are live, and of {len(newest)} keys exactly the last row should",
         )
     strangers = check.table.strangers(rows.columns.take(pa.array(rows.live)), check.manifest)
     if strangers is not None:

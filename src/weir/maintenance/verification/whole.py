@@ -14,11 +14,11 @@ from weir.base.index_list import list_indexes
 from weir.base.manifest import VERSIONS, read_manifest
 from weir.base.merge_guard import guard_id, without_guards
 from weir.base.published import published_shards
-from weir.base.table import BaseTable
+from weir.base.table import PLACE, BaseTable
 from weir.base.versions import list_versions
 from weir.base.writer_defaults import recorded_options
-from weir.errors import CorruptionError, ObjectNotFoundError, OptionError, StorageError
-from weir.format import feed_consumer, garbage_marks, layout, shard_snapshot, snapshot_pin, version_hint
+from weir.errors import CorruptionError, FirstIndexError, ObjectNotFoundError, OptionError, StorageError
+from weir.format import feed_consumer, garbage_marks, layout, shard_snapshot, snapshot_pin, tag, version_hint
 from weir.format.feed_consumer import CONSUMERS
 from weir.format.garbage_marks import MARKS, Marks
 from weir.format.index_details import IndexDetails
@@ -26,6 +26,7 @@ from weir.format.newest import newest_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_pin import SNAPSHOTS
 from weir.format.snapshot_token import SnapshotToken
+from weir.format.tag import TAGS
 from weir.log.manifest_store import list_shards
 from weir.lsm.damage import reading
 from weir.maintenance.verification.base_versions import check_versions
@@ -33,7 +34,7 @@ from weir.maintenance.verification.facts import Need, ShardFacts
 from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.isolation import isolated
 from weir.maintenance.verification.objects import get_or_none, read_many
-from weir.snapshots.roots import Root, snapshot_root
+from weir.snapshots.roots import Root, snapshot_root, tag_root
 
 __all__ = ["BaseRowsCheck", "WholeTable", "check_base_rows", "check_whole"]
 
@@ -70,8 +71,10 @@ def check_whole(base: BaseTable) -> WholeTable:
     _check_hint(base, findings)
     check_versions(base, findings)
     _check_details(base, shard_ids, where, findings)
+    # What a clone says of shards, until its first write, is of those of the table it was made from.
+    own = set() if _is_clone(base, shard_ids) else set(published)
     for named, check in (
-        (set(published), "snapshot.unknown_shard"),
+        (own, "snapshot.unknown_shard"),
         (set(marks.shards), "marks.unknown_shard"),
     ):
         for shard_id in sorted(named - set(shard_ids)):
@@ -100,13 +103,19 @@ def check_whole(base: BaseTable) -> WholeTable:
     return WholeTable(tuple(findings.found), facts)
 
 
+def _is_clone(base: BaseTable, shard_ids: Collection[UUID]) -> bool:
+    """Whether the table is a copy of another without its shards, and has none yet."""
+    recorded = PLACE in base.details.writer_config_defaults
+    return recorded and not base.is_at_its_place and not shard_ids
+
+
 def _details_of(base: BaseTable, version: int | None) -> IndexDetails | None:
     """Return the details of the MemWAL index in some version; None if that cannot be read."""
     try:
         manifest = None if version is None else read_manifest(base.store, version)
         entry = None if manifest is None else manifest.mem_wal_index()
         return None if manifest is None or entry is None else manifest.decode_details(entry)
-    except (CorruptionError, ObjectNotFoundError):
+    except (CorruptionError, FirstIndexError, ObjectNotFoundError):
         return None
 
 
@@ -138,8 +147,8 @@ def _check_details(base: BaseTable, shard_ids: Collection[UUID], where: str, fin
     ids = [spec.spec_id for spec in details.shard_specs]
     if len(set(ids)) < len(ids) or any(number < 1 for number in ids):
         findings.error("details.shard_specs", where, f"the ids {ids} of the shard specs are not valid")
-    columns = set(base.field_ids.values())
     for spec in details.shard_specs:
+        columns = set(base.columns_of(spec).values())
         for field in spec.fields:
             for source in set(field.source_ids) - columns:
                 text = f"shard field {field.field_id!r} is of a column {source}, which does not exist"
@@ -185,7 +194,7 @@ def _check_progress(base: BaseTable, shard_ids: Collection[UUID], where: str, fi
                 f"the guard of shard {shard_id} is at generation {guard}, above {recorded[shard_id]}, "
                 "the last one merged",
             )
-        if shard_id not in shard_ids:
+        if shard_id not in shard_ids and not _is_clone(base, shard_ids):
             findings.warning("details.merged_generations", where, f"there is no shard {shard_id}")
 
 
@@ -221,7 +230,7 @@ def _marks(base: BaseTable, findings: Findings) -> Marks:
 
 
 def _roots(base: BaseTable, findings: Findings) -> list[tuple[str, Root, SnapshotToken]]:
-    """Check pins and consumers; return what those that hold need."""
+    """Check pins, consumers and tags; return what those that hold need."""
     store = base.store
     now = datetime.now(UTC)
     found: list[tuple[str, Root, SnapshotToken]] = []
@@ -251,6 +260,19 @@ def _roots(base: BaseTable, findings: Findings) -> list[tuple[str, Root, Snapsho
             findings.error("consumer.name", path, f"the object holds the consumer {consumer.name[:100]!r}")
         else:
             _is_of_table(base, consumer.token, path, findings)
+    paths = [one.path for one in store.list(TAGS)]
+    for path, data in read_many(store, paths):
+        if data is None:
+            continue
+        try:
+            named = tag.decode(data, where=path)
+        except CorruptionError as error:
+            findings.error("tag.unreadable", path, error.message)
+            continue
+        if path != tag.tag_path(named.name):
+            findings.error("tag.name", path, f"the object holds the tag {named.name!r}")
+        elif _is_of_table(base, named.token, path, findings):
+            found.append((path, tag_root(named), named.token))
     _check_versions(base, found, findings)
     return found
 
