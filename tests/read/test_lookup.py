@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import weir
 from weir.base.key_pages import KeyPages
+from weir.errors import CorruptionError
 from weir.lsm.generation import Generation
 
 KEYS = 400
@@ -67,6 +70,7 @@ def written(
     return weir.open(table.uri), model, every
 
 
+@pytest.mark.one_in(2)
 def test_finds_the_newest_row_of_every_key_in_the_order_asked(
     written: tuple[weir.Table, Model, list[tuple[Any, ...]]],
 ) -> None:
@@ -85,6 +89,7 @@ def test_finds_the_newest_row_of_every_key_in_the_order_asked(
     assert len(model) < KEYS
 
 
+@pytest.mark.one_in(2)
 def test_the_key_is_not_read(
     written: tuple[weir.Table, Model, list[tuple[Any, ...]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,3 +112,31 @@ def test_the_key_is_not_read(
     read.clear()
     assert table.get(every, columns=list(table.primary_key)).num_rows == len(model)
     assert read <= {"_rowid"}
+
+
+def test_a_key_that_plain_lance_has_appended_once_more_is_named(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+    table = weir.create(tmp_path, schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "n": 1}, {"id": 2, "n": 2}])
+    table.maintenance.merge()
+    again = pa.table({"id": [1], "n": [5]}).cast(lance.dataset(str(tmp_path)).schema)
+    lance.write_dataset(again, str(tmp_path), mode="append")
+    reads: list[Callable[[], object]] = [
+        lambda: table.get([1]),
+        lambda: table.get([3, 1, 2]),
+        lambda: table.scan(filter="id = 1").to_table(),
+    ]
+    for read in reads:
+        with pytest.raises(CorruptionError, match=r"more than one row of the key 1 .*[Dd]elete the key"):
+            read()
+    assert table.get([2, 3]).to_pylist() == [{"id": 2, "n": 2}]
+    # What the error says to do.
+    with table.writer() as writer:
+        writer.delete([1])
+    table.maintenance.merge()
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "n": 6}])
+    table.maintenance.merge()
+    assert table.get([1, 2]).to_pylist() == [{"id": 1, "n": 6}, {"id": 2, "n": 2}]
+    assert table.maintenance.verify().errors == ()

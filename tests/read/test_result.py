@@ -94,7 +94,14 @@ table = weir.open(sys.argv[1], fsync=False)
 table.scan().count()
 
 def use_everything():
-    for use in (table.scan, table.writer, table.status, table.snapshot, lambda: weir.open(sys.argv[1])):
+    for use in (
+        table.scan, table.writer, table.status, table.snapshot,
+        lambda: weir.open(sys.argv[1]),
+        lambda: weir.create(sys.argv[1] + "-2", [{"id": 1}], primary_key="id"),
+        lambda: weir.clone(sys.argv[1], sys.argv[1] + "-3"),
+        lambda: weir.drop(sys.argv[1]),
+        lambda: weir.events.open(sys.argv[1]),
+    ):
         try:
             use()
         except weir.errors.ForkedProcessError as error:

@@ -193,6 +193,7 @@ def test_repair_joins_two_shards_in_the_order_of_their_writes(tmp_path: Path) ->
     assert names(table) == expected | {5: "weir again", 6: "lancedb again"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("place", ["join.before_rows", "join.after_rows", "join.between_merges"])
 def test_a_repair_that_was_killed_is_made_again(tmp_path: Path, place: str) -> None:
     table, expected = interleaved(tmp_path)
@@ -274,6 +275,37 @@ class TestSharedByAColumnOutsideTheKey:
         table.maintenance.repair()
         assert table.scan().to_table().to_pylist() == [{"id": 1, "region": "US"}]
         assert table.scan(filter="region = 'EU'").count() == 0
+
+    @pytest.mark.parametrize("by_weir", [True, False], ids=["by Weir", "by the library"])
+    def test_once_plain_lance_has_dropped_the_column_reads_are_right_and_writes_refused(
+        self, tmp_path: Path, by_weir: bool
+    ) -> None:
+        if by_weir:
+            schema = self.SCHEMA.append(pa.field("n", pa.int64()))
+            shard_by = weir.identity("region", immutable=True)
+            table = weir.create(tmp_path, schema, primary_key="id", shard_by=shard_by, fsync=False)
+        else:
+            dataset = lance.write_dataset(
+                self.SCHEMA.append(pa.field("n", pa.int64())).empty_table(), str(tmp_path)
+            )
+            dataset.initialize_mem_wal(identity_column="region")
+            table = weir.open(tmp_path, fsync=False)
+        with table.writer(immutable=True, flush_on_close=False) as writer:
+            writer.upsert([{"id": 1, "region": "EU", "n": 1}, {"id": 2, "region": "US", "n": 2}])
+        with table.writer(immutable=True) as writer:
+            writer.upsert([{"id": 1, "region": "EU", "n": 3}])
+        lance.dataset(str(tmp_path)).drop_columns(["region"])
+        shown = [{"id": 1, "n": 3}, {"id": 2, "n": 2}]
+        for reader in (table, weir.open(tmp_path, fsync=False)):
+            assert reader.get([1, 2]).to_pylist() == shown
+            assert reader.scan().to_table().sort_by("id").to_pylist() == shown
+            assert reader.scan(filter="id = 1").to_table().to_pylist() == shown[:1]
+            with pytest.raises(ShardingError, match="sharded by a column that was dropped"):
+                reader.writer(immutable=True)
+        assert table.maintenance.verify().errors == ()
+        table.maintenance.recover()
+        table.maintenance.merge()
+        assert lance.dataset(str(tmp_path)).to_table().sort_by("id").to_pylist() == shown
 
     def test_a_table_made_with_the_promise_needs_no_other(self, tmp_path: Path) -> None:
         shard_by = weir.identity("region", immutable=True)

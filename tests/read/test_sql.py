@@ -140,6 +140,7 @@ def test_null_structs_whose_children_have_no_nulls(tmp_path: Path, state: str) -
         assert found.column("id").to_pylist() == wanted
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("query", QUERIES)
 def test_as_over_the_rows_in_memory(table: weir.Table, query: str) -> None:
     found = table.sql(query).to_table()
@@ -255,6 +256,14 @@ def test_an_unknown_column_is_named_without_advice_nobody_can_follow(table: weir
         table.sql("SELECT ID FROM t")
     assert "enable_ident_normalization" not in str(caught.value)
     assert "Valid fields" not in str(caught.value)
+
+
+@pytest.mark.parametrize("unknown", ["flights", '"two words"', "a.b"])
+def test_an_unknown_table_is_named_with_what_the_query_calls_it(table: weir.Table, unknown: str) -> None:
+    with pytest.raises(QueryError, match="there is no table") as caught:
+        table.sql(f"SELECT id FROM {unknown}", name="arrivals")
+    assert "calls the table 'arrivals'" in str(caught.value)
+    assert "datafusion" not in str(caught.value)
 
 
 def test_an_error_while_it_runs(table: weir.Table) -> None:

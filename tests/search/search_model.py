@@ -54,29 +54,34 @@ def nearest(
     return {key: value for key, value in found.items() if not math.isnan(value)}
 
 
-def text_scores(rows: Mapping[Key, Row], query: TextQuery, column: str = "text") -> dict[Key, float]:
+def text_scores(
+    rows: Mapping[Key, Row],
+    query: TextQuery,
+    column: str = "text",
+    bm25: tuple[float, float] = (1.2, 0.75),
+) -> dict[Key, float]:
     """Return the score of every row that a query finds. Words are what is between spaces."""
     if isinstance(query, MatchQuery):
-        return _match(rows, query, query.column or column)
+        return _match(rows, query, query.column or column, *bm25)
     if isinstance(query, PhraseQuery):
         words = query.query.split()
-        found = _match(rows, MatchQuery(query.query, operator="and"), query.column or column)
+        found = _match(rows, MatchQuery(query.query, operator="and"), query.column or column, *bm25)
         texts = _texts(rows, query.column or column)
         return {key: score for key, score in found.items() if _together(texts[key], words, query.slop)}
     if isinstance(query, MultiMatchQuery):
         best: dict[Key, float] = {}
         for one in query.matches:
-            for key, score in text_scores(rows, one).items():
+            for key, score in text_scores(rows, one, bm25=bm25).items():
                 best[key] = max(best.get(key, -math.inf), score)
         return best
     if isinstance(query, BoostQuery):
-        less = text_scores(rows, query.negative, column)
-        more = text_scores(rows, query.positive, column)
+        less = text_scores(rows, query.negative, column, bm25)
+        more = text_scores(rows, query.positive, column, bm25)
         return {key: score - query.negative_boost * less.get(key, 0.0) for key, score in more.items()}
     assert isinstance(query, BooleanQuery)
-    must = [text_scores(rows, one, column) for one in query.must]
-    should = [text_scores(rows, one, column) for one in query.should]
-    never = [text_scores(rows, one, column) for one in query.must_not]
+    must = [text_scores(rows, one, column, bm25) for one in query.must]
+    should = [text_scores(rows, one, column, bm25) for one in query.should]
+    never = [text_scores(rows, one, column, bm25) for one in query.must_not]
     keys = {key for one in (must or should) for key in one}
     return {
         key: sum(one.get(key, 0.0) for one in (*must, *should))
@@ -90,7 +95,7 @@ def _texts(rows: Mapping[Key, Row], column: str) -> dict[Key, list[str]]:
     return {key: words for key, words in split.items() if words}
 
 
-def _match(rows: Mapping[Key, Row], query: MatchQuery, column: str) -> dict[Key, float]:
+def _match(rows: Mapping[Key, Row], query: MatchQuery, column: str, k1: float, b: float) -> dict[Key, float]:
     texts = _texts(rows, column)
     mean = sum(map(len, texts.values())) / max(len(texts), 1)
     vocabulary = sorted({word for words in texts.values() for word in words})
@@ -111,9 +116,8 @@ def _match(rows: Mapping[Key, Row], query: MatchQuery, column: str) -> dict[Key,
             having = sum(word in other for other in texts.values())
             count = words.count(word)
             rarity = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
-            score += (
-                rarity * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * len(words) / mean)) if count else 0.0
-            )
+            length = 1 - b + b * len(words) / mean
+            score += rarity * count * (k1 + 1) / (count + k1 * length) if count else 0.0
         found[key] = score * query.boost
     return found
 

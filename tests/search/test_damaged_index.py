@@ -65,6 +65,7 @@ def test_writes_go_on_without_a_vector_index(
     assert found.column("id").to_pylist() == [1000]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("pattern", ["part_*_tokens.lance", "part_*_invert.lance", "metadata.lance"])
 @pytest.mark.parametrize("keep", [0, 90, 400])
 def test_a_full_text_index_is_named(table: weir.Table, pattern: str, keep: int) -> None:

@@ -173,7 +173,9 @@ ANYTHING = st.recursive(
 
 
 @given(vector=ANYTHING, k=ANYTHING, column=ANYTHING, metric=ANYTHING, nprobes=ANYTHING)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=2 * settings().max_examples
+)
 def test_nothing_but_named_errors_by_vector(
     table: weir.Table, vector: Any, k: Any, column: Any, metric: Any, nprobes: Any
 ) -> None:
@@ -188,7 +190,9 @@ def test_nothing_but_named_errors_by_vector(
 
 
 @given(query=ANYTHING, k=ANYTHING, column=ANYTHING)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=2 * settings().max_examples
+)
 def test_nothing_but_named_errors_by_text(table: weir.Table, query: Any, k: Any, column: Any) -> None:
     for asked, options in ((query, {}), ("late", {"k": k}), ("late", {"column": column})):
         try:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from tests.search.search_model import check_ranking, nearest, text_scores
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
@@ -72,6 +73,7 @@ def check(table: weir.Table, model: dict[Any, Row]) -> None:
     assert table.get(keys).to_pylist() == [model[key,] for key in keys if (key,) in model]
 
 
+@pytest.mark.long
 def test_searches_at_every_stage(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options
     table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), storage_options=options)

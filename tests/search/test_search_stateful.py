@@ -225,6 +225,8 @@ class SearchMachine(RuleBasedStateMachine):
         check_ranking(found, self.names, "_distance", nearest(model, [1.0, 2.0, 0.0]), 40, descending=False)
 
 
+@pytest.mark.hypothesis
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KEYS)
 def test_searches_equal_brute_force(kind: str) -> None:
     fields, keys = KEYS[kind]
@@ -232,6 +234,9 @@ def test_searches_equal_brute_force(kind: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=6, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=settings().max_examples // 5,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

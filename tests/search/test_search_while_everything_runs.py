@@ -8,7 +8,6 @@ flushed, merged, indexed, compacted and collected meanwhile.
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.forked_program import weir_python
 from tests.search.search_model import check_ranking, nearest, text_scores
 
 import weir
@@ -157,7 +157,7 @@ class Reader(threading.Thread):
             assert {name: row[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_everything_read_at_a_token_agrees(tmp_path: Path, shards: int) -> None:
     names: dict[str, Any] = {}
     exec(COMMON, names)
@@ -171,7 +171,7 @@ def test_everything_read_at_a_token_agrees(tmp_path: Path, shards: int) -> None:
         table.indexes.create(column, kind, **options)
     done = threading.Event()
     readers = [Reader(table.uri, seed, done) for seed in range(2)]
-    process = subprocess.Popen([sys.executable, "-c", WRITER, table.uri, "40"])
+    process = subprocess.Popen([*weir_python(), WRITER, table.uri, "20"])
     try:
         for reader in readers:
             reader.start()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
-from weir.errors import ShardConflictError
+from weir.errors import CorruptionError, ShardConflictError
 from weir.lsm.base_rows import base_rows_with_keys
 from weir.lsm.expired_rows import live_mask
 from weir.lsm.keys import KeySet
@@ -52,6 +52,8 @@ def get_rows(
     ------
     ShardConflictError
         Two shards hold a key.
+    CorruptionError
+        The base table has a key more than once.
     """
     base = snapshot.base
     if base.expiry is not None:
@@ -87,14 +89,26 @@ def _newest_rows(snapshot: ReadSnapshot, keys: KeySet, columns: Sequence[str], r
     if left.size:
         wanted = keys if len(left) == len(keys) else keys.take(left)
         reads.append(partial(_read_base, base, wanted, left, asked))
-    parts = [part for part in _parts(reads, base.engine.executors.scans) if part.offsets.size]
+    parts = [part for part in _parts(reads, base.store.executors.scans) if part.offsets.size]
     return _together(parts, keys, asked) if parts else asked.nothing
 
 
+def _text(key: KeySet) -> str:
+    return ", ".join(str(column[0].as_py()) for column in key.columns)[:200]
+
+
+def _twice_in_base(base: BaseTable, key: KeySet) -> CorruptionError:
+    return CorruptionError(
+        f"the base table has more than one row of the key {_text(key)}",
+        where=base.uri,
+        hint="Plain Lance's append looks for no keys. Delete the key, merge, and write its row again; weir "
+        "verify says how many rows are there twice",
+    )
+
+
 def _in_two_shards(base: BaseTable, key: KeySet) -> ShardConflictError:
-    text = ", ".join(str(column[0].as_py()) for column in key.columns)
     return ShardConflictError(
-        f"two shards hold versions of the key {text[:200]}, and nothing tells which is the newest",
+        f"two shards hold versions of the key {_text(key)}, and nothing tells which is the newest",
         where=base.uri,
         hint="Have them joined: weir repair, or table.maintenance.repair()",
     )
@@ -162,6 +176,8 @@ def _read_source(source: FreshSource, rows: Offsets, offsets: Offsets, asked: _P
 
 def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projection) -> _Part:
     which, rows = base_rows_with_keys(base, keys, asked.read)
+    if len(which) > 1 and (times := np.bincount(which)).max() > 1:
+        raise _twice_in_base(base, keys.take(np.flatnonzero(times > 1)[:1]))
     if rows is None or not asked.read:
         return _Part(offsets[which], _NO_COLUMNS)
     return _Part(offsets[which], as_schema(rows.select(asked.read), asked.read_schema))

@@ -6,19 +6,21 @@ process or a cluster, needs nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import lance
 import pyarrow as pa
 
-from weir.engine.context import EngineContext
+from weir.base.wide_scan import asked_columns, scanned_batches
 from weir.format.resolution import Resolution
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.strategy import TermStrategy
+from weir.storage.interface import ObjectStore
 
 __all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
 
@@ -40,7 +42,7 @@ class DatasetTask:
     filter : str or None
         Only rows that match.
     mask : DeletionMask
-        Rows that do not count.
+        Rows that are dead: replaced or deleted by newer ones.
     limit : int or None
         Rows after which to stop.
     strategies : tuple of TermStrategy, default ()
@@ -69,14 +71,32 @@ class DatasetTask:
         return [one for one in self.source.opened().get_fragments() if one.fragment_id in wanted]
 
     def _scanner(self, limit: int | None) -> lance.LanceScanner:
-        return self.source.opened().scanner(
-            columns=list(self.columns),
-            filter=self.filter,
-            limit=limit,
-            row_addr_blocklist=self.mask.serialized,
-            with_row_id=not self.columns,
-            fragments=self._scanned_fragments(),
-        )
+        dataset = self.source.opened()
+        return dataset.scanner(columns=asked_columns(dataset, self.columns), **self._options(limit))
+
+    def _options(self, limit: int | None) -> dict[str, Any]:
+        return {
+            "filter": self.filter,
+            "limit": limit,
+            "row_addr_blocklist": self.mask.serialized,
+            "with_row_id": not self.columns,
+            "fragments": self._scanned_fragments(),
+        }
+
+    def first_columns(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows, and ``_rowid``, by which the others can be read later.
+
+        For a dataset that has the table's own columns.
+        """
+        with reading(self.label, self.source.uri, self.filter):
+            scanner = self.source.opened().scanner(
+                columns=list(columns),
+                filter=self.filter,
+                row_addr_blocklist=self.mask.serialized,
+                with_row_id=True,
+                fragments=self._scanned_fragments(),
+            )
+            return scanner.to_table()
 
     def split(self, rows: int) -> Iterator[tuple[DatasetTask, int]]:
         """Yield tasks that together read the same rows, each with how many rows it looks at.
@@ -122,16 +142,17 @@ class DatasetTask:
 
     def _batches(self, limit: int | None) -> Iterator[pa.RecordBatch]:
         if self.filter is not None or limit is not None or not self.columns or not len(self.mask):
-            yield from self._scanner(limit).to_batches()
+            yield from scanned_batches(self.source.opened(), self.columns, **self._options(limit))
             return
-        scanner = self.source.opened().scanner(
-            columns=list(self.columns),
+        batches = scanned_batches(
+            self.source.opened(),
+            self.columns,
             with_row_id=True,
             batch_size=_BATCH_ROWS,
             scan_in_order=True,
             fragments=self._scanned_fragments(),
         )
-        yield from map(self.mask.remove_from, scanner.to_batches())
+        yield from map(self.mask.remove_from, batches)
 
     def _resolved(self, resolution: Resolution, limit: int | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a dataset that has the columns of another schema.
@@ -142,8 +163,9 @@ class DatasetTask:
         named = named_columns(self.filter, resolution.schema)
         pushed = self.filter is not None and resolution.is_same(named)
         read = resolution.select(self.columns if pushed else list(dict.fromkeys([*self.columns, *named])))
-        scanner = self.source.opened().scanner(
-            columns=read.source_names,
+        batches = scanned_batches(
+            self.source.opened(),
+            read.source_names,
             filter=self.filter if pushed else None,
             row_addr_blocklist=self.mask.serialized,
             with_row_id=True,
@@ -152,7 +174,7 @@ class DatasetTask:
             fragments=self._scanned_fragments(),
         )
         left = limit
-        for batch in scanner.to_batches():
+        for batch in batches:
             if left is not None and left <= 0:
                 return
             # Of a column that the dataset has not, the row ids tell how many there are.
@@ -193,7 +215,7 @@ class DatasetTask:
 
 @dataclass(frozen=True, slots=True)
 class RowsTask:
-    """Return rows that are already in memory: the live rows of a shard's WAL tail.
+    """Return rows that planning has come by: live rows of a shard's WAL tail, or those of keys.
 
     Parameters
     ----------
@@ -203,25 +225,28 @@ class RowsTask:
         The rows, filtered and projected.
     considered : int
         How many rows were looked at.
+    how : str, default "in memory"
+        How they were come by.
     """
 
     label: str
     rows: pa.Table = field(repr=False)
     considered: int
+    how: str = "in memory"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the rows as an Arrow stream, which of a slice has no more than it shows."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.rows.schema) as stream:
             stream.write_table(self.rows)
-        return _rows_task, (self.label, sink.getvalue().to_pybytes(), self.considered)
+        return _rows_task, (self.label, sink.getvalue().to_pybytes(), self.considered, self.how)
 
     def split(self, nbytes: int) -> Iterator[RowsTask]:
         """Yield tasks that together return the same rows, each with about so many bytes at most."""
         length = max(self.rows.num_rows * nbytes // max(self.rows.nbytes, 1), 1)
         for start in range(0, self.rows.num_rows, length):
             part = self.rows.slice(start, length)
-            yield RowsTask(self.label, part, part.num_rows)
+            yield RowsTask(self.label, part, part.num_rows, self.how)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
@@ -237,11 +262,11 @@ class RowsTask:
 
     def describe(self) -> str:
         """Return one line for people."""
-        return f"{self.label}: {self.rows.num_rows:,} of {_rows(self.considered)} in memory"
+        return f"{self.label}: {self.rows.num_rows:,} of {_rows(self.considered)} {self.how}"
 
 
-def _rows_task(label: str, stream: bytes, considered: int) -> RowsTask:
-    return RowsTask(label, pa.ipc.open_stream(stream).read_all(), considered)
+def _rows_task(label: str, stream: bytes, considered: int, how: str) -> RowsTask:
+    return RowsTask(label, pa.ipc.open_stream(stream).read_all(), considered, how)
 
 
 ScanTask = DatasetTask | RowsTask
@@ -292,8 +317,8 @@ class ScanPlan:
         Rows after which to stop.
     header : str
         The read as a whole, for people.
-    engine : EngineContext
-        Whose threads read; in another process, that of this one.
+    store : ObjectStore
+        Where the table is; the threads that wait for it read.
     """
 
     schema: pa.Schema
@@ -301,7 +326,7 @@ class ScanPlan:
     pruned: tuple[Pruned, ...]
     limit: int | None
     header: str
-    engine: EngineContext = field(repr=False, compare=False)
+    store: ObjectStore = field(repr=False, compare=False)
 
     def describe(self) -> str:
         """Return the plan for people, one source per line."""

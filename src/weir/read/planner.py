@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,9 +17,12 @@ from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.folded_rows import FoldedRows
 from weir.lsm.generation import Generation
+from weir.lsm.keys import KeySet
 from weir.lsm.levels import Level, LiveRows, ShardLevels
 from weir.lsm.log_tail import TailRun
 from weir.lsm.strategy import TermStrategy, choose_strategies
+from weir.read.lookup import KeyRouter, get_rows
+from weir.read.named_keys import named_keys
 from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
 from weir.sharding.predicate import ANYTHING, Predicate, read_filter
 from weir.snapshots.shard_view import ShardView
@@ -44,10 +47,13 @@ class ScanPlanner:
         The table's store.
     prune : callable
         Decides which shards a filter may touch.
+    route : callable
+        Narrows down the shards that a key may be in.
     """
 
     store: ObjectStore
     prune: ShardPruner
+    route: KeyRouter
 
     def plan(
         self,
@@ -77,6 +83,15 @@ class ScanPlanner:
         asked = _Asked(names, filter, _predicate(filter, base.schema), limit)
         kept, left_out = self.prune(snapshot, filter)
         pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
+        header = (
+            f"scan of {self.store.uri}, {consistency}: base version {base.version}, "
+            f"{len(kept)} of {len(snapshot.shards)} shards"
+        )
+        schema = pa.schema([base.schema.field(name) for name in names])
+        keys = named_keys(asked.predicate, base)
+        if keys is not None:
+            task = self._key_task(snapshot, keys, asked)
+            return ScanPlan(schema, (task,), tuple(pruned), limit, header, self.store)
         tasks: list[ScanTask] = []
         for view in kept:
             merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
@@ -88,12 +103,14 @@ class ScanPlanner:
             tasks += made
             pruned += dead
         tasks.insert(0, self._base_task(base, snapshot.base_mask(tuple(kept)), asked))
-        header = (
-            f"scan of {self.store.uri}, {consistency}: base version {base.version}, "
-            f"{len(kept)} of {len(snapshot.shards)} shards"
-        )
-        schema = pa.schema([base.schema.field(name) for name in names])
-        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header, self.store.engine)
+        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header, self.store)
+
+    def _key_task(self, snapshot: ReadSnapshot, keys: KeySet, asked: _Asked) -> RowsTask:
+        key = snapshot.base.primary_key
+        names = list(dict.fromkeys([*asked.columns, *named_columns(asked.filter, snapshot.base.schema)]))
+        rows = get_rows(snapshot, keys, names or key[:1], self.route)
+        label = f"look-up of {len(keys)} key{'' if len(keys) == 1 else 's'}"
+        return replace(_rows_that_match(label, rows, asked), how="found")
 
     def _base_task(self, base: BaseTable, mask: DeletionMask, asked: _Asked) -> DatasetTask:
         return DatasetTask(
@@ -127,7 +144,7 @@ class ScanPlanner:
             else:
                 tasks.append(self._generation_task(base, source, level, asked))
         if in_memory:
-            tasks.append(_memory_task(where, in_memory, asked.columns, asked.filter, asked.limit))
+            tasks.append(_memory_task(where, in_memory, asked))
         return tasks, pruned
 
     def _generation_task(
@@ -224,24 +241,25 @@ def _left_out(label: str, generation: Generation, reason: str) -> Pruned:
 
 
 def _memory_task(
-    where: str,
-    sources: Sequence[tuple[TailRun | FoldedRows, LiveRows]],
-    columns: tuple[str, ...],
-    filter: str | None,
-    limit: int | None,
+    where: str, sources: Sequence[tuple[TailRun | FoldedRows, LiveRows]], asked: _Asked
 ) -> RowsTask:
     considered = sum(source.rows.num_rows for source, _ in sources)
     parts = []
     for source, live in sources:
         rows = source.rows.drop_columns([TOMBSTONE])
         parts.append(rows if live.all() else rows.filter(pa.array(live)))
-    rows = pa.concat_tables(parts)
-    if filter is not None and rows.num_rows:
-        rows = rows.take(pa.array(matching_rows(rows, filter)))
     first, last = sources[0][0], sources[-1][0]
     label = first.label
     if isinstance(first, TailRun) and isinstance(last, TailRun):
         label = f"wal positions {first.first_position} to {last.last_position}"
+    found = _rows_that_match(f"{where}, {label}", pa.concat_tables(parts), asked)
+    return replace(found, considered=considered)
+
+
+def _rows_that_match(label: str, rows: pa.Table, asked: _Asked) -> RowsTask:
+    considered = rows.num_rows
+    if asked.filter is not None and considered:
+        rows = rows.take(pa.array(matching_rows(rows, asked.filter)))
     # A table without columns would forget how many rows it has: a count keeps one.
-    shown = rows.select(list(columns or rows.schema.names[:1]))
-    return RowsTask(f"{where}, {label}", shown.slice(0, limit), considered)
+    shown = rows.select(list(asked.columns or rows.schema.names[:1]))
+    return RowsTask(label, shown.slice(0, asked.limit), considered)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeVar
 
 import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
+from weir.read.late_columns import Choose, chosen_rows
 from weir.read.plan import ScanPlan
 from weir.read.result import RowResult
 from weir.schema.relabel import as_schema
@@ -80,8 +81,27 @@ class Scan(RowResult):
             with self._reading():
                 return as_schema(plan.tasks[0].table(), plan.schema)
         with self._reading():
-            tables = list(plan.engine.executors.scans.map(lambda task: task.table(), plan.tasks))
+            tables = list(plan.store.executors.scans.map(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
+
+    def chosen(self, first: Sequence[str], choose: Choose) -> pa.Table:
+        """Return some of the rows, chosen by a few of their columns; others are read of these rows alone.
+
+        Parameters
+        ----------
+        first : sequence of str
+            The columns to choose by, among those of the scan.
+        choose : callable
+            Takes a table of them, and returns the offsets of the rows that are wanted, as a NumPy array, in
+            the order in which they are. It may be called again.
+        """
+
+        def read() -> pa.Table:
+            plan = self.plan()
+            with self._reading():
+                return chosen_rows(plan, first, choose)
+
+        return self._run(read)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches, one source after the other."""

@@ -68,7 +68,7 @@ class ShardChoice:
             return snapshot.shards, ()
         # By the names of the columns as they are in the snapshot.
         base = snapshot.base
-        result = pruning.prune(condition, self.spec, base.schema, base.field_ids, own)
+        result = pruning.prune(condition, self.spec, base.schema, base.columns_of(self.spec), own)
         pruned = set(result.pruned)
         kept = [view for view in snapshot.shards if view.shard_id not in pruned]
         return kept, [(view, result.reason) for view in snapshot.shards if view.shard_id in pruned]

@@ -146,11 +146,11 @@ def _groups(
 
 
 def _may_move(snapshot: ReadSnapshot, router: Router) -> bool:
-    """Whether a key may change its shard, because a column that decides is no part of it."""
+    """Whether a key may change its shard, because a column that decides is no part of it, or is gone."""
     if snapshot.base.append_only is not None:
         return False
     try:
-        return bool(router.columns_that_may_change(snapshot.base.primary_key))
+        return router.has_lost_columns or bool(router.columns_that_may_change(snapshot.base.primary_key))
     except WeirError:
         return True
 

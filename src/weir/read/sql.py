@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from datafusion import DataFrame, Expr, column, lit
@@ -15,9 +14,6 @@ from weir.read.scan import Scan
 from weir.read.sql_query import Needed, needed_by, quoted, sql_context, sql_failure
 from weir.schema.relabel import nulls_inside
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["SqlQuery"]
 
@@ -80,7 +76,7 @@ class SqlQuery(RowResult):
             batches = frame.collect()
             schema = frame.schema()
         except Exception as error:  # DataFusion raises nothing more specific
-            raise sql_failure(self._query, error, self._schema) from error
+            raise sql_failure(self._query, error, self._schema, self._name) from error
         return pa.Table.from_batches(batches, schema=batches[0].schema if batches else schema)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
@@ -98,7 +94,7 @@ class SqlQuery(RowResult):
         try:
             return context.sql(self._query)
         except Exception as error:  # DataFusion raises nothing more specific
-            raise sql_failure(self._query, error, self._schema) from error
+            raise sql_failure(self._query, error, self._schema, self._name) from error
 
     def _needed_rows(self) -> pa.Table:
         if self.needed.top is not None:

@@ -27,6 +27,7 @@ _ONLY_QUERIES = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_al
 _TEXT = re.compile(r"('(?:[^']|'')*')")
 _WHERE = " WHERE "
 _MOST_TOP_ROWS = 10_000
+_UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.(?:public\.)?)?(?P<name>.*)' not found")
 _ADVICE = re.compile(r"\s+(?:Valid fields are|Column names are case sensitive)")
 
 
@@ -113,7 +114,7 @@ def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.S
     try:
         plan = context.sql_with_options(query, _ONLY_QUERIES).optimized_logical_plan()
     except Exception as error:  # DataFusion raises nothing more specific
-        raise sql_failure(query, error, schema) from error
+        raise sql_failure(query, error, schema, name) from error
     scans: list[tuple[TableScan, str | None]] = []
     _collect(plan, None, scans)
     asked = {column for scan, _ in scans for _, column in scan.projection()}
@@ -134,11 +135,18 @@ def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.S
     return Needed(columns, filter, limit, top)
 
 
-def sql_failure(query: str, error: Exception, schema: pa.Schema) -> QueryError:
+def sql_failure(query: str, error: Exception, schema: pa.Schema, name: str) -> QueryError:
     """Return the error that says why a query cannot be used."""
     reason = str(error).removeprefix("DataFusion error: ")
     # It goes on with settings of DataFusion that cannot be made here, and with columns, which the hint has.
     reason = _ADVICE.split(reason)[0]
+    unknown = _UNKNOWN_TABLE.search(reason)
+    if unknown is not None:
+        return QueryError(
+            f"the query {query!r} cannot be run: there is no table {unknown['name']!r} in it",
+            where="query",
+            hint=f"The query calls the table {name!r}; pass name= to call it otherwise",
+        )
     return QueryError(
         f"the query {query!r} cannot be run: {reason}",
         where="query",

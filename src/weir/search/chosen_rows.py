@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,11 +13,7 @@ import pyarrow.compute as pc
 from weir.errors import QueryError
 from weir.schema.relabel import as_schema
 
-__all__ = ["fetch_chosen", "order_by_key", "result_schema", "take_numbered", "take_row_ids"]
-
-_FRAGMENT_BITS = 32
-"""Where the id of its fragment begins in the address of a row."""
-_OFFSET_MASK = 2**_FRAGMENT_BITS - 1
+__all__ = ["fetch_chosen", "order_by_key", "result_schema", "take_numbered"]
 
 
 def result_schema(schema: pa.Schema, columns: Sequence[str], added: Iterable[pa.Field]) -> pa.Schema:
@@ -108,33 +103,6 @@ def fetch_chosen(
     if len(parts) == 1:
         return parts[0]
     return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places))))
-
-
-def take_row_ids(
-    dataset: lance.LanceDataset, row_ids: npt.NDArray[np.int64], columns: Sequence[str]
-) -> pa.Table:
-    """Return some rows of a dataset by their ids, in the order asked for, each as often as asked for."""
-    if (row_ids[1:] > row_ids[:-1]).all():
-        return _ascending(dataset, row_ids, columns)
-    order = np.argsort(row_ids)
-    ascending = row_ids[order]
-    if (ascending[1:] > ascending[:-1]).all():
-        distinct, place = ascending, np.argsort(order)
-    else:
-        distinct, place = np.unique(row_ids, return_inverse=True)
-    return _ascending(dataset, distinct, columns).take(pa.array(place))
-
-
-def _ascending(
-    dataset: lance.LanceDataset, row_ids: npt.NDArray[np.int64], columns: Sequence[str]
-) -> pa.Table:
-    ids: list[int] = row_ids.tolist()
-    if ids and ids[0] >> _FRAGMENT_BITS == ids[-1] >> _FRAGMENT_BITS and not dataset.has_stable_row_ids:
-        fragment = dataset.get_fragment(ids[0] >> _FRAGMENT_BITS)
-        if fragment is not None and fragment.metadata.deletion_file is None:
-            # By their places in it a fragment finds a few rows in half the time that a dataset takes.
-            return fragment.take([one & _OFFSET_MASK for one in ids], columns=list(columns))
-    return dataset._take_rows(ids, columns=list(columns))
 
 
 class _Takes(Protocol):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import QueryError
+from weir.format.plain_keys import stored_keys
 from weir.search.chosen_rows import result_schema
 from weir.search.text.search import TextSearchPlan
 from weir.search.text.task import SCORE
@@ -209,6 +210,6 @@ def _numbered(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[Any]:
     """Return a number for every key, the same for equal ones."""
     number = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        codes = pc.dictionary_encode(column.combine_chunks()).indices.to_numpy().astype(np.int64)
+        codes = pc.dictionary_encode(stored_keys(column.combine_chunks())).indices.to_numpy().astype(np.int64)
         _, number = np.unique(number * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
     return number

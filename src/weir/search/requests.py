@@ -5,7 +5,8 @@ The columns are those of the table now or, of a search at a token, those that it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from weir.read.checks import check_asked
 from weir.read.planner import ScanPlanner
 from weir.search.hybrid import Fusion, HybridSearchPlan, fusion
 from weir.search.search import SearchPlan
+from weir.search.text.bm25 import Constants
 from weir.search.text.columns import check_text_columns
 from weir.search.text.query import TextQuery, parse_text_query
 from weir.search.text.search import TextSearchPlan, plan_text_search
@@ -96,11 +98,13 @@ class TextRequest:
     column: str | None
     filter: str | None
     columns: Sequence[str] | None
+    bm25: Mapping[str, tuple[float, float]] | None = None
 
     def checked(self, schema: pa.Schema) -> TextQuery:
         """Return the query over some columns."""
         check_asked(schema, self.columns, self.filter)
         check_k(self.k)
+        _constants(self.bm25)
         return check_text_columns(schema, parse_text_query(self.query), self.column)
 
     def plan(
@@ -115,7 +119,24 @@ class TextRequest:
             columns=self.columns,
             filter=self.filter,
             consistency=seen,
+            constants=_constants(self.bm25),
         )
+
+
+def _constants(given: Mapping[str, tuple[float, float]] | None) -> dict[str, Constants]:
+    """Return what BM25 is set by, by column."""
+    found = {}
+    for column, pair in (given or {}).items():
+        try:
+            k1, b = map(float, pair)
+        except (TypeError, ValueError):
+            raise QueryError(
+                f"the constants of BM25 are two numbers, k1 and b, and not {pair!r:.60}", where="bm25"
+            ) from None
+        if not (math.isfinite(k1) and k1 >= 0 and 0 <= b <= 1):
+            raise QueryError(f"k1 is at least 0 and b from 0 to 1, and not {k1} and {b}", where="bm25")
+        found[column] = Constants(k1, b)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,12 @@ from weir.search.text.search import TextSearchPlan
 from weir.search.text.tokenizer import Occurring, TextRows, Tokenizer, occurrences
 
 SCHEMA = pa.schema(
-    [pa.field("id", pa.int64(), nullable=False), ("text", pa.string()), ("number", pa.int32())]
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("text", pa.string()),
+        ("lines", pa.list_(pa.string())),
+        ("number", pa.int32()),
+    ]
 )
 WORDS = [f"w{number}" for number in range(60)]
 
@@ -27,19 +32,22 @@ WORDS = [f"w{number}" for number in range(60)]
 def rows(generator: np.random.Generator, ids: Any, longest: int = 12) -> list[dict[str, Any]]:
     chances = 1 / np.arange(1, len(WORDS) + 1)
     chances /= chances.sum()
+    texts = {key: generator.choice(WORDS, generator.integers(0, longest), p=chances) for key in ids}
     return [
-        {
-            "id": int(key),
-            "text": " ".join(generator.choice(WORDS, generator.integers(0, longest), p=chances)),
-            "number": int(key) % 3,
-        }
-        for key in ids
+        {"id": int(key), "text": " ".join(words), "lines": lines(words), "number": int(key) % 3}
+        for key, words in texts.items()
     ]
 
 
-def index(table: weir.Table, **options: Any) -> None:
+def lines(words: Any) -> list[str | None] | None:
+    """Return words as a list of texts, which is searched as one text is."""
+    at = len(words) // 2
+    return [" ".join(words[:at]), None, " ".join(words[at:]), ""] if len(words) else None
+
+
+def index(table: weir.Table, column: str = "text", **options: Any) -> None:
     settings = {"with_position": True, "stem": False, "remove_stop_words": False, **options}
-    lance.dataset(table.uri).create_scalar_index("text", "INVERTED", **settings)
+    lance.dataset(table.uri).create_scalar_index(column, "INVERTED", **settings)
 
 
 class Lives:
@@ -53,10 +61,18 @@ class Lives:
         self.model |= {(row["id"],): row for row in written}
         return written
 
-    def check(self, query: TextQuery | str, k: int, filter: str | None = None) -> None:
-        found = self.table.search_text(query, k, filter=filter, columns=["id", "number"]).to_table()
+    def check(
+        self,
+        query: TextQuery | str,
+        k: int,
+        filter: str | None = None,
+        column: str = "text",
+        bm25: tuple[float, float] = (1.2, 0.75),
+    ) -> None:
         asked = weir.MatchQuery(query) if isinstance(query, str) else query
-        expected = text_scores(self.model, asked)
+        options: dict[str, Any] = {"filter": filter, "column": column, "bm25": {column: bm25}}
+        found = self.table.search_text(asked, k, columns=["id", "number"], **options).to_table()
+        expected = text_scores(self.model, asked, bm25=bm25)
         if filter is not None:
             expected = {key: score for key, score in expected.items() if self.model[key]["number"] == 1}
         check_ranking(found, ["id"], "_score", expected, k, descending=True)
@@ -85,6 +101,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
         writer.flush()
         lives.table.maintenance.merge()
         index(lives.table)
+        index(lives.table, "lines")
         # Longer texts, so that statistics shift and Lance's own scores are further off.
         for ids, flushed in ((range(600, 800), True), (range(500, 650), True), (range(640, 820), False)):
             writer.upsert(lives.remember(rows(generator, ids, 25)))
@@ -96,6 +113,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     return lives
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("at", range(len(QUERIES)))
 def test_scores_are_those_of_the_merged_view(lives: Lives, at: int) -> None:
     query, k = QUERIES[at]
@@ -104,12 +122,50 @@ def test_scores_are_those_of_the_merged_view(lives: Lives, at: int) -> None:
     lives.check(query, 1000)
 
 
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("at", range(len(QUERIES)))
+def test_lists_of_texts_are_searched_as_one_text_is(lives: Lives, at: int) -> None:
+    query, k = QUERIES[at]
+    lives.check(query, k, column="lines")
+    lives.check(query, k, "number = 1", column="lines")
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("at", range(len(QUERIES)))
+@pytest.mark.parametrize("bm25", [(0.0, 0.3), (3.0, 1.0)], ids=str)
+def test_texts_are_scored_by_the_constants_that_are_asked_for(
+    lives: Lives, at: int, bm25: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_index_task, "_SPARE_ROWS", 0)
+    query, k = QUERIES[at]
+    lives.check(query, k, bm25=bm25)
+    lives.check(query, k, "number = 1", bm25=bm25)
+    lives.check(query, k, column="lines", bm25=bm25)
+
+
+@pytest.mark.parametrize(
+    "bm25", [{"text": (1.0,)}, {"text": (-1.0, 0.5)}, {"text": (1.0, 1.5)}, {"text": "x"}]
+)
+def test_constants_that_cannot_be_are_refused(lives: Lives, bm25: Any) -> None:
+    with pytest.raises(weir.errors.QueryError, match="k1"):
+        lives.table.search_text("w1", column="text", bm25=bm25).to_table()
+
+
+def test_an_index_that_takes_lists_as_one_word_each_is_refused(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    table.upsert([{"id": 1, "text": "a", "lines": ["red fox", "sky"], "number": 1}])
+    table.maintenance.merge()
+    lance.dataset(table.uri).create_scalar_index("lines", "INVERTED", base_tokenizer="raw")
+    with pytest.raises(weir.errors.QueryError, match="ends of lines"):
+        table.search_text("sky", column="lines").to_table()
+
+
 def test_candidates_are_fetched_until_no_other_can_be_better(
     lives: Lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With hardly any spare candidates, what Lance ranks first is not always what is best.
     monkeypatch.setattr(text_index_task, "_SPARE_ROWS", 0)
-    for word in range(0, 40, 3):
+    for word in range(0, 40, 7):
         lives.check(f"w{word} w{word + 7} w2", 2)
 
 
@@ -120,6 +176,17 @@ def test_tasks_can_be_run_elsewhere(lives: Lives) -> None:
     scored = newer.candidates()
     best = indexed.best(scored.score)
     assert plan.merge([best, scored]).equals(plan.run())
+
+
+def test_no_text_is_left_where_the_only_ones_were_replaced(tmp_path: Path) -> None:
+    table = weir.create(tmp_path, SCHEMA, primary_key="id", fsync=False)
+    index(table)
+    blank = {"id": 1, "text": None, "lines": None, "number": 1}
+    with table.writer() as writer:
+        for row in ({**blank, "text": "w1 w1"}, blank):
+            writer.upsert([row])
+            writer.flush()
+    assert table.search_text("w1", k=3, column="text").to_pylist() == []
 
 
 def test_the_order_is_the_same_every_time(lives: Lives) -> None:

@@ -22,6 +22,7 @@ def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) 
         If a column does not exist or holds no text, or none is named and there are several.
     """
     texts = _texts(schema)
+    lists = [one.name for one in schema if _is_list_of_texts(one.type)]
     shown = f"The text columns are {', '.join(texts)}" if texts else "The table has no text column"
     if column is None and any(leaf.column is None for leaf in leaves(query)):
         if len(texts) != 1:
@@ -35,7 +36,7 @@ def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) 
     for name in named:
         if not isinstance(name, str) or name not in schema.names:
             raise QueryError(f"the table has no column {name!r:.60}", where="column", hint=shown)
-        if name not in texts:
+        if name not in texts and name not in lists:
             raise QueryError(
                 f"column {name!r} is {schema.field(name).type}, which is not text", where="column", hint=shown
             )
@@ -69,6 +70,12 @@ def _leaves(query: object) -> list[MatchQuery | PhraseQuery]:
 
 def _texts(schema: pa.Schema) -> list[str]:
     return [one.name for one in schema if pa.types.is_string(one.type) or pa.types.is_large_string(one.type)]
+
+
+def _is_list_of_texts(type: pa.DataType) -> bool:
+    if not pa.types.is_list(type) and not pa.types.is_large_list(type):
+        return False
+    return bool(pa.types.is_string(type.value_type) or pa.types.is_large_string(type.value_type))
 
 
 def _named(query: TextQuery, column: str | None) -> TextQuery:

@@ -1,7 +1,6 @@
-"""All texts of a column that count, as one corpus: what is common in them.
+"""Corpus statistics over the live rows of a text column.
 
-It is added up: what the base table's index knows of its rows that still count, and the words of all newer
-rows.
+They are sums: what the base table's index knows of its live rows, and the words of all newer rows.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.levels import Level
-from weir.search.text.bm25 import Statistics, weight
+from weir.search.text.bm25 import DEFAULT, Constants, Statistics
 from weir.search.text.edit_distance import words_within
 from weir.search.text.index import TextIndex
 from weir.search.text.lance_query import fuzzy_for_lance
@@ -29,7 +28,7 @@ _ROW_ID = "_rowid"
 
 
 class Corpus:
-    """All texts of one column that count, as the parts they are in."""
+    """Corpus statistics over the live rows of one text column, wherever these lie."""
 
     def __init__(
         self,
@@ -37,8 +36,10 @@ class Corpus:
         mask: DeletionMask,
         levels: Sequence[Level],
         parts: Sequence[TextPart],
+        constants: Constants = DEFAULT,
     ) -> None:
         self.index = index
+        self._constants = constants
         self._mask = mask
         self._key: Hashable = (*index.key, tuple(level.source.identity for level in levels))
         self._given_parts = parts
@@ -82,7 +83,7 @@ class Corpus:
         documents, words = self.index.base.engine.cache.get_or_load(
             ("documents and words", self._key), self._total, lambda _: 64
         )
-        return Statistics(documents, words, self._frequencies)
+        return Statistics(documents, words, self._frequencies, self._constants)
 
     def _total(self) -> tuple[int, int]:
         lengths = self.index.lengths
@@ -99,10 +100,15 @@ class Corpus:
         index = self.index
         if not index.indexed_documents or not statistics.documents:
             return 1.0, 1.0
-        # How much less a text of some length is held against it, at most: that of the longest one.
+        # Weights differ by how often a word occurs and how long a text is, each one way: so that of all that
+        # there may be, once or very often and in the shortest or the longest text, one differs most.
         indexed_mean = index.indexed_words / index.indexed_documents
-        by_length = weight(1, index.longest, statistics.mean_length) / weight(1, index.longest, indexed_mean)
-        low, high = min(1.0, by_length), max(1.0, by_length)
+        constants = statistics.constants
+        extremes = [constants.most_weight() / DEFAULT.most_weight()] + [
+            statistics.weight(1, length) / DEFAULT.weight(1, length, indexed_mean)
+            for length in (0, index.longest)
+        ]
+        low, high = min(extremes), max(extremes)
         in_index = [(word, frequency) for word, frequency in self._in_index.items() if frequency]
         ratios = [
             (
@@ -118,7 +124,7 @@ class Corpus:
         )
 
     def like(self, word: str, query: MatchQuery, distance: int) -> tuple[str, ...]:
-        """Return the words of texts that count which a fuzzy word matches, in alphabetical order."""
+        """Return the words of live texts which a fuzzy word matches, in alphabetical order."""
         near: set[str] = set()
         asked = fuzzy_for_lance(word, query, distance)
         found = self.index.find(asked, [self.index.column])

@@ -14,7 +14,7 @@ from weir.errors import CorruptionError
 from weir.format.posting_list import PostingLists
 from weir.lsm.generation import Generation
 from weir.search.text.segment import TextPartition, text_segment
-from weir.search.text.tokenizer import TextRows, Tokenizer
+from weir.search.text.tokenizer import TextRows, Tokenizer, joined
 
 __all__ = ["IndexedTexts", "indexed_texts"]
 
@@ -86,7 +86,7 @@ class IndexedTexts:
     @cached_property
     def _texts(self) -> pa.Array:
         # Only phrases and fuzzy words are looked for in the texts themselves.
-        return self._generation.column(self._column)
+        return joined(self._generation.column(self._column))
 
 
 def indexed_texts(

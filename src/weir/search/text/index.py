@@ -1,13 +1,13 @@
 """The full-text index of a column of the base table: what it covers, and what it knows of words.
 
-Only what an index has of rows that still count is of use for statistics: an index goes on counting rows that
+Only what an index has of live rows is of use for statistics: an index goes on counting rows that
 have been deleted since it was made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from lance.query import FullTextQuery
 from lance.query import MatchQuery as LanceMatchQuery
 
 from weir.base.index_list import list_indexes
+from weir.base.index_store import index_store
 from weir.base.table import BaseTable, library_options
 from weir.errors import QueryError
 from weir.lsm.damage import reading
@@ -137,7 +138,7 @@ class TextIndex:
         return found
 
     def occurrences(self, word: str) -> Occurrences | None:
-        """Return where a word occurs among the rows that count, or None if only the library can tell.
+        """Return where a word occurs among the live rows, or None if only the library can tell.
 
         Parameters
         ----------
@@ -168,7 +169,7 @@ class TextIndex:
         return Occurrences(every.row_ids[known], every.counts[known], every.lengths[known])
 
     def rows_having(self, word: str, source: str) -> RowIds:
-        """Return the rows that count and have a word.
+        """Return the live rows that have a word.
 
         Parameters
         ----------
@@ -218,7 +219,7 @@ def _ascending(found: Occurrences) -> Occurrences:
 
 
 def _segment(base: BaseTable, uuid: str) -> TextSegment | None:
-    return text_segment(base.store, base.namespace, f"_indices/{uuid}")
+    return text_segment(index_store(base, uuid), base.namespace, f"_indices/{uuid}")
 
 
 def text_index(base: BaseTable, column: str, within: frozenset[int] | None = None) -> TextIndex:
@@ -239,7 +240,14 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
         if every.fragments == within:
             return every
     key = ("text index", base.namespace, base.version_key, column, within)
-    return base.engine.cache.get_or_load(key, lambda: _find(base, column, within), lambda found: found.nbytes)
+
+    def found() -> tuple[int, tuple[Any, ...]]:
+        index = _find(base, column, within)
+        return index.nbytes, tuple(getattr(index, one.name) for one in fields(index)[1:])
+
+    # Without the version it is of, which would keep what the library holds of it: files, and memory.
+    _, rest = base.engine.cache.get_or_load(key, found, lambda loaded: loaded[0])
+    return TextIndex(base, *rest)
 
 
 def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIndex:
@@ -270,6 +278,14 @@ def _open(
             f"the full-text index of {column!r} is over JSON or list elements, which cannot be searched",
             where="column",
             hint=f'Create another over texts: table.indexes.create("{column}", "INVERTED")',
+        )
+    tokenizer = Tokenizer.of_index(details)
+    type = base.schema.field(column).type
+    if (pa.types.is_list(type) or pa.types.is_large_list(type)) and not tokenizer.parts_lines:
+        raise QueryError(
+            f"the full-text index of {column!r}, which holds lists, does not part words at the ends of lines",
+            where="column",
+            hint=f'Create another one: table.indexes.create("{column}", "INVERTED")',
         )
     dataset = base.dataset
     if dataset.has_stable_row_ids:
@@ -304,7 +320,7 @@ def _open(
     return TextIndex(
         base,
         column,
-        Tokenizer.of_index(details),
+        tokenizer,
         bool(details.get("with_position")),
         frozenset(covered),
         all_rows[live],
@@ -336,11 +352,10 @@ def _rows_of_each_partition(base: BaseTable, uuid: str) -> Iterator[tuple[RowIds
     if segment is not None:
         yield from ((part.row_ids, part.lengths) for part in segment.partitions)
         return
-    for meta in base.store.list(f"_indices/{uuid}"):
+    store = index_store(base, uuid)
+    for meta in store.list(f"_indices/{uuid}"):
         if meta.path.endswith("_docs.lance"):
-            reader = LanceFileReader(
-                f"{base.store.uri}/{meta.path}", storage_options=library_options(base.store)
-            )
+            reader = LanceFileReader(f"{store.uri}/{meta.path}", storage_options=library_options(store))
             documents = reader.read_all(batch_size=1 << 20).to_table()
             words = documents.column("_num_tokens").to_numpy().astype(np.int32)
             yield documents.column("_rowid").to_numpy(), words

@@ -15,8 +15,8 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
+from weir.lsm.rows_by_id import take_row_ids
 from weir.schema.vectors import is_vector
-from weir.search.chosen_rows import take_row_ids
 from weir.search.text.index import text_index
 from weir.search.text.lance_query import for_lance
 from weir.search.text.match import score, words_of
@@ -47,7 +47,7 @@ class IndexTextTask:
     query : TextQuery
         The query as it was passed, with its columns.
     mask : DeletionMask
-        Rows that do not count.
+        Rows that are dead: replaced or deleted by newer ones.
     rows : int
         Rows of the base table.
     excess, shortfall : float
@@ -98,7 +98,7 @@ class IndexTextTask:
             ).to_table()
 
     def best(self, others: Scores) -> TextCandidates:
-        """Return the best rows that count."""
+        """Return the best live rows."""
         k, limit = self.question.k, self._first_limit
         while True:
             asked = self._ask(limit)
@@ -117,7 +117,7 @@ class IndexTextTask:
         return TextCandidates(scores[best], row_ids[rows[best]], columns)
 
     def _possible(self, asked: pa.Table, others: Scores) -> npt.NDArray[np.int64]:
-        """Return the rows that count and may be among the best: reading texts takes most of the time."""
+        """Return the live rows that may be among the best: reading texts takes most of the time."""
         row_ids = asked.column(_ROW_ID).to_numpy()
         keep = ~self.mask.contains(row_ids)
         if len(self.question.tokenizers) > 1:

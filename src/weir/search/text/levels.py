@@ -33,7 +33,7 @@ class LevelsPart:
     Parameters
     ----------
     levels : tuple of Level
-        They, and which of their rows count; of each shard oldest first. Rows are numbered one level after
+        They, and which of their rows are live; of each shard oldest first. Rows are numbered one level after
         the other.
     """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from weir.search.text.bm25 import Statistics, weights
+from weir.search.text.bm25 import Statistics
 from weir.search.text.tokenizer import Texts
 
 __all__ = [
@@ -165,7 +165,7 @@ def _words(node: Words, texts: Texts, statistics: Statistics) -> tuple[Scores, F
         for word in group:
             rows, counts = texts.occurrences(word)
             if len(rows):
-                weight = weights(counts, texts.lengths[rows], statistics.mean_length)
+                weight = statistics.weights(counts, texts.lengths[rows])
                 total[rows] += statistics.idf(word) * weight
                 occurs[rows] = True
         hits += occurs

@@ -17,12 +17,12 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
-from weir.search.chosen_rows import take_row_ids
+from weir.lsm.rows_by_id import take_row_ids
 from weir.search.text.index import Occurrences, TextIndex, text_index
 from weir.search.text.match import score, words_of
 from weir.search.text.pruning import best_candidates
 from weir.search.text.task import Question, Scores, TextCandidates, least_of_best
-from weir.search.text.tokenizer import Tokenizer, in_common
+from weir.search.text.tokenizer import Tokenizer, in_common, joined
 
 RowIds = npt.NDArray[np.uint64]
 
@@ -75,7 +75,7 @@ class _PostedTexts:
         base, column = self._index.base, self._index.column
         with reading(f"base table version {base.version}", base.uri):
             texts = take_row_ids(base.dataset, self.row_ids[rows].astype(np.int64), [column])
-        return texts.column(0).combine_chunks()
+        return joined(texts.column(0).combine_chunks())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class PostingsTextTask:
     question : Question
         What is asked for; it has no filter.
     mask : DeletionMask
-        Rows that do not count.
+        Rows that are dead: replaced or deleted by newer ones.
     """
 
     base: BaseTable = field(repr=False)
@@ -103,7 +103,7 @@ class PostingsTextTask:
     mask: DeletionMask = field(repr=False)
 
     def best(self, others: Scores) -> TextCandidates:
-        """Return the best rows that count."""
+        """Return the best live rows."""
         question = self.question
         index = text_index(self.base, self.column, self.fragments)
         known = {}
@@ -132,7 +132,7 @@ class PostingsTextTask:
     def _best_counted(
         self, scores: Scores, found: npt.NDArray[np.bool_], row_ids: RowIds, others: Scores
     ) -> TextCandidates:
-        """Return the best of some rows that count."""
+        """Return the best of some live rows."""
         k = self.question.k
         rows = np.flatnonzero(found & (scores >= least_of_best(others, k)))
         want = k

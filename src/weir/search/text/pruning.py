@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weir.search.text.bm25 import Statistics, weight
+from weir.search.text.bm25 import Statistics
 from weir.search.text.match import Node, Words
 from weir.search.text.task import Scores, TextCandidates, least_of_best
 
@@ -49,7 +49,7 @@ def best_candidates(
     shortest : mapping of str to int
         By column: at most the words of the shortest text that has any.
     best : callable
-        Returns the ``k`` best of some rows, which ascend, or all if there are fewer, of those that count.
+        Returns the ``k`` best of some rows, which ascend, or all if there are fewer, of the live ones.
     k : int
         Rows to find.
     others : ndarray of float32
@@ -89,7 +89,7 @@ def _bounds(
         for word in group:
             most = int(words[word][1].max(initial=0))
             if most:
-                heaviest = weight(most, shortest, statistics.mean_length)
+                heaviest = statistics.weight(most, shortest)
                 bounds[word] += node.boost * statistics.idf(word) * heaviest
     return bounds
 

@@ -1,7 +1,7 @@
 """Searching by text: the rows of the merged view that answer a text query best.
 
-Scores are those that an index of exactly the rows that count would give. What is common in the table is
-added up: what the base table's index knows of its rows that still count, and the words of all newer rows.
+Scores are those that an index of exactly the live rows would give. What is common in the table is
+added up: what the base table's index knows of its live rows, and the words of all newer rows.
 Newer rows are scored by that directly; of the base table, what Lance's index finds is scored again.
 """
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.lsm.deletion_mask import DeletionMask
 from weir.search.chosen_rows import fetch_chosen, order_by_key, result_schema
+from weir.search.text.bm25 import DEFAULT, Constants
 from weir.search.text.corpus import Corpus
 from weir.search.text.index import TextIndex, text_index
 from weir.search.text.index_task import IndexTextTask
@@ -113,6 +114,7 @@ def plan_text_search(
     columns: Sequence[str] | None,
     filter: str | None,
     consistency: Consistency | str,
+    constants: Mapping[str, Constants] | None = None,
 ) -> TextSearchPlan:
     """Return what a text search of ``snapshot`` will do.
 
@@ -120,6 +122,8 @@ def plan_text_search(
     ----------
     query : TextQuery
         Every part of it names its column.
+    constants : mapping of str to Constants, optional
+        By column: what its texts are scored by.
 
     Raises
     ------
@@ -141,7 +145,11 @@ def plan_text_search(
         *fragment_parts(base, indexes, mask, levels),
         *snapshot.once(_levels_parts),
     ]
-    corpora = {column: Corpus(index, mask, levels, parts) for column, index in indexes.items()}
+    asked = constants or {}
+    corpora = {
+        column: Corpus(index, mask, levels, parts, asked.get(column, DEFAULT))
+        for column, index in indexes.items()
+    }
     node = with_words(query, corpora)
     statistics = {column: corpus.statistics() for column, corpus in corpora.items()}
     question = Question(node, statistics, tokenizers, k, names, filter)
@@ -171,7 +179,9 @@ def _indexed_task(
     node = question.node
     if len(corpora) == 1 and question.filter is None and not has_phrases(node):
         ((column, corpus),) = corpora.items()
-        if corpus.postings is not None and corpus.postings <= MOST_POSTINGS:
+        # By other constants than its own, Lance's scores tell less of which rows are the best.
+        is_own = question.statistics[column].constants == DEFAULT
+        if corpus.postings is not None and (corpus.postings <= MOST_POSTINGS or not is_own):
             return PostingsTextTask(base, fragments, column, question, mask)
     bounds = [corpus.bounds(question.statistics[column]) for column, corpus in corpora.items()]
     # By more than words that are to occur Lance may have added up more than counts.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from threading import Lock
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
+from weir.base.open_files import OpenFile
 from weir.base.table import library_options
 from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
@@ -36,22 +37,21 @@ _LISTS = ["_posting", "_length"]
 
 
 class _Lists:
-    """A file of posting lists, to be read by many threads: the library's reader refuses two at once."""
+    """A file of posting lists, to be read by many threads."""
 
-    def __init__(self, reader: LanceFileReader) -> None:
-        self._reader = reader
-        self._turn = Lock()
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
 
     def of(self, number: int) -> pa.Table:
         """Return the list of one word."""
-        with self._turn:
-            found = self._reader.take_rows([number])
+        with self._file.reader() as reader:
+            found = reader.take_rows([number])
         return found.to_table()
 
     def all(self) -> pa.Table:
         """Return the lists of all words."""
-        with self._turn:
-            found = self._reader.read_all(batch_size=1 << 20)
+        with self._file.reader() as reader:
+            found = reader.read_all(batch_size=1 << 20)
         return found.to_table()
 
 
@@ -189,7 +189,8 @@ def _load(store: ObjectStore, path: str, key: Hashable) -> TextSegment | None:
                 continue
             rows = opened(meta.path).read_all(batch_size=1 << 20).to_table()
             words = opened(meta.path.replace(_ROWS, "_tokens.lance")).read_all().to_table()
-            lists = opened(meta.path.replace(_ROWS, "_invert.lance"), _LISTS)
+            open_lists = partial(opened, meta.path.replace(_ROWS, "_invert.lance"), _LISTS)
+            lists = open_lists()
             # Whether it can be read at all is found out now, while the library can still be asked instead.
             if not lists.metadata().num_rows or _STORED_WORDS not in words.column_names:
                 return None
@@ -200,7 +201,7 @@ def _load(store: ObjectStore, path: str, key: Hashable) -> TextSegment | None:
                     rows.column("_rowid").to_numpy(),
                     rows.column("_num_tokens").to_numpy().astype(np.int32),
                     Fst(words.column(_STORED_WORDS)[0].as_py(), where=place),
-                    _Lists(lists),
+                    _Lists(OpenFile(open_lists, lists, is_local=store.is_local)),
                 )
             )
     except BaseException as error:

@@ -64,7 +64,7 @@ class IndexedTextTask(TextTask, Protocol):
     """The part of the rows that the base table's index covers."""
 
     def best(self, others: Scores) -> TextCandidates:
-        """Return the best rows that count.
+        """Return the best live rows.
 
         Parameters
         ----------

@@ -11,6 +11,7 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = [
     "AskedTexts",
@@ -20,6 +21,7 @@ __all__ = [
     "Texts",
     "Tokenizer",
     "in_common",
+    "joined",
     "occurrences",
     "take_texts",
 ]
@@ -45,6 +47,7 @@ _OPTIONS = (
 )
 _DEFAULT_TOKEN_LENGTH = 40
 _BETWEEN = "qzvxqjkzv"
+_LETTERS = "zq"
 _TEXTS_AT_ONCE = 2_000
 
 
@@ -61,6 +64,8 @@ class Tokenizer:
     options: tuple[tuple[str, Any], ...]
     _given: dict[str, Any] = field(init=False, compare=False, repr=False)
     _between: str | None = field(init=False, compare=False, repr=False)
+    parts_lines: bool = field(init=False, compare=False, repr=False)
+    """Whether the words of lines one below the other are those of each line: what lists are searched by."""
 
     def __post_init__(self) -> None:
         """Keep the options as Lance takes them."""
@@ -68,6 +73,8 @@ class Tokenizer:
         object.__setattr__(self, "_given", given)
         between = self.words(_BETWEEN)
         object.__setattr__(self, "_between", between[0] if len(between) == 1 else None)
+        two = self.words(f"{_LETTERS[0]}\n{_LETTERS[1]}")
+        object.__setattr__(self, "parts_lines", two == [self._only_word(one) for one in _LETTERS])
 
     @classmethod
     def of_index(cls, details: Mapping[str, Any]) -> Tokenizer:
@@ -86,6 +93,10 @@ class Tokenizer:
     def words(self, text: str) -> list[str]:
         """Return the words of one text."""
         return [token.text for token in lance.tokenize(text, **self._given)]
+
+    def _only_word(self, text: str) -> str | None:
+        words = self.words(text)
+        return words[0] if len(words) == 1 else None
 
     def words_of_each(self, texts: pa.Array) -> list[list[str]]:
         """Return the words of each text; null is a text without words.
@@ -112,6 +123,34 @@ class Tokenizer:
             found.append(words[start:end])
             start = end + 1
         return [*found, words[start:]]
+
+
+def joined(texts: pa.Array) -> pa.Array:
+    r"""Return texts as they are, and each list of texts as one: its elements as lines.
+
+    An index of Lance takes the words of a list as those of one text too.
+
+    Parameters
+    ----------
+    texts : Array of string, or of lists of strings
+        A null, whether a text, a list or an element, has no words.
+
+    Examples
+    --------
+    >>> joined(pa.array([["red fox", None, "sky"], [], None])).to_pylist()
+    ['red fox\nsky', '', None]
+    """
+    if not pa.types.is_list(texts.type) and not pa.types.is_large_list(texts.type):
+        return texts
+    elements = texts.flatten()
+    sizes = pc.list_value_length(texts).fill_null(0).to_numpy()
+    rows = np.repeat(np.arange(len(texts)), sizes)[elements.is_valid().to_numpy(zero_copy_only=False)]
+    starts = rows.searchsorted(np.arange(len(texts) + 1)).astype(np.int32)
+    elements = elements.drop_null()
+    lines = pc.binary_join(
+        pa.ListArray.from_arrays(pa.array(starts), elements), pa.scalar("\n", elements.type)
+    )
+    return pc.if_else(texts.is_valid(), lines, pa.scalar(None, lines.type))
 
 
 class Texts(Protocol):
@@ -159,13 +198,14 @@ class TextRows:
 
     Parameters
     ----------
-    texts : Array of string
+    texts : Array of string, or of lists of strings
         The texts; null is a text without words.
     tokenizer : Tokenizer
         Makes the words.
     """
 
     def __init__(self, texts: pa.Array, tokenizer: Tokenizer) -> None:
+        texts = joined(texts)
         self.texts = texts
         self.tokenizer = tokenizer
         each = tokenizer.words_of_each(texts)
@@ -210,7 +250,7 @@ class AskedTexts:
 
     Parameters
     ----------
-    texts : Array of string
+    texts : Array of string, or of lists of strings
         The texts; null is a text without words.
     tokenizer : Tokenizer
         Makes the words.
@@ -219,6 +259,7 @@ class AskedTexts:
     """
 
     def __init__(self, texts: pa.Array, tokenizer: Tokenizer, words: Sequence[str]) -> None:
+        texts = joined(texts)
         self.texts = texts
         self.tokenizer = tokenizer
         each = tokenizer.words_of_each(texts)

@@ -80,7 +80,7 @@ class FragmentPart:
     number : int
         The fragment.
     mask : DeletionMask
-        Rows of the base table that do not count.
+        Rows of the base table that are dead.
     masked_by : tuple
         Identities of the sources that these follow from.
     """

@@ -36,7 +36,7 @@ class PartsTextTask:
     question: Question = field(repr=False)
 
     def candidates(self) -> TextCandidates:
-        """Return the best rows that count."""
+        """Return the best live rows."""
         question = self.question
         held = {
             column: [part.texts(column, tokenizer) for part in self.parts]

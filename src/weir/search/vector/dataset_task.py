@@ -16,8 +16,8 @@ import pyarrow as pa
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import NOTHING_DELETED, DeletionMask
+from weir.lsm.rows_by_id import take_row_ids
 from weir.schema.vectors import is_vector
-from weir.search.chosen_rows import take_row_ids
 from weir.search.vector.query import VectorQuery
 from weir.search.vector.task import DISTANCE, VectorCandidates
 
@@ -47,7 +47,7 @@ class DatasetVectorTask:
     filter : str or None
         Only rows that match.
     mask : DeletionMask
-        Rows that do not count.
+        Rows that are dead: replaced or deleted by newer ones.
     rows : int
         Rows of the dataset.
     use_index : bool
@@ -67,7 +67,7 @@ class DatasetVectorTask:
     refine: int | None
 
     def candidates(self) -> VectorCandidates:
-        """Return the nearest rows that count."""
+        """Return the nearest live rows."""
         k = self.query.k
         share = len(self.mask) / max(self.rows, 1)
         # Twice as many spare rows as will be dropped on average.

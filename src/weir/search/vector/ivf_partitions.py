@@ -102,7 +102,7 @@ class IvfPartitions:
     def nearest(
         self, query: Vectors, k: int, metric: str, keep: npt.NDArray[np.bool_], probes: npt.NDArray[np.intp]
     ) -> tuple[Rows, Distances] | None:
-        """Return the nearest rows of some partitions; None if too few of their rows count.
+        """Return the nearest rows of some partitions; None if too few of their rows are live.
 
         Parameters
         ----------

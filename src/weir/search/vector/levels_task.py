@@ -31,7 +31,7 @@ class LevelsVectorTask:
     Parameters
     ----------
     levels : tuple of Level
-        The sources, and which of their rows count.
+        The sources, and which of their rows are live.
     query : VectorQuery
         What is asked for; the metric is set.
     columns : tuple of str
@@ -49,7 +49,7 @@ class LevelsVectorTask:
     centroids: Centroids | None = field(repr=False)
 
     def candidates(self) -> VectorCandidates:
-        """Return the nearest rows that count."""
+        """Return the nearest live rows."""
         query, metric = self.query, self.query.metric
         assert metric is not None
         parts = []

@@ -49,7 +49,7 @@ class VectorRows:
     def nearest(
         self, query: Vectors, k: int, metric: str, keep: npt.NDArray[np.bool_]
     ) -> tuple[Rows, npt.NDArray[np.float32]]:
-        """Return the offsets and distances of the nearest rows among those that count, nearest first.
+        """Return the offsets and distances of the nearest live rows, nearest first.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 """Searching by vector: the nearest rows of the merged view.
 
-Every source is asked for its own nearest rows among those that count, and the nearest of them all are the
+Every source is asked for its own nearest live rows, and the nearest of them all are the
 answer. The base table is searched by Lance, as are generations too large to be held in memory; the vectors of
 the other newer sources are compared there.
 """
