@@ -81,6 +81,22 @@ def test_flushes_and_merges_are_counted(tmp_path: Path) -> None:
     assert metrics.flush_seconds.value().count == 2
 
 
+def test_appends_are_counted(tmp_path: Path) -> None:
+    engine = weir.Engine()
+    table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    metrics = engine.metrics
+    with table.writer() as writer:
+        writer.upsert([{"id": at, "value": 0} for at in range(5)])
+        writer.delete([1, 2])
+        writer.insert([{"id": 3, "value": 7}])  # which is there: nothing is appended
+        queued = [writer.upsert([{"id": at, "value": 1}], wait=False) for at in range(4)]
+        for one in queued:
+            one.result()
+    assert metrics.log_rows.value() == 5 + 2 + 4
+    group_size = metrics.group_size.value()
+    assert (group_size.count, group_size.sum) == (metrics.log_appends.value(), 1 + 1 + 4)
+
+
 def test_a_pickled_table_is_of_the_engine_of_its_process(tmp_path: Path) -> None:
     engine = weir.Engine()
     table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)

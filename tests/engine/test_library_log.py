@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import tempfile, numpy, pyarrow as pa, weir
 schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 4))])
@@ -33,6 +35,7 @@ def said(**environment: str) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 def test_nothing_is_said_of_what_is_meant_so() -> None:
     assert said() == ""
 

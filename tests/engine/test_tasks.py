@@ -41,7 +41,7 @@ def table(s3_endpoint: S3Endpoint) -> weir.Table:
         s3_endpoint.new_uri(),
         SCHEMA,
         primary_key="id",
-        shard_by=weir.bucket("id", 3),
+        shard_by=weir.bucket("id", 2),
         storage_options=options,
     )
 

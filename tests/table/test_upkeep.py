@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -16,9 +17,12 @@ import pytest
 
 import weir
 from tests.write.conftest import wait_until
+from weir.engine.context import EngineContext
 from weir.errors import LeaseHeldError, OptionError
 from weir.maintenance.upkeep_lease import held_upkeep, read_upkeep_lease
+from weir.storage.metered import MeteredStore
 from weir.table.maintenance import TableMaintenance
+from weir.table.upkeep import Upkeep
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.int64())])
 
@@ -28,6 +32,7 @@ EAGER = weir.UpkeepPolicy(
     collect_every=timedelta(milliseconds=1),
     horizon=timedelta(milliseconds=1),
     look_every=timedelta(seconds=0.5),
+    max_share=1.0,
 )
 
 MakeEngine = Callable[..., weir.Engine]
@@ -84,6 +89,175 @@ def test_few_generations_wait_for_more(tmp_path: Path, make_engine: MakeEngine) 
         assert [one.unmerged_generations for one in table.status().shards] == [1]
 
 
+# What happens in a process that writes, where nobody has said anything about upkeep.
+WRITES = """
+import sys, threading, time, weir, weir.engine.context
+engine = weir.engine.context.default_context()
+table = weir.open(sys.argv[1], fsync=False, **eval(sys.argv[2]))
+table.upsert([{"id": 1, "value": 1}])
+with table.writer() as writer:
+    writer.upsert([{"id": 2, "value": 2}])
+    writer.flush()
+    give_up = time.monotonic() + 60
+    while sys.argv[3] == "merged" and not engine.metrics.merges.value() and time.monotonic() < give_up:
+        time.sleep(0.02)
+threads = {one.name for one in threading.enumerate()}
+print(engine.metrics.tended_tables.value(), "weir-upkeep" in threads)
+"""
+
+
+def run(
+    python: list[str], program: str, *arguments: str, maintenance: str | None
+) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "WEIR_MAINTENANCE"}
+    if maintenance is not None:
+        environment["WEIR_MAINTENANCE"] = maintenance
+    command = [*python, program, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(
+    ("maintenance", "options", "is_tended"),
+    [
+        (None, "{}", True),
+        ("auto", "dict(maintenance='auto')", True),
+        (None, "dict(maintenance='off')", False),
+        ("off", "{}", False),
+        (None, "dict(engine=weir.Engine(maintenance='off'))", False),
+    ],
+)
+def test_tables_look_after_themselves_unless_told_otherwise(
+    tmp_path: Path, weir_python: list[str], maintenance: str | None, options: str, is_tended: bool
+) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    wanted = "merged" if is_tended else "nothing"
+    ended = run(weir_python, WRITES, table.uri, options, wanted, maintenance=maintenance)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.strip() == ("1.0 True" if is_tended else "0.0 False")
+    assert (table.status().base_rows > 0) is is_tended
+    assert table.scan().count() == 2
+
+
+def test_an_unknown_word_in_the_environment_is_refused(tmp_path: Path, weir_python: list[str]) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    ended = run(weir_python, WRITES, table.uri, "{}", "nothing", maintenance="always")
+    assert ended.returncode == 1
+    assert "WEIR_MAINTENANCE" in ended.stderr
+
+
+ENDS_DURING_UPKEEP = """
+import sys, threading, time, weir
+from weir.storage.metered import MeteredStore
+from weir.table.maintenance import TableMaintenance
+from weir.table.upkeep import Upkeep
+steps, begun = [], threading.Event()
+def step(number):
+    begun.set()
+    time.sleep(0.02)
+    steps.append(number)
+def merge(self, *, policy, runner):
+    try:
+        for _ in runner.run(step, range(100_000)):
+            pass
+    finally:
+        print(len(steps) < 1_000, flush=True)
+TableMaintenance.merge = merge
+table = weir.open(sys.argv[1], fsync=False)
+writer = table.writer()
+writer.upsert([{"id": 1, "value": 1}])
+writer.flush()
+begun.wait(60)
+sys.exit(3)
+"""
+
+
+def test_a_process_ends_though_its_tables_are_looked_after(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    ended = run([sys.executable, "-c"], ENDS_DURING_UPKEEP, table.uri, maintenance="auto")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "True\n", "")
+    # Whoever comes next does not have to wait for it.
+    with held_upkeep(table._table.store):
+        pass
+    assert table.scan().count() == 1
+
+
+def test_upkeep_keeps_to_its_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only work moves: after 8 s of it there are 24 of rest."""
+    now = [0.0]
+    context = EngineContext()
+    upkeep = Upkeep(context, weir.UpkeepPolicy(max_share=0.25), uptime=lambda: now[0])
+    monkeypatch.setattr(upkeep, "_wake", lambda: None)  # which would start its thread
+
+    def work(tended: object, *_: object) -> float:
+        now[0] += 8
+        return now[0]
+
+    monkeypatch.setattr(upkeep, "_round", work)
+    monkeypatch.setattr(upkeep, "_is_at_rest", lambda *_: False)
+    stores = [
+        MeteredStore(
+            weir.create(tmp_path / name, SCHEMA, primary_key="id", fsync=False).internals.store, context
+        )
+        for name in "ab"
+    ]
+    for store in stores:
+        upkeep.opened(store)
+    now[0] = 1.0
+    begun: list[tuple[float, str]] = []
+    monkeypatch.setattr(upkeep._changed, "wait", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    for _ in range(4):
+        tended = upkeep._next()
+        assert tended is not None
+        begun.append((now[0], tended.store.uri[-1]))
+        upkeep._tend(tended)
+    assert begun == [(1, "a"), (33, "b"), (65, "a"), (97, "b")]
+    upkeep.stop()
+
+
+def test_looks_at_a_table_at_rest_get_rarer_and_write_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    context = EngineContext()
+    policy = weir.UpkeepPolicy(look_every=timedelta(seconds=100))
+    upkeep = Upkeep(context, policy, uptime=lambda: now[0])
+    monkeypatch.setattr(upkeep, "_wake", lambda: None)
+    monkeypatch.setattr(upkeep._changed, "wait", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    made = weir.create(tmp_path / "t", rows(1), primary_key="id", fsync=False)
+    made.maintenance.merge()
+    store = MeteredStore(made.internals.store, context)
+
+    def look() -> float:
+        tended = upkeep._next()
+        assert tended is not None
+        upkeep._tend(tended)
+        return now[0]
+
+    def writes() -> float:
+        requests = context.metrics.storage_requests
+        reads = ("get", "head", "list", "size")
+        names = {dict(one.labels)["operation"] for one in requests.samples()}
+        return sum(requests.value(name) for name in names if not name.startswith(reads))
+
+    upkeep.opened(store)
+    first = look()
+    assert writes() > 0  # the lease
+    before = writes()
+    assert [look() - first for _ in range(6)] == [100, 300, 700, 1500, 2700, 3900]
+    assert writes() == before
+    # Something is flushed: it is looked at at once, and then as often as at the beginning.
+    made.upsert(rows(2))
+    made._kept.let_go()
+    upkeep.changed(store)
+    soon = look()
+    assert soon - first == 3900.5
+    assert made.status().base_rows == 2
+    assert look() - soon == 100
+    assert context.metrics.upkeep_failures.value() == 0
+    upkeep.stop()
+
+
 def test_off_is_off(tmp_path: Path, make_engine: MakeEngine) -> None:
     engine = make_engine("off")
     table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
@@ -95,14 +269,19 @@ def test_off_is_off(tmp_path: Path, make_engine: MakeEngine) -> None:
     assert read_upkeep_lease(table._table.store) is None
 
 
-@pytest.mark.parametrize("maintenance", ["on", True, None, 5])
-def test_bad_options_are_refused(maintenance: object) -> None:
+@pytest.mark.parametrize("maintenance", ["on", True, 0, 5])
+def test_bad_options_are_refused(tmp_path: Path, maintenance: object) -> None:
     with pytest.raises(OptionError, match="maintenance"):
         weir.Engine(maintenance=maintenance)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="compact_every"):
         weir.UpkeepPolicy(compact_every=timedelta(0))
     with pytest.raises(OptionError, match="merge"):
         weir.UpkeepPolicy(merge=maintenance)  # type: ignore[arg-type]
+    for share in (0, -1, 1.5, True, "half"):
+        with pytest.raises(OptionError, match="max_share"):
+            weir.UpkeepPolicy(max_share=share)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="maintenance"):
+        weir.open(tmp_path / "t", maintenance=maintenance)  # type: ignore[arg-type]
 
 
 def test_one_engine_at_a_time_looks_after_a_table(tmp_path: Path, make_engine: MakeEngine) -> None:
@@ -132,10 +311,12 @@ os._exit(1)
 """
 
 
-def test_what_a_dead_writer_left_is_merged(tmp_path: Path, make_engine: MakeEngine) -> None:
+def test_what_a_dead_writer_left_is_merged(
+    tmp_path: Path, make_engine: MakeEngine, weir_python: list[str]
+) -> None:
     engine = make_engine(weir.UpkeepPolicy(merge=weir.MergePolicy(), look_every=timedelta(seconds=0.2)))
     table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.identity("id"), fsync=False)
-    died = subprocess.run([sys.executable, "-c", WRITES_AND_DIES, table.uri, "1", "2"], check=False)
+    died = subprocess.run([*weir_python, WRITES_AND_DIES, table.uri, "1", "2"], check=False)
     assert died.returncode == 1
     with table.writer() as writer:
         # Into another shard.

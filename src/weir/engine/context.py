@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from weir.engine.cache import ByteBudgetCache
-from weir.engine.executors import Executors, SharedThreads
+from weir.engine.executors import Executors
 from weir.engine.metrics import Metrics
 from weir.engine.throttle import Throttle
 
@@ -62,9 +62,8 @@ class EngineContext:
         self.unflushed_bytes = unflushed_bytes
         self._parts: dict[type[Any], Any] = {}
         self._lock = threading.Lock()
-        for one in self.executors.all:
-            if isinstance(one, SharedThreads):
-                self.metrics.queued.observe(lambda one=one: one.queued, one.name)  # type: ignore[misc]
+        for name in self.executors.queued():
+            self.metrics.queued.observe(lambda name=name: self.executors.queued()[name], name)  # type: ignore[misc]
 
     def part(self, kind: type[Part], make: Callable[[], Part] | None = None) -> Part:
         """Return the one instance of a class that the engine has; it is made when it is first asked for.

@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-__all__ = ["Executors", "SharedThreads"]
+from weir.engine.tracing import carried
+
+__all__ = ["EndpointExecutors", "Executors", "SharedThreads"]
 
 _MAX_SCANS = 8
 _MAX_FLUSHES = 2
@@ -47,7 +49,7 @@ class SharedThreads(Executor):
 
     def submit(self, function, /, *arguments, **named):  # type: ignore[no-untyped-def]
         """Run a function on a thread. Raises RuntimeError when the process is ending."""
-        return self._started().submit(function, *arguments, **named)
+        return self._started().submit(carried(function), *arguments, **named)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads; they start again if they are needed."""
@@ -67,20 +69,16 @@ class SharedThreads(Executor):
             return self._pool
 
 
-class Executors:
-    """The threads of one engine.
+class EndpointExecutors:
+    """The threads that wait for one endpoint of storage, or for the disks of this machine.
 
     Parameters
     ----------
-    threads : int, optional
-        How many there are at most for each kind of work. Default: as many as pay, 46 in all.
     make : callable
-        Makes the threads of a kind; takes a name and how many.
+        Makes the threads of a kind; takes a name and how many pay.
 
     Attributes
     ----------
-    requests : Executor
-        Ask the store for several things at once.
     scans : Executor
         Read the sources of scans and look-ups.
     writes : Executor
@@ -89,21 +87,69 @@ class Executors:
         Flush MemTables.
     """
 
-    def __init__(
-        self, threads: int | None = None, make: Callable[[str, int], Executor] = SharedThreads
-    ) -> None:
-        def count(most: int) -> int:
-            return most if threads is None else min(most, threads)
-
-        self.requests = make("weir-ask", count(_MAX_REQUESTS))
-        self.scans = make("weir-scan", count(_MAX_SCANS))
-        self.writes = make("weir-write", count(_MAX_WRITES))
-        self.flushes = make("weir-flush", count(min(_MAX_FLUSHES, os.cpu_count() or 1)))
+    def __init__(self, make: Callable[[str, int], Executor]) -> None:
+        self.scans = make("weir-scan", _MAX_SCANS)
+        self.writes = make("weir-write", _MAX_WRITES)
+        self.flushes = make("weir-flush", min(_MAX_FLUSHES, os.cpu_count() or 1))
 
     @property
     def all(self) -> tuple[Executor, ...]:
         """Every pool."""
-        return (self.requests, self.scans, self.writes, self.flushes)
+        return (self.scans, self.writes, self.flushes)
+
+
+class Executors:
+    """The threads of one engine.
+
+    What waits for one endpoint has threads of its own: while nothing answers there, tables that are elsewhere
+    are read, written and flushed as before.
+
+    Parameters
+    ----------
+    threads : int, optional
+        How many there are at most for each kind of work. Default: as many as pay, 46 in all where all
+        tables are at one endpoint.
+    make : callable
+        Makes the threads of a kind; takes a name and how many.
+
+    Attributes
+    ----------
+    requests : Executor
+        Ask the store for several things at once. Whoever asks does not wait for one of them to be free.
+    """
+
+    def __init__(
+        self, threads: int | None = None, make: Callable[[str, int], Executor] = SharedThreads
+    ) -> None:
+        self._threads = threads
+        self._make_one = make
+        self._lock = threading.Lock()
+        self._endpoints: dict[str, EndpointExecutors] = {}
+        self.requests = self._make("weir-ask", _MAX_REQUESTS)
+
+    def _make(self, name: str, pays: int) -> Executor:
+        return self._make_one(name, pays if self._threads is None else min(pays, self._threads))
+
+    def at(self, endpoint: str) -> EndpointExecutors:
+        """Return the threads that wait for an endpoint, which stores name."""
+        found = self._endpoints.get(endpoint)
+        if found is None:
+            with self._lock:
+                found = self._endpoints.setdefault(endpoint, EndpointExecutors(self._make))
+        return found
+
+    @property
+    def all(self) -> tuple[Executor, ...]:
+        """Every pool there is by now."""
+        return (self.requests, *(one for at in list(self._endpoints.values()) for one in at.all))
+
+    def queued(self) -> dict[str, int]:
+        """Return how many tasks wait for a thread, by the name of the threads."""
+        waiting = dict.fromkeys(("weir-ask", "weir-scan", "weir-write", "weir-flush"), 0)
+        for one in self.all:
+            if isinstance(one, SharedThreads):
+                waiting[one.name] += one.queued
+        return waiting
 
     def shutdown(self) -> None:
         """End all threads, when what they do is done."""

@@ -10,7 +10,7 @@ __all__ = ["Metrics"]
 class Metrics(Registry):
     """The instruments of one engine. Layers report to them; whoever has the engine reads them.
 
-    :mod:`weir.engine.metrics_export` hands them to Prometheus and OpenTelemetry.
+    :mod:`weir.engine.metrics_export` hands them to Prometheus.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class Metrics(Registry):
         self.unflushed_bytes = self.gauge(
             "weir_unflushed_bytes", "Bytes of rows that are durable in logs and not flushed yet."
         )
-        self.log_appends = self.counter("weir_log_appends_total", "Entries appended to logs.")
+        self.log_appends = self.counter("weir_log_appends_total", "Entries that writers appended to logs.")
         self.log_rows = self.counter("weir_log_rows_total", "Rows in them.")
         self.group_size = self.histogram(
             "weir_log_group_size", "Writes that shared an entry.", bounds=COUNT_BOUNDS

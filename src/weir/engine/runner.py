@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol, TypeVar
 
-__all__ = ["Runner", "ThreadRunner"]
+__all__ = ["Runner", "ThreadRunner", "is_distributed"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -52,3 +52,8 @@ class ThreadRunner:
             finally:
                 for future in futures:
                     future.cancel()
+
+
+def is_distributed(runner: Runner) -> bool:
+    """Whether a runner has machines of its own: one that does says so in its attribute ``is_distributed``."""
+    return bool(getattr(runner, "is_distributed", False))

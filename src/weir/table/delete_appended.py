@@ -17,6 +17,7 @@ from weir.base.table import BaseTable
 from weir.engine.runner import ThreadRunner
 from weir.errors import LeaseHeldError
 from weir.lsm.filters import check_filter
+from weir.lsm.fitted_filter import fitted_filter
 from weir.maintenance.recover import recover_shards
 from weir.merge.service import merge_generations
 from weir.snapshots.snapshot import ReadSnapshot
@@ -39,16 +40,17 @@ def delete_appended(
     limit : int or None
         The most rows to delete.
     held : collection of UUID
-        The shards that the caller writes, and has flushed.
+        The shards that the process writes, and has flushed.
 
     Raises
     ------
     FilterError
         If the filter cannot be used. Nothing was deleted.
     LeaseHeldError
-        If rows that match wait for a flush by another writer that lives. Nothing was deleted.
+        If rows that match wait for a flush by a writer of another process. Nothing was deleted.
     """
     check_filter(reader.base.schema, where)
+    where = fitted_filter(where, reader.base.schema)
     snapshot = reader.take_newest()
     store = snapshot.base.store
     waiting = [view for view in snapshot.shards if view.tail_rows and view.shard_id not in held]

@@ -15,7 +15,7 @@ from weir.engine.context import (
 )
 from weir.engine.executors import Executors
 from weir.errors import OptionError
-from weir.maintenance.upkeep_policy import UpkeepPolicy
+from weir.maintenance.upkeep_policy import UpkeepPolicy, chosen_policy
 from weir.table.lifecycle import adopt, create, open
 from weir.table.table import Table
 from weir.table.upkeep import Upkeep
@@ -39,10 +39,11 @@ class Engine(EngineContext):
         How many threads there are at most for each kind of work: requests to a store, sources of a read,
         waiting for appends, flushes. They start when they are needed. Default: as many as pay, under 50
         in all.
-    maintenance : str or UpkeepPolicy
+    maintenance : {"auto", "off"} or UpkeepPolicy, optional
         Whether tables look after themselves: ``"auto"``, or a policy, has those that are written through the
         engine merged, compacted and collected in the background, their indexes caught up, and what writers
-        that died have left in logs flushed; one process at a time for each table. Default ``"off"``.
+        that died have left in logs flushed; one process at a time for each table. Default: what the
+        environment variable ``WEIR_MAINTENANCE`` says, or ``"auto"``.
 
     Raises
     ------
@@ -68,13 +69,13 @@ class Engine(EngineContext):
         read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES,
         unflushed_bytes: int = DEFAULT_UNFLUSHED_BYTES,
         threads: int | None = None,
-        maintenance: UpkeepPolicy | str = "off",
+        maintenance: UpkeepPolicy | str | None = None,
     ) -> None:
         _check("read_cache_bytes", read_cache_bytes)
         _check("unflushed_bytes", unflushed_bytes)
         if threads is not None:
             _check("threads", threads)
-        policy = _policy(maintenance)
+        policy = chosen_policy(maintenance)
         super().__init__(
             read_cache_bytes=read_cache_bytes,
             unflushed_bytes=unflushed_bytes,
@@ -116,16 +117,6 @@ class Engine(EngineContext):
     ) -> None:
         """Close the engine."""
         self.close()
-
-
-def _policy(maintenance: object) -> UpkeepPolicy | None:
-    if isinstance(maintenance, UpkeepPolicy):
-        return maintenance
-    if maintenance in ("auto", "off"):
-        return UpkeepPolicy() if maintenance == "auto" else None
-    raise OptionError(
-        f'maintenance must be "auto", "off" or an UpkeepPolicy, got {maintenance!r}', where="maintenance"
-    )
 
 
 def _check(name: str, value: object) -> None:

@@ -67,7 +67,7 @@ class TableInternals:
         """What splits rows by shard, for whoever routes them before they are written. Can be pickled."""
         return self._table.sharding.router
 
-    def stage(self, shard: ShardValues, rows: pa.Table) -> StagedGeneration:
+    def stage(self, shard: ShardValues, rows: pa.Table, *, indexed: bool = True) -> StagedGeneration:
         """Write rows of one shard as a generation that nothing refers to, for its writer to publish.
 
         For writes of many machines at once: whoever commits them publishes what all have staged with
@@ -81,6 +81,8 @@ class TableInternals:
         rows : Table
             Rows of that shard in the schema of log entries, in their order; of several with one key the
             last counts.
+        indexed : bool, default True
+            Whether the generation has the table's indexes; it is read without them as well.
         """
         self._table.make_own()
         return stage_generation(
@@ -90,7 +92,7 @@ class TableInternals:
             self._table.base.primary_key,
             merge_engine=self._table.base.merge_engine,
             sort_by=self._table.base.sort_by,
-            indexes=generation_indexes(self._table.base),
+            indexes=generation_indexes(self._table.base) if indexed else (),
             shard_spec_id=self._table.sharding.spec.spec_id,
             shard_fields=shard.to_manifest(),
         )

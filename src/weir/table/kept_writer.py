@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
-from weakref import WeakSet
 
-from weir.errors import FencedError, LeaseHeldError, WeirError, WriterError
+from weir.engine.living import Living
+from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError, WriterClosedError
 from weir.write.table_writer import TableWriter
 
 __all__ = ["KeptWriter", "release_kept"]
@@ -19,8 +19,11 @@ Result = TypeVar("Result")
 _IDLE_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
+# A shard is lost, or takes no more. Where somebody else holds one, or there was no room, a writer writes on.
+_OF_NO_USE_ANY_MORE = (FencedError, ShardSealedError, WriterClosedError)
+
 # Those of this process: one lets the others of the same table have its shards.
-_living: WeakSet[KeptWriter] = WeakSet()
+_living: Living[KeptWriter] = Living()
 
 
 class KeptWriter:
@@ -41,7 +44,9 @@ class KeptWriter:
         self._open_writer = open_writer
         self.where = where
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._writer: TableWriter | None = None
+        self._retired: TableWriter | None = None
         self._users = 0
         self._used_at = 0.0
         self._timer: threading.Timer | None = None
@@ -71,25 +76,38 @@ class KeptWriter:
 
     def _write(self, write: Callable[[TableWriter], Result]) -> Result:
         with self._lock:
+            while self._retired is not None:
+                # Its shards are free when the last of its writes has ended.
+                self._changed.wait()
             if self._writer is None:
                 self._writer = self._open_writer()
             writer = self._writer
             self._users += 1
         try:
             return write(writer)
-        except (FencedError, WriterError):
-            # It writes no more: the next call opens another one.
+        except _OF_NO_USE_ANY_MORE:
             with self._lock:
                 if self._writer is writer:
-                    self._writer = None
-            with suppress(WeirError):
-                writer.close()
+                    self._writer, self._retired = None, writer
             raise
         finally:
             with self._lock:
                 self._users -= 1
                 self._used_at = time.monotonic()
+                self._close_retired()
                 self._watch()
+
+    def _close_retired(self) -> None:
+        """Close a writer that writes no more, once what other threads write with it has come to its end."""
+        if self._retired is None or self._users:
+            return
+        try:
+            # What it fails with is known: a write has raised it.
+            with suppress(WeirError):
+                self._retired.close()
+        finally:
+            self._retired = None
+            self._changed.notify_all()
 
     def _watch(self) -> None:
         if self._timer is None and self._writer is not None:
@@ -112,8 +130,10 @@ class KeptWriter:
             if self._users or self._writer is None:
                 return False
             writer, self._writer = self._writer, None
-            # Under the lock: a write that comes now would find the shards still held.
-            writer.close()
+            # Under the lock: a write that comes now would find the shards still held. What could not be
+            # flushed is in their logs, for whoever claims them next.
+            with suppress(WeirError):
+                writer.close()
         return True
 
 
@@ -123,5 +143,5 @@ def release_kept(where: str) -> None:
 
 
 def _release(where: str, but: KeptWriter | None = None) -> bool:
-    let_go = [one.let_go() for one in list(_living) if one.where == where and one is not but]
+    let_go = [one.let_go() for one in _living.all() if one.where == where and one is not but]
     return any(let_go)

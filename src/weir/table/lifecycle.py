@@ -6,25 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.engine.context import EngineContext
-from weir.errors import WeirError
+from weir.errors import FirstIndexError, OptionError, WeirError
+from weir.first_index.upgrade import UpgradeReport, upgrade_table
+from weir.first_index.wal import WalReader
 from weir.format.merge_engine import MergeEngine
-from weir.format.snapshot_token import SnapshotToken
 from weir.maintenance.clone import clone_table
 from weir.maintenance.drop import DropReport, drop_table
 from weir.rows import RowInput
 from weir.rows.inputs import rows_with_schema
 from weir.sharding.shard_by import ShardBy
+from weir.snapshots.asked_state import At
 from weir.storage.interface import ObjectStore
 from weir.table.open_table import OpenTable
-from weir.table.opening import adopt_table, create_table, table_store
+from weir.table.opening import adopt_table, as_names, create_table, shard_fields, table_store
+from weir.table.region_table import RegionTable
 from weir.table.table import Table
 
-__all__ = ["adopt", "clone", "create", "drop", "open"]
+__all__ = ["adopt", "clone", "create", "drop", "open", "upgrade"]
 
 # How long garbage collection keeps the state that a clone is made of, if the process dies meanwhile.
 _CLONE_RETENTION = timedelta(hours=1)
@@ -46,6 +50,7 @@ def create(
     fsync: bool = True,
     max_memtable_age: float | None = None,
     engine: EngineContext | None = None,
+    maintenance: Literal["auto", "off"] = "auto",
 ) -> Table:
     """Create a table.
 
@@ -58,10 +63,12 @@ def create(
         polars data frame, a DuckDB relation, a list of dicts, dataclasses or pydantic models, or an iterator
         of these. Deletes need every column outside the primary key to be nullable.
     primary_key : str or sequence of str
-        The column, or columns, that identify a row. None: rows are only added, and nothing is looked up by
-        key. That is the fastest way in, for events and logs: ``delete(where=...)`` works, and ``get``,
-        ``patch`` and deletes by key are refused. The released Lance library can read the base table of such
-        a table, and cannot write it or read what is not merged.
+        The column, or columns, that identify a row: whole numbers, booleans, text, binary, dates, timestamps,
+        decimals or UUIDs, which are kept as fixed-size binary. A table whose key has one of the last four can
+        be read by the released Lance library, and not written.
+        None: rows are only added, and nothing is looked up by key. That is the fastest way in, for events and
+        logs: ``delete(where=...)`` works, and ``get``, ``patch`` and deletes by key are refused. The released
+        Lance library can read the base table of such a table, and cannot write it or read what is not merged.
     dedup : bool
         Whether a row replaces the one with its key. False: rows are only added, as with
         ``primary_key=None``, for keys that are unique by construction: nobody checks. Default True.
@@ -97,6 +104,10 @@ def create(
         ``max_memtable_age``, recorded with the table. Default: 60.
     engine : Engine, optional
         Whose limits and threads the table counts against. Default: the engine of the process.
+    maintenance : {"auto", "off"}
+        Whether writers of this table have it looked after in the background, as their engine does:
+        merged, compacted and collected. Default "auto". The environment variable ``WEIR_MAINTENANCE=off``
+        switches it off for the process.
 
     Raises
     ------
@@ -122,6 +133,7 @@ def create(
     >>> weir.create(tempfile.mkdtemp() + "/people", rows, primary_key="id").scan().count()
     2
     """
+    is_tended = _is_tended(maintenance)
     store = table_store(uri, storage_options, fsync, engine)
     if isinstance(schema, pa.Schema):
         columns, rows = schema, None
@@ -140,7 +152,7 @@ def create(
         expire_after=expire_after,
         expire_by=expire_by,
     )
-    table = Table(store, base)
+    table = Table(store, base, is_tended=is_tended)
     if rows is None:
         return table
     try:
@@ -160,12 +172,17 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
     engine: EngineContext | None = None,
+    maintenance: Literal["auto", "off"] = "auto",
 ) -> Table:
     """Open a table.
 
+    One that has the first form of the MemWAL index, of regions, is read like any other, with the rows that
+    are not merged; what writes it is refused by name (``FirstIndexError``). :func:`upgrade` turns it into a
+    table of today.
+
     Parameters
     ----------
-    uri, storage_options, fsync, engine
+    uri, storage_options, fsync, engine, maintenance
         As for :func:`create`.
 
     Raises
@@ -173,8 +190,13 @@ def open(
     TableNotFoundError
         If there is no table, or a Lance dataset that is not a Weir table.
     """
+    is_tended = _is_tended(maintenance)
     store = table_store(uri, storage_options, fsync, engine)
-    return Table(store, BaseTable.open(store))
+    try:
+        base = BaseTable.open(store)
+    except FirstIndexError:
+        return RegionTable(store)
+    return Table(store, base, is_tended=is_tended)
 
 
 def adopt(
@@ -186,6 +208,7 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
     engine: EngineContext | None = None,
+    maintenance: Literal["auto", "off"] = "auto",
 ) -> Table:
     """Turn a Lance dataset into a Weir table, in place: its rows and versions stay.
 
@@ -200,7 +223,7 @@ def adopt(
         Whether to move what a former table has left here (shards, pins, consumers) to ``_weir/set_aside``,
         where nothing reads it. Lance leaves it behind when it overwrites a dataset or drops its MemWAL index.
         Its writers are fenced. Default False: such a place is refused.
-    shard_by, storage_options, fsync, engine
+    shard_by, storage_options, fsync, engine, maintenance
         As for :func:`create`.
 
     Raises
@@ -223,15 +246,17 @@ def adopt(
     >>> weir.adopt(place, primary_key="id").get([2]).to_pylist()
     [{'id': 2, 'name': 'Grace'}]
     """
+    is_tended = _is_tended(maintenance)
     store = table_store(uri, storage_options, fsync, engine)
-    return Table(store, adopt_table(store, primary_key, shard_by, set_aside=set_aside))
+    base = adopt_table(store, primary_key, shard_by, set_aside=set_aside)
+    return Table(store, base, is_tended=is_tended)
 
 
 def clone(
     source: str | Path,
     target: str | Path,
     *,
-    at: SnapshotToken | str | None = None,
+    at: At | None = None,
     storage_options: Mapping[str, str] | None = None,
     target_options: Mapping[str, str] | None = None,
     fsync: bool = True,
@@ -248,8 +273,8 @@ def clone(
         Where the table is.
     target : str or Path
         Where the clone is to be. If a call has died, the same call goes on from what it left.
-    at : SnapshotToken or str, optional
-        A token of the source: the state to copy. Default: the newest.
+    at : SnapshotToken, str or datetime, optional
+        The state to copy: a token, a tag or an instant of the source. Default: the newest.
     storage_options : mapping of str to str, optional
         Credentials and the like of the source.
     target_options : mapping of str to str, optional
@@ -337,8 +362,93 @@ def drop(
     return drop_table(store, takeover=takeover, on_progress=on_progress)
 
 
-def _cloned(source: OpenTable, target: ObjectStore, at: SnapshotToken | str | None) -> Table:
-    token = source.reader.take_token(_CLONE_RETENTION) if at is None else at
+def upgrade(
+    uri: str | Path,
+    *,
+    into: str | Path | None = None,
+    primary_key: str | Sequence[str] | None = None,
+    shard_by: ShardBy | Sequence[ShardBy] | None = None,
+    dry_run: bool = False,
+    wal_reader: WalReader | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    target_options: Mapping[str, str] | None = None,
+    fsync: bool = True,
+) -> UpgradeReport:
+    """Turn a table with the first form of the MemWAL index, of regions, into a table of today.
+
+    Every row that its reads show is in the table then: those of MemWALs that are not merged as generations of
+    shards. In place, whoever wrote its regions is fenced first. A call that has died is repeated, and loses
+    nothing. The WALs of the regions are left where they are.
+
+    Parameters
+    ----------
+    uri : str or Path
+        Where the table is.
+    into : str or Path, optional
+        Where a copy is to be. The table stays as it is then, and its writers go on. Default: in place.
+    primary_key : str or sequence of str, optional
+        Key columns, of a table whose key is not marked: many were written before there was a mark. They are
+        marked in the table itself, also for a copy, and for good; its regions, rows and writers go on.
+    shard_by : ShardBy or sequence of ShardBy, optional
+        How rows are split into shards, as for :func:`create`. Default: one shard.
+    dry_run : bool
+        Whether to read everything that would be read, and write nothing. Default False.
+    wal_reader : WalReader, optional
+        Reads the entries of the WALs (``weir.first_index.wal.WalReader``), whose form the spec leaves to
+        whoever wrote them. Default: the form that Weir writes.
+    storage_options : mapping of str to str, optional
+        Credentials and the like of the table.
+    target_options : mapping of str to str, optional
+        Those of the copy. Default: those of the table, if both are on object stores.
+    fsync : bool
+        As for :func:`create`.
+
+    Returns
+    -------
+    UpgradeReport
+        What was done, or would be.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table.
+    SchemaError
+        If it has no primary key and none is given, another one, or one that cannot be.
+    KeyValueError
+        If a key of the base table is null or there twice.
+    TableExistsError
+        If it is a table of today, or there is something at the target.
+    CorruptionError
+        If an entry that the index lists cannot be read, or a row of it has no key.
+    ConflictError
+        If others claimed its regions during every attempt.
+    """
+    store = table_store(uri, storage_options, fsync)
+    if target_options is None and "://" in str(into):
+        target_options = storage_options
+    target = None if into is None else table_store(into, target_options, fsync)
+    return upgrade_table(
+        store,
+        target,
+        primary_key=None if primary_key is None else as_names(primary_key),
+        shard_by=shard_fields(shard_by),
+        reader=wal_reader,
+        dry_run=dry_run,
+    )
+
+
+def _is_tended(maintenance: object) -> bool:
+    if maintenance not in ("auto", "off"):
+        raise OptionError(
+            f'maintenance must be "auto" or "off", got {maintenance!r}',
+            where="maintenance",
+            hint="An engine takes a policy: open the table with one that has it",
+        )
+    return maintenance == "auto"
+
+
+def _cloned(source: OpenTable, target: ObjectStore, at: At | None) -> Table:
+    token = source.reader.take_token(_CLONE_RETENTION) if at is None else source.reader.token_of(at)
     try:
         snapshot = source.reader.at(token)
         base, _ = clone_table(snapshot, target, source.sharding.router, source.shard_values(snapshot))

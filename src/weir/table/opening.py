@@ -10,10 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from weir.base.append_only import chosen_append_only
+from weir.base.column_marks import births_to_mark
 from weir.base.create import adopt_base_table, create_base_table, refuse_table
+from weir.base.dataset_fields import marks_of
 from weir.base.expiry import chosen_expiry
 from weir.base.merge_engine import chosen_engine
-from weir.base.schema import all_field_ids, field_ids, table_schema
+from weir.base.schema import FEED_NAMES, all_field_ids, field_ids, table_schema
 from weir.base.stored_types import unreadable_by_library
 from weir.base.table import BaseTable, open_dataset, primary_key_of
 from weir.base.writer_defaults import MAX_MEMTABLE_AGE
@@ -21,6 +23,7 @@ from weir.config import WriterOptions
 from weir.engine.context import EngineContext, default_context
 from weir.engine.logs import get_logger
 from weir.errors import OptionError, SchemaError, UriError
+from weir.format.field_births import FIRST
 from weir.format.index_details import ShardSpec
 from weir.format.merge_engine import MergeEngine
 from weir.maintenance.leftovers import refuse_leftovers, set_leftovers_aside
@@ -33,7 +36,7 @@ from weir.storage.metered import MeteredStore
 from weir.storage.open import open_store
 from weir.write.shard_catalog import ShardCatalog
 
-__all__ = ["TableSharding", "adopt_table", "create_table", "table_store"]
+__all__ = ["TableSharding", "adopt_table", "as_names", "create_table", "shard_fields", "table_store"]
 
 _log = get_logger(__name__)
 
@@ -60,7 +63,7 @@ class TableSharding:
     def of(cls, store: ObjectStore, base: BaseTable) -> TableSharding:
         """Return the sharding of a table."""
         spec = _newest_spec(base)
-        router = Router(spec, base.schema, base.field_ids)
+        router = Router(spec, base.schema, base.columns_of(spec))
         return cls(spec, router, ShardCatalog(store, base, router, spec))
 
 
@@ -116,9 +119,11 @@ def create_table(
     required = None if append is None else append.unique
     # Rows that are only added never change their shard.
     stays = key if append is None else tuple(schema.names)
-    spec = build_spec(
-        _fields(shard_by), schema, stays, field_ids(table_schema(schema, key, required=required))
-    )
+    # As it is stored, where a UUID of the key is its bytes.
+    stored = table_schema(schema, key, required=required)
+    ids = field_ids(stored)
+    births = dict.fromkeys(ids.values(), FIRST)
+    spec = build_spec(shard_fields(shard_by), stored, stays, ids, births=births)
     defaults = {RULE: VALUES}
     if max_memtable_age is not None:
         WriterOptions.from_keywords(max_memtable_age=max_memtable_age)
@@ -145,13 +150,19 @@ def adopt_table(
     set_aside: bool = False,
 ) -> BaseTable:
     """Turn a Lance dataset into a table and return its base table. See :func:`weir.adopt`."""
-    key = None if primary_key is None else _as_names(primary_key)
+    key = None if primary_key is None else as_names(primary_key)
     dataset = open_dataset(store)
     if not set_aside:
         refuse_table(store, dataset)
         refuse_leftovers(store)
     named = key or primary_key_of(dataset)
-    spec = build_spec(_fields(shard_by), dataset.schema, named, all_field_ids(dataset.lance_schema))
+    spec = build_spec(
+        shard_fields(shard_by),
+        dataset.schema,
+        named,
+        all_field_ids(dataset.lance_schema),
+        births=births_to_mark(marks_of(dataset)),
+    )
     recorded = {RULE: VALUES}
     if set_aside:
         refuse_table(store, dataset)
@@ -159,13 +170,16 @@ def adopt_table(
         # A writer of the library takes no lease, and may still be writing shards of the former table: none of
         # this one is to have the id of one of those.
         recorded = {}
-    return _told(adopt_base_table(store, key, shard_specs=(spec,), writer_defaults=recorded))
+    base = _told(adopt_base_table(store, key, shard_specs=(spec,), writer_defaults=recorded))
+    for column in sorted(FEED_NAMES.intersection(base.schema.names)):
+        _log.warning("table.without_change_feed", where=base.uri, column=column)
+    return base
 
 
 def _key_of_new(primary_key: str | Sequence[str] | None) -> tuple[str, ...]:
     if primary_key is None:
         return ()
-    key = _as_names(primary_key)
+    key = as_names(primary_key)
     if not key:
         raise SchemaError(
             "the primary key has no column",
@@ -175,11 +189,13 @@ def _key_of_new(primary_key: str | Sequence[str] | None) -> tuple[str, ...]:
     return key
 
 
-def _as_names(primary_key: str | Sequence[str]) -> tuple[str, ...]:
+def as_names(primary_key: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a primary key as callers give them."""
     return (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
 
 
-def _fields(shard_by: ShardBy | Sequence[ShardBy] | None) -> tuple[ShardBy, ...]:
+def shard_fields(shard_by: ShardBy | Sequence[ShardBy] | None) -> tuple[ShardBy, ...]:
+    """Return the fields of a shard spec as callers give them; without any, that of one shard."""
     if shard_by is None:
         return (unsharded(),)
     return (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
@@ -194,6 +210,6 @@ def _told(base: BaseTable) -> BaseTable:
     spec = _newest_spec(base)
     note = library_note(spec) or unreadable_by_library(base.schema, base.primary_key)
     if note:
-        sharded_by = describe_spec(spec, base.field_ids)
+        sharded_by = describe_spec(spec, base.columns_of(spec))
         _log.warning("table.library_cannot_route", where=base.uri, sharded_by=sharded_by, reason=note)
     return base

@@ -34,8 +34,9 @@ from weir.rows import RowInput, as_key_table
 from weir.search.requests import SearchRequest
 from weir.search.search import Search, SearchPlan
 from weir.search.top_rows import top_rows
-from weir.snapshots.asked_state import AskedState
+from weir.snapshots.asked_state import AskedState, At
 from weir.snapshots.capture import SnapshotCapture
+from weir.snapshots.named_states import token_of
 from weir.snapshots.snapshot import MAX_SNAPSHOTS, Consistency, ReadSnapshot, SnapshotReader
 from weir.snapshots.time_travel import TokenReader
 from weir.snapshots.tokens import as_token, release_token, take_token
@@ -65,7 +66,7 @@ class TableReader:
         self._throttle = store.engine.throttle
         self._cuts = SnapshotCapture(store, base)
         self._states = TokenReader(store, base)
-        self._planner = ScanPlanner(store, shards.for_filter)
+        self._planner = ScanPlanner(store, shards.for_filter, shards.for_keys)
         self.snapshots = SnapshotReader(store, base)
 
     @property
@@ -103,9 +104,14 @@ class TableReader:
         refuse_forked()
         return take_token(self._store, self._cuts, retain)
 
-    def at(self, token: SnapshotToken | str) -> ReadSnapshot:
+    def token_of(self, named: At, where: str = "at") -> SnapshotToken:
+        """Return the token of a state that a token, a tag or an instant names."""
+        refuse_forked()
+        return token_of(self.base, self._cuts, named, where=where)
+
+    def at(self, token: At) -> ReadSnapshot:
         """Return the snapshot that a token names, of which no two shards have a key in common."""
-        snapshot = self._states.take(as_token(token, self.base.identity, where="at"))
+        snapshot = self._states.take(self.token_of(token))
         self._shards.refuse_shared_keys(snapshot)
         return snapshot
 
@@ -134,14 +140,15 @@ class TableReader:
         limit: int | None = None,
         *,
         consistency: str | Consistency,
-        at: SnapshotToken | str | None,
-        remade: Callable[[], tuple[object, ...]] | None = None,
+        at: At | None,
+        remade: Callable[[SnapshotToken | None], tuple[object, ...]] | None = None,
     ) -> Scan:
         """Return a scan that has not run. See :meth:`weir.Table.scan`.
 
-        ``remade`` returns what makes it in another process.
+        ``remade`` returns what makes it in another process, given the token of the state if one was named.
         """
         state = self._asked(consistency, at)
+        again = None if remade is None else partial(remade, state.token)
         columns = _as_list(columns)
         checked: pa.Schema | None = None
         if state.token is None:
@@ -165,8 +172,8 @@ class TableReader:
             return planned(snapshot, count_only)
 
         if state.token is None:
-            return self._scan_newest(state.fresh, planned_as_it_is, remade)
-        return self._scan_at(state.token, planned_as_it_is, remade)
+            return self._scan_newest(state.fresh, planned_as_it_is, again)
+        return self._scan_at(state.token, planned_as_it_is, again)
 
     def _scan_newest(
         self,
@@ -216,7 +223,7 @@ class TableReader:
         columns: Sequence[str] | None,
         *,
         consistency: str | Consistency,
-        at: SnapshotToken | str | None,
+        at: At | None,
     ) -> pa.Table:
         """Return the rows with some keys. See :meth:`weir.Table.get`."""
         state = self._asked(consistency, at)
@@ -246,7 +253,7 @@ class TableReader:
         request: SearchRequest[Query],
         *,
         consistency: str | Consistency,
-        at: SnapshotToken | str | None,
+        at: At | None,
     ) -> Search:
         """Return a search that has not run: it is checked now, or when the columns at a token are known."""
         state = self._asked(consistency, at)
@@ -288,7 +295,7 @@ class TableReader:
         name: str,
         *,
         consistency: str | Consistency,
-        at: SnapshotToken | str | None,
+        at: At | None,
     ) -> SqlQuery:
         """Return a SQL query that has not run. See :meth:`weir.Table.sql`."""
 
@@ -306,9 +313,9 @@ class TableReader:
         # What ``*`` stands for is settled when the query is planned.
         return SqlQuery(query, self.snapshots.follow().schema, name, scan, top)
 
-    def _asked(self, consistency: str | Consistency, at: SnapshotToken | str | None) -> AskedState:
+    def _asked(self, consistency: str | Consistency, at: At | None) -> AskedState:
         refuse_forked()
-        return AskedState.of(consistency, at, table=self.base.identity)
+        return AskedState.of(consistency, at, self.token_of)
 
     def _read(self, state: AskedState, use: Callable[[ReadSnapshot], pa.Table]) -> pa.Table:
         """Return what is made of a snapshot that is fresh enough, or of that of a token."""

@@ -5,34 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from types import EllipsisType
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from weir.base.alter import alter_base_table
 from weir.base.alteration import Alteration
+from weir.base.property_changes import PropertyChanges
 from weir.base.stored_types import unreadable_by_library
 from weir.base.table import BaseTable
 from weir.changes.feed import ChangeFeed, ConsumerTerms, open_feed
 from weir.changes.options import FeedOptions
+from weir.changes.start import EARLIEST
 from weir.engine.context import EngineContext
 from weir.engine.durations import Duration, as_duration, as_seconds
 from weir.engine.forked import refuse_forked
-from weir.engine.written_tables import WrittenTables
+from weir.engine.runner import Runner
 from weir.errors import InputError
 from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
+from weir.format.source import Source
 from weir.maintenance.status import TableStatus, table_status
 from weir.notebook import facts_html, rows_html
 from weir.read.scan import Scan
 from weir.read.shared_keys import find_twins
 from weir.read.sql import SqlQuery
 from weir.rows import RowInput, repeatable
+from weir.rows.inputs import pieces
 from weir.search.requests import HybridRequest, TextRequest, VectorRequest
 from weir.search.search import Search
 from weir.search.text.columns import only_indexed_column
 from weir.search.text.query import TextQuery
 from weir.sharding.spec import describe_spec, library_note
+from weir.snapshots.asked_state import At
 from weir.snapshots.consumers import drop_consumer
 from weir.snapshots.snapshot import STRONG, Consistency
 from weir.storage.interface import ObjectStore
@@ -41,11 +47,14 @@ from weir.table.indexes import TableIndexes
 from weir.table.inspection import TableInspection
 from weir.table.internals import TableInternals
 from weir.table.kept_writer import KeptWriter, release_kept
+from weir.table.load import LoadResult, load_rows
 from weir.table.maintenance import TableMaintenance
 from weir.table.open_table import OpenTable
+from weir.table.tags import TableTags
+from weir.table.upkeep import announce_writer
 from weir.write.open_writer import open_writer
-from weir.write.table_writer import TableWriter
-from weir.write.write_result import WriteResult
+from weir.write.table_writer import TableWriter, upsert_piece
+from weir.write.write_result import WriteResult, in_pieces
 
 __all__ = ["Table"]
 
@@ -59,15 +68,22 @@ class Table:
         Where the table is.
     base : BaseTable
         Its base table at any version.
+    is_tended : bool
+        Whether its writers tell the upkeep of the engine of it. Default True.
     """
 
-    def __init__(self, store: ObjectStore, base: BaseTable) -> None:
-        self._table = OpenTable(store, base)
+    def __init__(self, store: ObjectStore, base: BaseTable, *, is_tended: bool = True) -> None:
+        self._opened = OpenTable(store, base)
+        self._is_tended = is_tended
         self._kept = KeptWriter(self._open_writer, store.uri)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle where the table is; whoever gets it opens it as it is then."""
-        return _opened, (self._table.store,)
+        return _opened, (self._table.store, self._is_tended)
+
+    @property
+    def _table(self) -> OpenTable:
+        return self._opened
 
     @property
     def engine(self) -> EngineContext:
@@ -118,7 +134,8 @@ class Table:
     @property
     def sharded_by(self) -> str:
         """How rows are split into shards, for people."""
-        return describe_spec(self._table.sharding.spec, self._table.base.field_ids)
+        spec = self._table.sharding.spec
+        return describe_spec(spec, self._table.base.columns_of(spec))
 
     @property
     def maintenance(self) -> TableMaintenance:
@@ -129,6 +146,11 @@ class Table:
     def indexes(self) -> TableIndexes:
         """The table's indexes: create, drop, list, policy."""
         return TableIndexes(self._table)
+
+    @property
+    def tags(self) -> TableTags:
+        """Names for states of the table, which are kept until they are dropped: create, list, drop."""
+        return TableTags(self._table)
 
     @property
     def inspect(self) -> TableInspection:
@@ -176,7 +198,8 @@ class Table:
     def _open_writer(self, **options: Any) -> TableWriter:
         self._table.make_own()
         sharding = self._table.sharding
-        self.engine.part(WrittenTables).opened(self._table.store)
+        if self._is_tended:
+            announce_writer(self._table.store)
         return open_writer(
             self._table.store,
             self._table.base.latest_to_change() if self._table.base.torn else self._table.base,
@@ -189,7 +212,12 @@ class Table:
         )
 
     def upsert(
-        self, rows: RowInput, *, condition: str | None = None, lease_wait: Duration = 30.0
+        self,
+        rows: RowInput,
+        *,
+        condition: str | None = None,
+        lease_wait: Duration = 30.0,
+        progress: Callable[[int], object] | None = None,
     ) -> WriteResult:
         """Insert rows, replacing those with the same primary key.
 
@@ -198,8 +226,8 @@ class Table:
 
         Parameters
         ----------
-        rows, condition
-            As for :meth:`TableWriter.upsert`.
+        rows, condition, progress
+            As for :meth:`TableWriter.upsert`: a reader or an iterator is written piece by piece.
         lease_wait : timedelta or number of seconds
             How long to wait for a shard that another writer holds. Default 30 seconds.
 
@@ -213,7 +241,8 @@ class Table:
         SchemaError, KeyValueError, FilterError
             If the rows do not fit the table. Nothing is written.
         LeaseHeldError
-            If another writer held a shard for longer than ``lease_wait``.
+            If another writer held a shard for longer than ``lease_wait``. Of a reader or an iterator, what
+            came before is written.
 
         Examples
         --------
@@ -225,8 +254,68 @@ class Table:
         >>> table.scan().to_pylist()
         [{'id': 2, 'name': 'Grace'}]
         """
+        stream = pieces(rows) if condition is None else None
+        if stream is not None:
+
+            def written(piece: RowInput, first_row: int) -> WriteResult:
+                return self._written(lambda writer: upsert_piece(writer, piece, first_row), lease_wait)
+
+            return in_pieces(stream, written, progress or (lambda _: None))
         rows = repeatable(rows)
-        return self._written(lambda writer: writer.upsert(rows, condition=condition), lease_wait)
+        return self._written(
+            lambda writer: writer.upsert(rows, condition=condition, progress=progress), lease_wait
+        )
+
+    def load(
+        self,
+        rows: RowInput,
+        *,
+        source: Source | None = None,
+        runner: Runner | None = None,
+        lease_wait: Duration = 30.0,
+    ) -> LoadResult:
+        """Write many rows at once, straight into the base table.
+
+        What it comes to is what :meth:`upsert` comes to, also for readers, the change feed and consumers, at
+        about the speed at which Lance writes: rows go to files once, which the base table takes over where
+        every row of them counts. Use it for the first rows of a table, and for some hundred thousand rows or
+        more; what is unmerged is merged with it. Rows of one shard become visible together, when all of them
+        are written; after that they are in the base table by one commit, or, from 16 million rows on, by
+        several.
+
+        Parameters
+        ----------
+        rows
+            As for :meth:`TableWriter.upsert`. A reader or an iterator is held in memory for some 128 MiB.
+        source : Source, optional
+            As for :meth:`TableWriter.upsert`: makes the load one that may be repeated.
+        runner : Runner, optional
+            Executes the tasks of the merge. Default: threads of this process.
+        lease_wait : timedelta or number of seconds
+            As for :meth:`upsert`.
+
+        Raises
+        ------
+        SchemaError, KeyValueError
+            If the rows do not fit the table. Nothing is written.
+        LeaseHeldError
+            If another writer held a shard for longer than ``lease_wait``. Nothing is written.
+
+        Examples
+        --------
+        >>> import tempfile, pyarrow as pa, weir
+        >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        >>> table = weir.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
+        >>> table.load([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Grace"}]).rows
+        2
+        >>> table.scan().count()
+        2
+        """
+        refuse_forked()
+        wait = as_seconds(lease_wait, "lease_wait")
+        write = partial(self._kept.write, lease_wait=wait)
+        self._table.make_own()
+        return load_rows(self.internals, self.maintenance, write, rows, source=source, runner=runner)
 
     def delete(
         self,
@@ -293,8 +382,14 @@ class Table:
         drop: Sequence[str] | None = None,
         rename: Mapping[str, str] | None = None,
         widen: Mapping[str, pa.DataType] | None = None,
+        expire_by: str | EllipsisType | None = ...,
+        expire_after: timedelta | EllipsisType = ...,
+        sort_by: str | Sequence[str] | EllipsisType = ...,
     ) -> None:
         """Add, drop, rename and widen columns, all at once, while others read and write.
+
+        When rows expire and how they are sorted can be changed too, in the same step and by the names that
+        the columns have afterwards.
 
         Nothing has to be merged or flushed before: columns are told from each other by their field ids,
         wherever their values are. A renamed column keeps its values, and one that is dropped and added
@@ -313,8 +408,17 @@ class Table:
             New names by the present ones. All change at once: ``{"a": "b", "b": "a"}`` swaps two.
         widen : mapping of str to DataType, optional
             Wider types: integers and floats of more bits, decimals with more digits before and no fewer
-            after the point, finer units of time, ``large_string`` and ``large_binary``, and lists of such.
-            The column is written anew in the base table.
+            after the point, finer units of times of day, ``large_string`` and ``large_binary``,
+            and lists of such. The column is written anew in the base table.
+        expire_by : str or None, optional
+            The column of times by which rows expire from now on, as in :func:`weir.create`; None: they do
+            not. Rows that had expired and have not been removed yet are there again where they expire later
+            or not at all.
+        expire_after : timedelta, optional
+            How long after that time. Default: as it is; 0 where rows did not expire.
+        sort_by : str or sequence of str, optional
+            Of an append-only table, the columns by which what is flushed, merged and compacted from now on
+            is sorted. Open writers sort what they flush as before.
 
         Raises
         ------
@@ -322,6 +426,8 @@ class Table:
             If a column is unknown, mentioned twice, or needed as it is by the primary key, the shard rule
             or an index; a name exists, is reserved or cannot be stored; a type is no wider one; a new
             column is not nullable; or something is of the wrong kind. Nothing was changed.
+        OptionError
+            If rows of the table cannot expire or be sorted. Nothing was changed.
         ConflictError
             If others committed during every attempt. Nothing was changed.
 
@@ -336,9 +442,10 @@ class Table:
         >>> table.scan().to_table().to_pylist()
         [{'id': 1, 'minutes': 5, 'gate': None}]
         """
-        asked = Alteration.of(add, drop, rename, widen)
+        properties = PropertyChanges(expire_by, expire_after, sort_by)
+        asked = Alteration.of(add, drop, rename, widen, besides=bool(properties))
         self._table.make_own()
-        self._table.reader.follow(alter_base_table(self._table.base, asked))
+        self._table.reader.follow(alter_base_table(self._table.base, asked, properties))
 
     def scan(
         self,
@@ -347,7 +454,7 @@ class Table:
         filter: str | None = None,
         limit: int | None = None,
         consistency: str | Consistency = STRONG,
-        at: SnapshotToken | str | None = None,
+        at: At | None = None,
     ) -> Scan:
         """Scan the merged view: base table, flushed generations and what is only in the WAL.
 
@@ -362,9 +469,10 @@ class Table:
         consistency : str
             ``"strong"`` (default) sees every acknowledged write; ``"bounded(500)"`` what was true
             at most 500 ms ago; ``"snapshot"`` the base table and the published shard snapshots.
-        at : SnapshotToken or str, optional
-            A token of :meth:`snapshot`, or its text: read the table as it was then. Instead of
-            ``consistency``.
+        at : SnapshotToken, str or datetime, optional
+            Read the table as it was: at a token of :meth:`snapshot`, or its text; at the name of a
+            :attr:`tag <tags>`; or at an instant with a time zone, or its text, by the clock of the storage,
+            as far back as nothing has been collected. Instead of ``consistency``.
 
         Returns
         -------
@@ -383,9 +491,8 @@ class Table:
         """
         columns = columns if columns is None or isinstance(columns, str) else list(columns)
 
-        def remade() -> tuple[object, ...]:
-            token = str(self.snapshot() if at is None else at)
-            return _scan_again, (self, columns, filter, limit, token)
+        def remade(token: SnapshotToken | None) -> tuple[object, ...]:
+            return _scan_again, (self, columns, filter, limit, str(token or self.snapshot()))
 
         return self._table.reader.scan(columns, filter, limit, consistency=consistency, at=at, remade=remade)
 
@@ -395,7 +502,7 @@ class Table:
         columns: Sequence[str] | None = None,
         *,
         consistency: str | Consistency = STRONG,
-        at: SnapshotToken | str | None = None,
+        at: At | None = None,
     ) -> pa.Table:
         """Look rows up by primary key.
 
@@ -435,7 +542,7 @@ class Table:
         nprobes: int | None = None,
         refine: int | None = None,
         consistency: str | Consistency = STRONG,
-        at: SnapshotToken | str | None = None,
+        at: At | None = None,
     ) -> Search:
         """Find the rows of the merged view whose vectors are nearest to a vector.
 
@@ -503,13 +610,15 @@ class Table:
         column: str | None = None,
         columns: Sequence[str] | None = None,
         filter: str | None = None,
+        bm25: Mapping[str, tuple[float, float]] | None = None,
         consistency: str | Consistency = STRONG,
-        at: SnapshotToken | str | None = None,
+        at: At | None = None,
     ) -> Search:
         """Find the rows of the merged view that answer a text query best.
 
-        Scores are BM25 by what is common among the rows that count, wherever they are: what they would
-        be if everything were merged and indexed. The base table needs a full-text index on the column.
+        Scores are BM25 by what is common among the live rows, wherever they are: what they would
+        be if everything were merged and indexed. The base table needs a full-text index on the column,
+        which holds texts or lists of texts: the elements of a list are as the lines of one text.
 
         Parameters
         ----------
@@ -525,6 +634,8 @@ class Table:
             Columns of the result, in order, before ``_score``. Default: all.
         filter : str, optional
             SQL condition: the best among the rows that match. What is common is not affected.
+        bm25 : mapping of str to (float, float), optional
+            By column ``k1``, at least 0, and ``b``, from 0 to 1. Default: 1.2 and 0.75, as in Lance.
         consistency, at
             As for :meth:`scan`.
 
@@ -545,7 +656,7 @@ class Table:
         """
         if column is None:
             column = only_indexed_column(self._table.base, query)
-        request = TextRequest(query, k, column, filter, columns)
+        request = TextRequest(query, k, column, filter, columns, bm25)
         return self._table.reader.search(request, consistency=consistency, at=at)
 
     def search_hybrid(
@@ -566,7 +677,7 @@ class Table:
         nprobes: int | None = None,
         refine: int | None = None,
         consistency: str | Consistency = STRONG,
-        at: SnapshotToken | str | None = None,
+        at: At | None = None,
     ) -> Search:
         """Find the rows of the merged view that are best by vector and by text together.
 
@@ -638,7 +749,7 @@ class Table:
         *,
         name: str = "t",
         consistency: str | Consistency = STRONG,
-        at: SnapshotToken | str | None = None,
+        at: At | None = None,
     ) -> SqlQuery:
         """Query the merged view with SQL, by DataFusion.
 
@@ -731,9 +842,9 @@ class Table:
 
     def changes(
         self,
-        since: SnapshotToken | str | None = None,
+        since: At | None = None,
         *,
-        until: SnapshotToken | str | None = None,
+        until: At | None = None,
         before: bool = False,
         consumer: str | None = None,
         follow: bool = False,
@@ -748,13 +859,14 @@ class Table:
 
         Parameters
         ----------
-        since : SnapshotToken or str, optional
-            Where to begin: a token of :meth:`snapshot`, of a feed or of a batch, or its text, for
-            the changes after it; ``"earliest"`` for the oldest changes that are still stored. Default:
+        since : SnapshotToken, str or datetime, optional
+            Where to begin: a token of :meth:`snapshot`, of a feed or of a batch, or its text, a tag or an
+            instant, for the changes after it; ``"earliest"`` for the oldest changes that are still stored.
+            Default:
             where the consumer has come to or, without one, every change since the table was
             created, and an error if some are not stored any more. A consumer that exists goes on from
             its own place, whatever ``since`` says: it tells where a new one begins.
-        until : SnapshotToken or str, optional
+        until : SnapshotToken, str or datetime, optional
             Where to end. Default: at what is committed when an iteration starts.
         before : bool
             Whether each change comes with the row before it, in a struct column ``_before``. The
@@ -817,10 +929,12 @@ class Table:
         [{'id': 1, 'name': 'Ada', '_op': 'upsert', '_position': 2, '_before': None},
          {'id': 1, 'name': None, '_op': 'delete', '_position': 3, '_before': {'id': 1, 'name': 'Ada'}}]
         """
+        reader = self._table.reader
+        start = EARLIEST if isinstance(since, str) and since == EARLIEST else None
         return open_feed(
-            self._table.reader.feed_source,
-            since,
-            until,
+            reader.feed_source,
+            start if start or since is None else reader.token_of(since, "since"),
+            None if until is None else reader.token_of(until, "until"),
             FeedOptions(
                 before,
                 batch_rows,
@@ -885,5 +999,5 @@ def _scan_again(
     return table.scan(columns, filter=filter, limit=limit, at=token)
 
 
-def _opened(store: ObjectStore) -> Table:
-    return Table(store, BaseTable.open(store))
+def _opened(store: ObjectStore, is_tended: bool) -> Table:
+    return Table(store, BaseTable.open(store), is_tended=is_tended)

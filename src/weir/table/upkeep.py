@@ -1,37 +1,73 @@
 """Tables that look after themselves: merged, compacted and collected in the background, when it is due.
 
 One thread of an engine looks after all tables that are written in the process. A table is looked at when a
-writer of this process has flushed something, and every few minutes for what others have left; tables at rest
-cost nothing in between. A lease keeps the upkeep of a table to one process at a time. Merges and flushes
-give way to reads and writes (:mod:`weir.engine.throttle`).
+writer of this process has flushed something, and every few minutes for what others have left; the longer a
+table is at rest, the more rarely, up to an hour. Such a look writes nothing, and nothing is done in between.
+A lease keeps the upkeep of a table to one process at a time. Merges and flushes give way to reads and writes
+(:mod:`weir.engine.throttle`), and the thread works no larger share of the time than its policy says. A
+process that ends has it break off before its next step: what a step of it has done stays, and the rest is
+done by whoever looks after the table next.
 """
 
 from __future__ import annotations
 
-import atexit
+import heapq
+import itertools
+import math
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
 from weir.base.table import BaseTable
-from weir.engine.context import EngineContext
+from weir.engine.context import EngineContext, default_context
+from weir.engine.living import Living
 from weir.engine.logs import get_logger
 from weir.engine.written_tables import WrittenTables
 from weir.errors import LeaseHeldError, TableNotFoundError
 from weir.maintenance.upkeep_lease import held_upkeep
-from weir.maintenance.upkeep_policy import UpkeepPolicy
+from weir.maintenance.upkeep_policy import UpkeepPolicy, chosen_policy
 from weir.storage.interface import ObjectStore
 from weir.table.maintenance import TableMaintenance
 from weir.table.open_table import OpenTable
 
-__all__ = ["Upkeep"]
+__all__ = ["Upkeep", "announce_writer"]
 
 _log = get_logger(__name__)
 
 _SOON_SECONDS = 0.5
 _LONGEST_BACK_OFF_SECONDS = 600.0
+_LONGEST_REST_SECONDS = 60.0
+_MOST_LOOKS_LEFT_OUT = 12
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class _BrokenOffError(Exception):
+    """The upkeep is to end: what is going on is broken off."""
+
+
+class _ThisThread:
+    """Runs tasks one after the other on the thread that asks: nobody waits for others when the process ends.
+
+    Parameters
+    ----------
+    check : callable
+        Called before every task; raises to break off.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """Yield ``function(task)`` for every task."""
+        for task in tasks:
+            self._check()
+            yield function(task)
 
 
 @dataclass(eq=False, slots=True)
@@ -44,6 +80,8 @@ class _Tended:
     compact_at: float | None = None
     collect_at: float | None = None
     failures: int = 0
+    # Looks in a row that found nothing to do; below 0 before the first.
+    idle_looks: int = -1
     table: OpenTable | None = field(default=None, repr=False)
 
 
@@ -73,22 +111,28 @@ class Upkeep:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._tables: dict[str, _Tended] = {}
+        # By when they are due; what was put off or preferred since is in it more than once.
+        self._queue: list[tuple[float, int, _Tended]] = []
+        self._numbers = itertools.count()
+        self._rests_until = float("-inf")
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self._process_id = os.getpid()
         self.turned_away = 0
         """How often another process had the upkeep of a table."""
         self._written = written_tables(engine)
         self._written.listen(self)
         engine.metrics.tended_tables.observe(lambda: len(self._tables))
-        atexit.register(self.stop)
+        _of_this_process.add(self)
 
     def opened(self, store: ObjectStore) -> None:
         """Look after a table from now on; first at what writers that have died have left in it."""
         with self._lock:
             if self._stopped or store.uri in self._tables:
                 return
-            now = self._uptime()
-            self._tables[store.uri] = _Tended(store, now + _SOON_SECONDS, now + _SOON_SECONDS)
+            soon = self._uptime() + _SOON_SECONDS
+            tended = self._tables[store.uri] = _Tended(store, soon, soon)
+            self._schedule(tended, soon)
             self._wake()
 
     def changed(self, store: ObjectStore) -> None:
@@ -97,13 +141,21 @@ class Upkeep:
             tended = self._tables.get(store.uri)
             if tended is None or self._stopped:
                 return
-            if not tended.failures:
-                tended.due = min(tended.due, self._uptime() + _SOON_SECONDS)
-            self._wake()
+            soon = self._uptime() + _SOON_SECONDS
+            tended.idle_looks = min(tended.idle_looks, 0)
+            tended.look_at = min(tended.look_at, soon + self._policy.look_every.total_seconds())
+            if not tended.failures and soon < tended.due:
+                self._schedule(tended, soon)
+                self._wake()
 
     def stop(self) -> None:
-        """Begin nothing any more, and wait for what is going on. Idempotent."""
-        atexit.unregister(self.stop)
+        """Break off before the next step, and wait for the one that is going on. Idempotent.
+
+        It has to be waited for, also when the process ends: a thread that comes back from the library then
+        finds no interpreter any more, and the process is aborted.
+        """
+        if self._process_id != os.getpid():
+            return  # the thread, and whoever has the lock, are the parent's
         self._written.listen(None)
         with self._lock:
             self._stopped = True
@@ -113,6 +165,11 @@ class Upkeep:
             thread.join()
         with self._lock:
             self._tables.clear()
+            self._queue.clear()
+
+    def _schedule(self, tended: _Tended, due: float) -> None:
+        tended.due = due
+        heapq.heappush(self._queue, (due, next(self._numbers), tended))
 
     def _wake(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -128,25 +185,33 @@ class Upkeep:
         """Wait for the table that is due first; None to end the thread."""
         with self._lock:
             while not self._stopped:
-                tended = min(self._tables.values(), key=lambda one: one.due, default=None)
-                if tended is None:
+                if not self._queue:
                     self._changed.wait()
                     continue
-                remaining = tended.due - self._uptime()
+                due, _, tended = self._queue[0]
+                if due != tended.due:
+                    heapq.heappop(self._queue)
+                    continue
+                remaining = max(due, self._rests_until) - self._uptime()
                 if remaining <= 0:
+                    heapq.heappop(self._queue)
                     # Whoever changes it meanwhile makes it due again.
-                    tended.due = float("inf")
+                    tended.due = math.inf
                     return tended
                 self._changed.wait(min(remaining, 60.0))
         return None
 
     def _tend(self, tended: _Tended) -> None:
-        where = tended.store.uri
+        where, began = tended.store.uri, self._uptime()
         try:
             # Before the lease, which would be left where a table was dropped.
             table = self._opened(tended)
-            with held_upkeep(tended.store) as lease:
-                due = self._round(tended, table, lease.check)
+            if self._is_at_rest(tended, table):
+                due = self._next_look(tended)
+            else:
+                with held_upkeep(tended.store) as lease:
+                    due = self._round(tended, table, lease.check)
+                tended.idle_looks = max(tended.idle_looks, 0)
             tended.failures = 0
             self._metrics.upkeep_rounds.add()
         except LeaseHeldError:
@@ -158,6 +223,8 @@ class Upkeep:
                 self._tables.pop(where, None)
             return
         except Exception as error:
+            if self._stopped:
+                return  # what it needs has ended before it, or it was broken off
             tended.failures += 1
             tended.table = None
             wait = min(2.0**tended.failures, _LONGEST_BACK_OFF_SECONDS)
@@ -165,7 +232,10 @@ class Upkeep:
             self._metrics.upkeep_failures.add()
             _log.warning("upkeep.failed", table=where, error=str(error), again_in_seconds=wait)
         with self._lock:
-            tended.due = min(tended.due, due) if not tended.failures else due
+            now = self._uptime()
+            rest = (now - began) * (1 / self._policy.max_share - 1)
+            self._rests_until = now + min(rest, _LONGEST_REST_SECONDS)
+            self._schedule(tended, due if tended.failures else min(tended.due, due))
 
     def _opened(self, tended: _Tended) -> OpenTable:
         """Return the table as it is now."""
@@ -175,26 +245,49 @@ class Upkeep:
             tended.table.base.latest()
         return tended.table
 
-    def _round(self, tended: _Tended, table: OpenTable, still_ours: Callable[[], None]) -> float:
+    def _is_at_rest(self, tended: _Tended, table: OpenTable) -> bool:
+        """Whether there is nothing to do; at the first look there may be what a merge that died has left."""
+        due = [one for one in (tended.compact_at, tended.collect_at) if one is not None]
+        if (
+            tended.idle_looks < 0
+            or table.base.expiry is not None
+            or min(due, default=math.inf) <= self._uptime()
+        ):
+            return False
+        snapshot = table.reader.take_newest()
+        return not any(view.tail_rows or snapshot.unmerged(view) for view in snapshot.shards)
+
+    def _next_look(self, tended: _Tended) -> float:
+        """Return when to come again to a table at rest: the later, the longer it has been."""
+        tended.idle_looks += 1
+        left_out = min(2**tended.idle_looks, _MOST_LOOKS_LEFT_OUT)
+        tended.look_at = self._uptime() + left_out * self._policy.look_every.total_seconds()
+        return min(one for one in (tended.look_at, tended.compact_at, tended.collect_at) if one is not None)
+
+    def _round(self, tended: _Tended, table: OpenTable, check_lease: Callable[[], None]) -> float:
         """Do what is due; return when to come again."""
+
+        def go_on() -> None:
+            if self._stopped:
+                raise _BrokenOffError
+            check_lease()
+
         policy, began = self._policy, self._uptime()
-        maintenance = TableMaintenance(table)
+        maintenance, here = TableMaintenance(table), _ThisThread(go_on)
         if tended.look_at <= began:
-            recovered = maintenance.recover_dead()
+            recovered = maintenance.recover_dead(runner=here)
             if recovered:
                 _log.info("upkeep.recovered", table=tended.store.uri, shards=recovered)
             if table.base.expiry is not None:
-                still_ours()
+                go_on()
                 removed = maintenance.expire()
                 if removed.rows:
                     # What they took is given back by a compaction and a collection.
                     tended.compact_at = tended.compact_at or began + policy.compact_every.total_seconds()
                     tended.collect_at = tended.collect_at or began + policy.collect_every.total_seconds()
             tended.look_at = began + policy.look_every.total_seconds()
-        if self._stopped:
-            return began
-        still_ours()
-        merged = maintenance.merge(policy=policy.merge)
+        go_on()
+        merged = maintenance.merge(policy=policy.merge, runner=here)
         if merged.generations:
             _log.info(
                 "upkeep.merged",
@@ -203,19 +296,20 @@ class Upkeep:
                 rows=merged.rows_upserted,
                 version=merged.version,
             )
-            still_ours()
-            maintenance.catch_up_indexes()
+            go_on()
+            maintenance.catch_up_indexes(runner=here)
             now = self._uptime()
             tended.compact_at = tended.compact_at or now + policy.compact_every.total_seconds()
             tended.collect_at = tended.collect_at or now + policy.collect_every.total_seconds()
-        if tended.compact_at is not None and tended.compact_at <= self._uptime() and not self._stopped:
-            still_ours()
-            maintenance.compact()
-            maintenance.catch_up_indexes()
+        if tended.compact_at is not None and tended.compact_at <= self._uptime():
+            go_on()
+            maintenance.compact(runner=here)
+            go_on()
+            maintenance.catch_up_indexes(runner=here)
             tended.compact_at = None
-        if tended.collect_at is not None and tended.collect_at <= self._uptime() and not self._stopped:
-            still_ours()
-            report = maintenance.collect_garbage(horizon=policy.horizon)
+        if tended.collect_at is not None and tended.collect_at <= self._uptime():
+            go_on()
+            report = maintenance.collect_garbage(horizon=policy.horizon, runner=here)
             # What is marked now is deleted by a later one.
             again = report.waiting_objects or report.deleted_objects
             tended.collect_at = (
@@ -228,6 +322,45 @@ class Upkeep:
         return min(one for one in waits if one is not None)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _OfTheProcess:
+    """The upkeep of the engine that tables have which were opened without one."""
+
+    upkeep: Upkeep | None
+
+
+def announce_writer(store: ObjectStore) -> None:
+    """Say that a table is going to be written, to whoever looks after the tables of its engine.
+
+    Raises
+    ------
+    OptionError
+        If ``WEIR_MAINTENANCE`` says neither ``auto`` nor ``off``.
+    """
+    engine = store.engine
+    written = written_tables(engine)
+    if engine is default_context():
+
+        def make() -> _OfTheProcess:
+            policy = chosen_policy(None)
+            return _OfTheProcess(None if policy is None else Upkeep(engine, policy))
+
+        engine.part(_OfTheProcess, make)
+    written.opened(store)
+
+
 def written_tables(engine: EngineContext) -> WrittenTables[ObjectStore]:
     """Return what tells which tables the writers of an engine write."""
     return engine.part(WrittenTables)
+
+
+_of_this_process: Living[Upkeep] = Living()
+
+
+def _end_with_process() -> None:
+    for one in _of_this_process.all():
+        one.stop()
+
+
+# Before the threads that it uses are joined, which is before what the module ``atexit`` calls.
+threading._register_atexit(_end_with_process)  # type: ignore[attr-defined]

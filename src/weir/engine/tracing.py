@@ -1,0 +1,44 @@
+"""Spans: what is part of what, and how long it takes, for whoever wants to see it. Nobody does by default."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+__all__ = ["Begin", "carried", "span", "trace_with"]
+
+Begin = Callable[[str], AbstractContextManager[object]]
+"""Begins a span of a name, inside that of the caller; the span ends with the context."""
+
+_NOTHING: AbstractContextManager[object] = nullcontext()
+_begin: Begin | None = None
+
+
+def trace_with(begin: Begin | None) -> None:
+    """Have spans begun by a function from now on, in the whole process; None: nothing is traced.
+
+    Examples
+    --------
+    >>> trace_with(lambda name: nullcontext(print("begins", name)))
+    >>> with span("storage.get"):
+    ...     pass
+    begins storage.get
+    >>> trace_with(None)
+    """
+    global _begin
+    _begin = begin
+
+
+def span(name: str) -> AbstractContextManager[object]:
+    """Return a span, to be entered."""
+    return _NOTHING if _begin is None else _begin(name)
+
+
+def carried(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs inside the span of the caller, on whichever thread."""
+    if _begin is None:
+        return function
+    context = contextvars.copy_context()
+    return lambda *arguments, **named: context.run(function, *arguments, **named)
