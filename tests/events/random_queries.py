@@ -7,7 +7,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-__all__ = ["TYPES", "random_payload", "random_query"]
+__all__ = ["TYPES", "random_count", "random_payload", "random_query"]
 
 TYPES: dict[str, dict[str, Any]] = {
     "signup": {
@@ -120,6 +120,12 @@ def _condition(random: Random, name: str, prefix: str, depth: int) -> str:
         pattern = random.choice(["%", "_S", "%e%", "f%", "%%o", "it's", "", "ä__", "D_"])
         return f"{shown} {random.choice(['', 'NOT '])}LIKE {_text(pattern)}"
     return f"{shown} {random.choice(['=', '!=', '<', '<=', '>', '>='])} {_literal(random, kind)}"
+
+
+def random_count(random: Random) -> str:
+    """A query that asks only how many events meet a condition."""
+    name = random.choice(list(TYPES))
+    return f"QUERY {name} WHERE {random.choice(['', 'NOT '])}{_condition(random, name, '', 1)} COUNT"
 
 
 def random_query(random: Random) -> str:

@@ -12,7 +12,15 @@ import pytest
 
 import weir
 from tests.events.model import Model
-from tests.events.random_queries import KINDS, TYPES, as_given, moment, random_payload, random_query
+from tests.events.random_queries import (
+    KINDS,
+    TYPES,
+    as_given,
+    moment,
+    random_count,
+    random_payload,
+    random_query,
+)
 from weir.engine.context import default_context
 from weir.events.clock import HybridClock
 from weir.events.language.parser import parse
@@ -82,13 +90,17 @@ def compare(found: list[dict[str, Any]], wanted: list[dict[str, Any]], text: str
                 assert one[name] == other[name], (text, name)
 
 
+@pytest.mark.parametrize("queries", [8, pytest.param(40, marks=pytest.mark.long)])
 @pytest.mark.parametrize("state", STATES)
-def test_random_queries_are_answered_as_by_hand_also_by_parts(tmp_path: Path, state: str) -> None:
+def test_random_queries_are_answered_as_by_hand_also_by_parts(
+    tmp_path: Path, state: str, queries: int
+) -> None:
     store, model = filled(tmp_path / "store", state)
     random = Random(STATES.index(state))
     with store:
-        for _ in range(QUERIES):
-            text = random_query(random)
+        for text in [random_query(random) for _ in range(queries)] + [
+            random_count(random) for _ in range(queries // 2)
+        ]:
             try:
                 wanted = model.query(text)
                 if any(
@@ -102,9 +114,6 @@ def test_random_queries_are_answered_as_by_hand_also_by_parts(tmp_path: Path, st
                 raise AssertionError(text) from error
             compare(found, wanted, text)
             compare(by_parts(store, text), wanted, text)
-
-
-QUERIES = 25
 
 
 EXTREMES = {

@@ -190,7 +190,7 @@ def test_a_store_is_what_lists_of_dicts_say() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=5,
+            max_examples=2,
             stateful_step_count=15,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.engine import failpoint
 from weir.errors import (
     ConflictError,
     FencedError,
@@ -26,6 +27,7 @@ from weir.errors import (
     WriterClosedError,
 )
 from weir.events.store import EventStore
+from weir.events.writer import Appended
 
 SIGNUP: dict[str, Any] = {"plan": ["free", "pro"], "country": "string | null", "amount": "decimal(12,2)"}
 
@@ -338,6 +340,45 @@ def test_two_writers_take_turns(store: EventStore) -> None:
             with pytest.raises(ConflictError):
                 (other if number % 2 else one).append("order", "u", {"amount": 99}, expected=versions[-2])
     assert ids(store) == versions[1:]
+
+
+def test_events_of_one_name_are_appended_once(store: EventStore) -> None:
+    events = [("order", {"amount": 1}), ("order", {"amount": 2})]
+    with store.writer(hold=False) as one, store.writer(hold=False) as other, ThreadPoolExecutor(8) as pool:
+        first = one.append_all("u", events, expected=0, once="a")
+        # Its own version is no conflict, for another writer neither, which knows nothing of it yet.
+        assert one.append_all("u", events, expected=0, once="a") == first
+        assert other.append_all("u", events, expected=0, once="a") == first
+        with pytest.raises(ConflictError):
+            other.append_all("u", events, expected=0, once="b")
+        second = other.append_all("u", events, expected=first.version, once="b")
+        assert one.append_all("u", events, once="b") == second
+
+        def append(number: int) -> Appended:
+            return (one, other)[number % 2].append_all(f"c{number % 3}", events, once=f"n{number % 6}")
+
+        results = [*pool.map(append, range(24))]
+    assert results[:6] * 4 == results
+    found = ids(store)
+    assert len(found) == len({*found}) == 2 * (2 + 6)
+    assert {*found} >= {one for result in (first, second, *results) for one in result.ids}
+    with store.writer() as writer:
+        for bad in ("", "x" * 201, 7):
+            with pytest.raises(InputError):
+                writer.append_all("u", events, once=bad)  # type: ignore[arg-type]
+        assert writer.append_all("u", events, expected=0, once="a") == first
+
+
+@pytest.mark.parametrize("point", ["wal.before_append", "wal.after_append"])
+def test_events_of_one_name_whose_append_failed_are_there_once(store: EventStore, point: str) -> None:
+    with store.writer() as writer:
+        before = writer.append("order", "u", {"amount": 0}).version
+        with failpoint.armed(point, "raise"), pytest.raises(failpoint.FailpointError):
+            writer.append_all("u", [("order", {"amount": 1})], expected=before, once="a")
+        # Whether it is there, the log alone knows: with it the version is another one.
+        again = writer.append_all("u", [("order", {"amount": 1})], expected=before, once="a")
+        assert writer.append_all("u", [("order", {"amount": 1})], expected=before, once="a") == again
+    assert ids(store) == [before, again.version]
 
 
 def test_who_holds_a_shard_keeps_it_until_it_is_taken_over(store: EventStore) -> None:

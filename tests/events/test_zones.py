@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 import weir
+from tests.forked_program import weir_python
 from weir.events.store import EventStore
 
 _WRITE = """
@@ -46,7 +47,7 @@ _QUERIES = [
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> EventStore:
     path = tmp_path_factory.mktemp("zones") / "store"
-    subprocess.run([sys.executable, "-c", _WRITE, str(path)], check=True)
+    subprocess.run([*weir_python(), _WRITE, str(path)], check=True)
     return weir.events.open(path, fsync=False)
 
 
@@ -92,3 +93,35 @@ def test_a_plan_names_no_field_that_is_not_read(store: EventStore) -> None:
     assert "host" in explained
     for name in ("status", "at", "ok"):
         assert re.search(rf"\b(f_)?{name}\b", explained) is None, explained
+
+
+def test_what_came_since_is_found_by_indexes(store: EventStore, tmp_path: Path) -> None:
+    store.export(tmp_path / "export")
+    query = "QUERY call COUNT, MAX ms BY status"
+    with weir.events.create(tmp_path / "other", buckets=2, fsync=False) as other:
+        other.define("call", {name: kind.to_json() for name, kind in store.types()["call"].fields.items()})
+        payload = {"status": "ok", "ms": 1, "host": "h", "at": 1_700_000_000, "ok": True}
+        with other.writer() as writer:
+            first = writer.append("call", "c1", payload).ids
+            other.remember("calls", query)
+            subscription = other.subscribe("one")
+            assert [batch.rows.num_rows for batch in subscription] == [1]
+            subscription.commit()
+            # Their ids are lower than those that have been seen.
+            assert other.restore(tmp_path / "export").events == 20_000
+            assert other.show("calls").to_table().equals(other.execute(query).to_table())
+            writer.flush()
+            other.maintain()
+            indexes = {index.column: index.num_rows for index in other.tables["events"].indexes.list()}
+            assert indexes["arrival_id"] == 20_001
+            given = sum(batch.rows.num_rows for batch in other.subscribe("one"))
+            assert given == 20_000
+            for number in range(2):
+                first += writer.append("call", "c2", {**payload, "ms": 99_999 + number}).ids
+                shown = other.show("calls").to_table()
+                assert shown.equals(other.execute(query).to_table())
+                assert max(shown.column("max_ms").to_pylist()) == 99_999 + number
+                writer.flush()
+                other.maintain()
+        found = other.execute("QUERY call WHERE host = h ").to_table().column("event_id").to_pylist()
+        assert found == first

@@ -63,12 +63,13 @@ def create_event_table(
         shard_by=bucket("context_id", buckets, immutable=True),
         storage_options=storage_options,
         fsync=fsync,
+        maintenance="off",  # an event store looks after its table itself
     )
 
 
 def open_event_table(store: ObjectStore, storage_options: Mapping[str, str] | None, fsync: bool) -> Table:
     """Open the table of a store."""
-    return open(f"{store.uri}/{EVENTS}", storage_options=storage_options, fsync=fsync)
+    return open(f"{store.uri}/{EVENTS}", storage_options=storage_options, fsync=fsync, maintenance="off")
 
 
 def add_columns(table: Table, columns: Mapping[str, str]) -> None:

@@ -276,13 +276,13 @@ class Materialization:
 
     def _table(self, make: bool) -> Table | None:
         try:
-            return open(self._uri, **self._options)
+            return open(self._uri, maintenance="off", **self._options)
         except TableNotFoundError:
             if not make:
                 return None
         with suppress(TableExistsError):
-            return create(self._uri, self._schema, primary_key=self._key, **self._options)
-        return open(self._uri, **self._options)
+            return create(self._uri, self._schema, primary_key=self._key, maintenance="off", **self._options)
+        return open(self._uri, maintenance="off", **self._options)
 
     def tables(self) -> list[Table]:
         """Return the tables behind it."""

@@ -258,7 +258,13 @@ class EventStore:
 
     # --- Writing ---------------------------------------------------------------------------------
 
-    def writer(self, hold: bool = True, lease_wait: float = 0, takeover: bool = False) -> EventWriter:
+    def writer(
+        self,
+        hold: bool = True,
+        lease_wait: float = 0,
+        takeover: bool = False,
+        address: str | None = None,
+    ) -> EventWriter:
         """Return a writer, to be used as a context manager.
 
         Parameters
@@ -270,6 +276,8 @@ class EventStore:
             Seconds to wait for a shard that another writer holds. Default 0; in turns at least 5.
         takeover : bool
             Whether to take shards that another writer holds, which is fenced. Default False.
+        address : str, optional
+            Where others reach this process: whoever finds a shard held is told it with the error.
 
         Raises
         ------
@@ -283,7 +291,10 @@ class EventStore:
             )
         options = {
             "takeover": takeover,
+            "address": address,
             "max_memtable_rows": int(self._known.options.get("flush_threshold", 100_000)),
+            # Nearly every query is of one type.
+            "cluster_by": ("event_type",),
         }
         writer = EventWriter(
             self._table,

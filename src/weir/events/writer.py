@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from weir import Source, WriteResult
 from weir.errors import ConflictError, FencedError, InputError, LeaseHeldError, WriterClosedError, WriterError
 from weir.events.catalog import Catalog
 from weir.events.clock import SHARD_BITS, HybridClock
@@ -29,6 +30,10 @@ _PATIENCE = 5.0
 _FIRST_REST = 0.005
 _LONGEST_REST = 0.1
 _MAX_TURN = 0.05
+_MOST_NAME_BYTES = 200
+
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +185,8 @@ class EventWriter:
         context: str,
         events: Sequence[tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], object]],
         expected: int | None = None,
+        *,
+        once: str | None = None,
     ) -> Appended:
         """Append events of one context, of any types, all or none of them.
 
@@ -191,6 +198,10 @@ class EventWriter:
             In their order.
         expected : int, optional
             As for :meth:`append`.
+        once : str, optional
+            A name of these events, of 1 to 200 bytes, such as the id of a request. Of one name they are
+            appended once, by whichever process: whoever repeats the call, also after a crash, is given
+            the ids that they have. A shard remembers the last few thousand names.
 
         Raises
         ------
@@ -198,6 +209,7 @@ class EventWriter:
             As for :meth:`append`.
         """
         checked_context, version = check_context(context), _check_expected(expected)
+        source = None if once is None else _single(once)
         if isinstance(events, (str, bytes, dict)):
             raise InputError(f"events are a sequence of (type, payload), got {events!r:.80}", where="events")
         given = [_parts(one) for one in events]
@@ -207,7 +219,7 @@ class EventWriter:
         def checked(catalog: Catalog) -> list[CheckedEvent]:
             return [checked_event(catalog.type(name), payload, at) for name, payload, at in given]
 
-        return self._append(self._fitting(checked), checked_context, version)
+        return self._append(self._fitting(checked), checked_context, version, source)
 
     def _fitting(self, check: Callable[[Catalog], Any]) -> Any:
         """Return what a check returns; what does not fit the catalog that is known, may fit the newest."""
@@ -221,20 +233,54 @@ class EventWriter:
                 raise
             return check(newest)
 
-    def _append(self, events: list[CheckedEvent], context: str, expected: int | None) -> Appended:
+    def _append(
+        self,
+        events: list[CheckedEvent],
+        context: str,
+        expected: int | None,
+        source: Source | None = None,
+    ) -> Appended:
         columns = columns_of_events(events, context)
         shard = self._versions.shard_of(context)
 
-        def enqueue() -> tuple[list[int], Future[Any]]:
-            self._claim({shard})
-            if expected is not None:
-                self._check_version(context, shard, expected)
-            first = self._clock.ticks(len(events))
-            ids = [(first + at) << SHARD_BITS | shard for at in range(len(events))]
-            table = pa.table({"event_id": pa.array(ids, pa.int64()), **columns})
-            return ids, self._enqueue(table, {shard}, None)
+        def ids_from(first: int) -> list[int]:
+            return [(first + at) << SHARD_BITS | shard for at in range(len(events))]
 
-        ids = self._in_turn(enqueue, lambda ids: self._versions.put(context, shard, ids[-1]))
+        def done(*, confirm: bool = False) -> int | None:
+            if source is None:
+                return None
+            return self._rows.single_write(self._versions.values_of(shard), source.name, confirm=confirm)
+
+        def enqueue() -> tuple[int, Future[Any] | None]:
+            self._claim({shard})
+            known = done()
+            if known is None and expected is not None:
+                try:
+                    self._check_version(context, shard, expected)
+                except ConflictError:
+                    # Perhaps the version is what these very events have made it.
+                    known = done(confirm=True)
+                    if known is None:
+                        raise
+            if known is not None:
+                return known, None
+            first = self._clock.ticks(len(events))
+            table = pa.table({"event_id": pa.array(ids_from(first), pa.int64()), **columns})
+            # The mark says what the ids are, so whoever finds that it stands knows them.
+            mark = None if source is None else replace(source, sequence=first)
+            queued = self._enqueue(table, {shard}, mark)
+            self._versions.put(context, shard, ids_from(first)[-1])
+            return first, queued
+
+        def first_of(given: int, result: WriteResult | None) -> int:
+            if result is None or not result.deduplicated:
+                return given
+            stands = done()
+            with self._order:
+                self._versions.clear({shard})
+            return given if stands is None else stands
+
+        ids = ids_from(self._in_turn(enqueue, first_of))
         return Appended(ids, ids[-1])
 
     def ingest(self, type: str, table: pa.Table, source: Any = None) -> Ingested:
@@ -270,12 +316,12 @@ class EventWriter:
             self._claim(wanted)
             first = self._clock.ticks(rows)
             ids = pa.array((np.arange(first, first + rows, dtype=np.int64) << SHARD_BITS) | shards)
-            return ids, self._enqueue(pa.table({"event_id": ids, **columns}), wanted, source)
+            queued = self._enqueue(pa.table({"event_id": ids, **columns}), wanted, source)
+            self._versions.clear(wanted)
+            return ids, queued
 
-        written: list[int] = []
         self._index_what_is_written(rows)
-        ids = self._in_turn(enqueue, lambda ids: self._versions.clear(wanted), written.append)
-        return Ingested(ids, written[-1])
+        return self._in_turn(enqueue, lambda ids, result: Ingested(ids, result.rows))
 
     def _index_what_is_written(self, rows: int) -> None:
         """See to it that generations get indexes, once there may be one that gains from them."""
@@ -290,11 +336,13 @@ class EventWriter:
 
     def _in_turn(
         self,
-        enqueue: Callable[[], tuple[Any, Future[Any]]],
-        queued: Callable[[Any], None],
-        written: Callable[[int], object] = lambda rows: None,
-    ) -> Any:
-        """Give ids and queue rows, in turn, and wait until they are durable."""
+        enqueue: Callable[[], tuple[_Given, Future[Any] | None]],
+        written: Callable[[_Given, Any], _Result],
+    ) -> _Result:
+        """Give ids and queue rows, in turn, wait until they are durable, and return what is made of both.
+
+        Whoever finds that there is nothing to be queued returns no future.
+        """
         deadline = time.monotonic() + self._lease_wait
         rest = _FIRST_REST
         while True:
@@ -307,16 +355,15 @@ class EventWriter:
                             self._others_may_have_been = False
                             self._versions.clear(None)
                         rows_before = self._rows
-                        ids, future = enqueue()
-                        queued(ids)
+                        given, future = enqueue()
                     try:
-                        written(future.result().rows)
+                        result = None if future is None else future.result()
                     except BaseException:
                         # Whether it was written shows only in the log.
                         with self._order:
                             self._versions.clear(None)
                         raise
-                    return ids
+                    return written(given, result)
             except FencedError:
                 if self._hold:
                     raise
@@ -420,9 +467,11 @@ class EventWriter:
 
         def enqueue() -> tuple[None, Future[Any]]:
             self._claim(shards)
-            return None, self._rows.delete(keys, wait=False)
+            queued = self._rows.delete(keys, wait=False)
+            self._versions.clear(shards)
+            return None, queued
 
-        self._in_turn(enqueue, lambda ids: self._versions.clear(shards))
+        self._in_turn(enqueue, lambda _, result: None)
 
     def restore(self, table: pa.Table) -> None:
         """Write events that have ids; those that are there already are written again."""
@@ -436,9 +485,11 @@ class EventWriter:
             self._claim(shards)
             first = self._clock.ticks(table.num_rows)
             arrivals = (np.arange(first, first + table.num_rows, dtype=np.int64) << SHARD_BITS) | of_rows
-            return None, self._enqueue(table.append_column("arrival_id", pa.array(arrivals)), shards, None)
+            queued = self._enqueue(table.append_column("arrival_id", pa.array(arrivals)), shards, None)
+            self._versions.clear(shards)
+            return None, queued
 
-        self._in_turn(enqueue, lambda ids: self._versions.clear(shards))
+        self._in_turn(enqueue, lambda _, result: None)
 
     def flush(self) -> None:
         """Write what is in memory to generations, and wait for it."""
@@ -497,6 +548,15 @@ def _check_expected(expected: object) -> int | None:
     if expected is None or (isinstance(expected, int) and not isinstance(expected, bool) and expected >= 0):
         return expected
     raise InputError(f"an expected version is an event id, or 0, got {expected!r:.80}", where="expected")
+
+
+def _single(name: object) -> Source:
+    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > _MOST_NAME_BYTES:
+        raise InputError(
+            f"a name of events that are appended once has 1 to {_MOST_NAME_BYTES} bytes, got {name!r:.80}",
+            where="once",
+        )
+    return Source(f"once:{name}", 0)
 
 
 def _parts(event: Any) -> tuple[Any, Any, Any]:

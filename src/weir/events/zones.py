@@ -26,6 +26,8 @@ _CORE = {
     "context_id": "BTREE",
     # Events come nearly in the order of their time.
     "timestamp": "ZONEMAP",
+    # What has come since somebody looked. Of others than restored events the id says so, which is the key.
+    "arrival_id": "ZONEMAP",
 }
 _BY_TYPE = {
     "enum": "BITMAP",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 __all__ = ["matched"]
 
 _Rows = NDArray[np.int64]
+_MOST = 1 << 62
 
 
 def matched(
@@ -41,13 +42,11 @@ def matched(
     """
     codes = _codes(links)
     micros = [_micros(one) for one in times]
-    # Instants as ranks, so that link and instant fit one number.
-    instants = np.unique(np.concatenate([values[valid] for values, valid in micros]))
-    width = len(instants) + 1
+    width, times_of = _one_number(codes, micros)
     numbers = [pc.fill_null(one, -1).to_numpy().astype(np.int64) for one in ids]
     keys, usable = [], []
     for code, (values, valid) in zip(codes, micros, strict=True):
-        keys.append(code * width + np.searchsorted(instants, values))
+        keys.append(code * width + times_of(values))
         usable.append(valid & (code >= 0))
     rows = np.flatnonzero(usable[0])
     found = [rows[np.argsort(numbers[0][rows], kind="stable")]]
@@ -69,6 +68,24 @@ def matched(
         near = apart <= within // timedelta(microseconds=1)
         found = [one[near] for one in found]
     return found
+
+
+def _one_number(
+    codes: Sequence[_Rows], micros: Sequence[tuple[_Rows, NDArray[np.bool_]]]
+) -> tuple[int, Callable[[_Rows], _Rows]]:
+    """Return how link and instant fit one number: the room of a link, and what instants become."""
+    known = [values[valid] for values, valid in micros if valid.any()]
+    if not known:
+        return 1, np.zeros_like
+    least, most = min(int(one.min()) for one in known), max(int(one.max()) for one in known)
+    width = most - least + 1
+    if (max(int(one.max(initial=0)) for one in codes) + 1) * width < _MOST:
+        # Those that are null are not used, whatever they come to.
+        return width, lambda values: np.clip(values, least, most) - least
+    # Far apart: by their ranks. NumPy's unique goes by hashes, which takes several times as long.
+    ascending = np.sort(np.concatenate(known))
+    instants = ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+    return len(instants) + 1, lambda values: np.searchsorted(instants, values).astype(np.int64)
 
 
 def _codes(links: Sequence[pa.ChunkedArray]) -> list[_Rows]:

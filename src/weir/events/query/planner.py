@@ -93,7 +93,7 @@ class QueryPlan:
     read : StepsRead
         What it reads.
     window : Window
-        Which rows count.
+        Which rows are asked for.
     conditions : tuple of tuple of Condition
         By step.
     before : tuple of bool
@@ -185,7 +185,7 @@ def plan_query(table: Table, catalog: Catalog, query: tree.Query, window: Window
     query : Query
         The query.
     window : Window, optional
-        Which rows count. Default: all.
+        Which rows are asked for. Default: all.
 
     Raises
     ------

@@ -104,22 +104,28 @@ class StepsRead:
     bounds: Bounds
     now: int | None = None
 
-    def scan(self, after: Cursor | None = None) -> Scan:
-        """Return the scan; with a cursor of what came after it, and of a bit of what came before."""
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the events table that are read."""
         names: dict[str, None] = {}
         for step in self.steps:
             for column in step.columns:
                 names.update(dict.fromkeys(_held_by(step.type, column)))
         if len(self.steps) > 1:
             names["event_type"] = None
+        else:
+            # All that is read is of one type.
+            names.pop("event_type", None)
         if not names:
             # How many there are is all that is asked.
             names["event_id"] = None
-        arrival = []
+        return [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
+
+    def scan(self, after: Cursor | None = None) -> Scan:
+        """Return the scan; with a cursor of what came after it, and of a bit of what came before."""
+        columns = self.column_names
         if after is not None:
-            names["event_id"] = None
-            arrival = ["arrival_id"]
-        columns = [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names] + arrival
+            columns = [*dict.fromkeys(["event_id", *columns]), "arrival_id"]
         _log.debug("%s: reads %s", self.table.uri, ", ".join(columns))
         condition = all_of(
             [
@@ -132,6 +138,20 @@ class StepsRead:
         assert condition is not None
         return self.table.scan(columns, filter=filter_text(condition, self.table.schema))
 
+    @property
+    def is_decided_by_scan(self) -> bool:
+        """Whether the scan gives the events of the only step and no others."""
+        if len(self.steps) > 1:
+            return False
+        step, bounds = self.steps[0], self.bounds
+        if step.time is not None and not (
+            step.time.type.kind == "datetime"
+            and len(_held_by(step.type, step.time)) == 1
+            and all(one is None or is_readable_instant(one) for one in (bounds.since, bounds.until))
+        ):
+            return False
+        return all(self._is_pushed(step, condition) for condition in step.conditions)
+
     def _arrived(self, after: Cursor | None) -> list[Expr]:
         seen = None if after is None else after.least(int(self.catalog.options["buckets"]))
         return [] if seen is None else [(col("event_id") > lit(seen)) | (col("arrival_id") > lit(seen))]
@@ -143,15 +163,17 @@ class StepsRead:
             if len(held) == 1:
                 found += timestamp_from(held[0], self.bounds.since, self.bounds.until)
         for condition in step.conditions:
-            if all(
-                self._is_plain(step, field) for field in fields_of_condition(condition)
-            ) and self._is_simple(condition):
+            if self._is_pushed(step, condition):
                 found.append(
                     condition_of(condition, self.scope, lambda one: col(_held_by(step.type, one)[0]))
                 )
         whole = all_of(found)
         assert whole is not None
         return whole
+
+    def _is_pushed(self, step: StepRead, condition: tree.Condition) -> bool:
+        fields = fields_of_condition(condition)
+        return all(self._is_plain(step, field) for field in fields) and self._is_simple(condition)
 
     def _is_plain(self, step: StepRead, field: tree.FieldName) -> bool:
         """Whether a scan can look at a field: it is one column, whose values can be written exactly."""
@@ -176,6 +198,10 @@ class StepsRead:
             return all(is_readable_instant(parse_instant(one.value)) for one in values)
         return all(isinstance(one.value, str) or -_LARGEST <= one.value <= _LARGEST for one in values)
 
+    def ids_above(self, event_id: int) -> pa.ChunkedArray:
+        """Return the ids of all events, whatever they are, that are above one."""
+        return self.table.scan(["event_id"], filter=f"event_id > {int(event_id)}").to_table().column(0)
+
     def tables(self) -> list[pa.Table]:
         """Return the events of every step, by the internal names of their columns."""
         return self.named(self.scan().to_table())
@@ -197,7 +223,12 @@ class StepsRead:
     def _named(self, step: StepRead, rows: pa.Table) -> pa.Table:
         if not step.columns:
             return pa.table({"none": pa.nulls(rows.num_rows, pa.bool_())})
-        arrays = [field_array(rows, step.type, column) for column in step.columns]
+        arrays = [
+            pa.chunked_array([pa.repeat(pa.scalar(step.type.name, pa.string()), rows.num_rows)])
+            if column.name == "event_type"
+            else field_array(rows, step.type, column)
+            for column in step.columns
+        ]
         return pa.table(arrays, names=[column.internal for column in step.columns])
 
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
+from numpy.typing import NDArray
 
 from weir.events.clock import HybridClock
 from weir.events.field_types import INSTANT
 from weir.events.instants import now_micros
 from weir.events.query.buckets import bucket_of
-from weir.events.query.conditions import condition_of
+from weir.events.query.conditions import condition_of, fields_of_condition
 from weir.events.query.explaining import described_scan
 from weir.events.query.matching import matched
-from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
+from weir.events.query.planner import EVERYTHING, BoundAggregate, Grouping, QueryPlan
 from weir.events.query.scope import Column
 from weir.events.visibility import all_of, instant
 
 __all__ = ["aggregate_type", "explain_query", "run_query", "selected"]
+
+_MOST_TOP_ROWS = 10_000
+_NUMBER = "number"
 
 
 def session() -> SessionContext:
@@ -29,6 +35,10 @@ def session() -> SessionContext:
 
 def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
     """Return the answer to a query."""
+    if _is_count(plan):
+        return _counted(plan, clock)
+    if _is_top(plan):
+        return _top_rows(plan, clock)
     return run_frame(plan, joined_rows(plan), clock)
 
 
@@ -41,12 +51,76 @@ def run_rows(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
     """Return rows in their order, with the columns that are shown."""
     frame = _limited(ordered_rows(plan, frame), plan)
     # One internal column may be shown under one name only, so the names are the result's own.
-    table = frame.select(*(col(one.internal) for one in plan.shown)).to_arrow_table()
+    return _shown_rows(plan, frame.select(*(col(one.internal) for one in plan.shown)).to_arrow_table(), clock)
+
+
+def _shown_rows(plan: QueryPlan, rows: pa.Table, clock: HybridClock) -> pa.Table:
+    table = rows.select([one.internal for one in plan.shown])
     result = _as(table, [one.arrow for one in plan.shown])
     for at, one in enumerate(plan.shown):
         if one.name == "event_id":
             observe(clock, result.column(at))
     return result
+
+
+# --- Answers for which less is read --------------------------------------------------------------
+
+
+def _is_count(plan: QueryPlan) -> bool:
+    """Whether all that is asked is how many events a scan finds."""
+    grouping = plan.grouping
+    return (
+        grouping is not None
+        and not grouping.is_grouped
+        and all(one.kind == "count" and one.column is None for one in grouping.aggregates)
+        and plan.window == EVERYTHING
+        and plan.read.is_decided_by_scan
+    )
+
+
+def _counted(plan: QueryPlan, clock: HybridClock) -> pa.Table:
+    assert plan.grouping is not None
+    # The indexes may know it without a look at any event.
+    count = plan.read.scan().count()
+    observe(clock, plan.read.ids_above(clock.now()))
+    names = [f"a{at}" for at in range(len(plan.grouping.aggregates))]
+    counts = pa.table({name: pa.array([count], pa.int64()) for name in names})
+    return finished_groups(plan, session().from_arrow(counts))
+
+
+def _is_top(plan: QueryPlan) -> bool:
+    """Whether a few rows are asked for, the first of an order."""
+    query = plan.query
+    return (
+        plan.grouping is None
+        and not plan.scope.is_sequence
+        and plan.window == EVERYTHING
+        and query.limit is not None
+        and query.limit + (query.offset or 0) <= _MOST_TOP_ROWS
+    )
+
+
+def _top_rows(plan: QueryPlan, clock: HybridClock) -> pa.Table:
+    """Return the first rows of an order: what they are is read of them alone."""
+    step = plan.read.steps[0]
+    by = {one.internal for one, _ in plan.order if isinstance(one, Column)}
+    by |= {plan.scope.core(0)[0].internal, "" if step.time is None else step.time.internal}
+    for condition in plan.conditions[0]:
+        by |= {plan.scope.get(field).internal for field in fields_of_condition(condition)}
+    columns = tuple(one for one in step.columns if one.internal in by)
+    narrow = replace(plan.read, steps=(replace(step, columns=columns),))
+
+    def choose(rows: pa.Table) -> NDArray[np.int64]:
+        (named,) = narrow.named(rows)
+        numbered = named.append_column(_NUMBER, pa.array(np.arange(named.num_rows)))
+        frame = selected(plan, 0, session().from_arrow(numbered))
+        chosen = _limited(ordered_rows(plan, frame), plan).select(col(_NUMBER)).to_arrow_table()
+        found: NDArray[np.int64] = chosen.column(0).to_numpy()
+        return found
+
+    rows = plan.read.scan().chosen(narrow.column_names, choose)
+    (named,) = plan.read.named(rows)
+    return _shown_rows(plan, named, clock)
 
 
 def ordered_rows(plan: QueryPlan, frame: DataFrame) -> DataFrame:
@@ -86,14 +160,29 @@ def sequence_rows(plan: QueryPlan, steps: Sequence[pa.Table]) -> DataFrame:
         plan.within,
     )
     columns: dict[str, pa.ChunkedArray] = {}
+    used = _used_of_matches(plan)
     for table, chosen in zip(steps, rows, strict=True):
-        taken = table.take(pa.array(chosen))
+        taken = table.select([name for name in table.column_names if name in used]).take(pa.array(chosen))
         columns.update(zip(taken.column_names, taken.columns, strict=True))
     return within_window(plan, session().from_arrow(pa.table(columns)))
 
 
+def _used_of_matches(plan: QueryPlan) -> set[str]:
+    """Return the columns that are used once events are matched; what they were matched by is not."""
+    used = [plan.scope.core(step)[0] for step in range(len(plan.scope.types))]
+    used += [plan.scope.core(0)[3], *plan.shown]
+    used += [one for one, _ in plan.order if isinstance(one, Column)]
+    grouping = plan.grouping
+    if grouping is not None:
+        used += [column for column, _ in grouping.by]
+        used += [
+            one for one in (grouping.time, *(one.column for one in grouping.aggregates)) if one is not None
+        ]
+    return {one.internal for one in used}
+
+
 def within_window(plan: QueryPlan, frame: DataFrame) -> DataFrame:
-    """Return the rows that count."""
+    """Return the rows of a frame within the window of the query, by age and by number of the newest."""
     event_id, _, _, timestamp = plan.scope.core(0)
     if plan.window.age is not None:
         frame = frame.filter(col(timestamp.internal) >= instant(now_micros() - plan.window.age))
