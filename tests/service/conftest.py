@@ -26,6 +26,7 @@ class Served:
         self.root = root
         self.key = self.new_key("admin")
         self.process = ServiceProcess(root, "--no-fsync", "--compaction-interval", "5s", auth=True)
+        self._clients: list[Any] = []
 
     def new_key(self, role: str, *namespaces: str) -> str:
         """Make a key, without a process for it."""
@@ -33,9 +34,16 @@ class Served:
 
     def client(self, key: str | None = None, **options: Any) -> Any:
         """Return the unmodified client; what it says of types is too narrow for what it takes."""
-        return turbopuffer.Turbopuffer(
+        client = turbopuffer.Turbopuffer(
             api_key=key or self.key, base_url=self.process.url, max_retries=0, **options
         )
+        self._clients.append(client)
+        return client
+
+    def close_clients(self) -> None:
+        """Close the clients, which nobody else does."""
+        for client in self._clients:
+            client.close()
 
     def http(self, key: str | None = None) -> httpx2.Client:
         """Return a plain client of HTTP."""
@@ -52,6 +60,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service that the tests of a process share, each with namespaces of its own."""
     running = Served(tmp_path_factory.mktemp("service"))
     yield running
+    running.close_clients()
     gc.collect()
     code, error = running.process.stop()
     assert code == 0, error

@@ -6,6 +6,7 @@ import time
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 import turbopuffer
 
@@ -106,17 +107,65 @@ def test_what_was_declared_holds(client: Any, name: str) -> None:
         namespace.query(rank_by=("id", "asc"), top_k=1, filters=("t", "Eq", "a"))
     with pytest.raises(turbopuffer.BadRequestError, match="'t' is not filterable"):
         namespace.write(deletes=[1], delete_condition=("t", "Eq", "a"))
-    constants: Any = {"x": {"type": "string", "full_text_search": {"k1": 2.0}}}
-    with pytest.raises(turbopuffer.APIStatusError, match="k1") as refused:
-        namespace.write(upsert_rows=[{"id": 2}], schema=constants)
-    assert refused.value.status_code == 501
-    lists: Any = {"x": {"type": "[]string", "full_text_search": True}}
-    with pytest.raises(turbopuffer.APIStatusError, match="lists of texts") as refused:
-        namespace.write(upsert_rows=[{"id": 2, "x": ["a"]}], schema=lists)
-    assert refused.value.status_code == 501
+    for bad in ({"k1": -1.0}, {"b": 1.5}):
+        constants: Any = {"x": {"type": "string", "full_text_search": bad}}
+        with pytest.raises(turbopuffer.BadRequestError, match="k1"):
+            namespace.write(upsert_rows=[{"id": 2}], schema=constants)
     with pytest.raises(turbopuffer.BadRequestError, match="at most 1,024 attributes"):
         namespace.write(upsert_rows=[{"id": 2, **{f"a{number}": 1 for number in range(1024)}}])
     assert ids(namespace.query(rank_by=("id", "asc"), top_k=9)) == [1]
+
+
+def test_lists_of_texts_are_searched_for_words(client: Any, name: str) -> None:
+    namespace = client.namespace(name)
+    schema: Any = {"tags": {"type": "[]string", "full_text_search": True}}
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "tags": ["red walrus", "sea"]},
+        {"id": 2, "tags": ["walrus", "walrus tusk", "walrus"]},
+        {"id": 3, "tags": []},
+        {"id": 4},
+        {"id": 5, "tags": ["lion"]},
+    ]
+    namespace.write(upsert_rows=rows, schema=schema)
+    found = namespace.query(rank_by=("tags", "BM25", "walrus sea"), top_k=9, include_attributes=["tags"])
+    assert {row.id: row.tags for row in found.rows} == {one["id"]: one["tags"] for one in rows[:2]}
+    namespace.write(patch_rows=[{"id": 5, "tags": ["sea lion", "walrus"]}])
+    assert {*ids(namespace.query(rank_by=("tags", "BM25", "walrus"), top_k=9))} == {1, 2, 5}
+    for filters, expected in (
+        (("tags", "ContainsAllTokens", "walrus sea"), [1, 5]),
+        (("tags", "ContainsAnyToken", "tusk lion"), [2, 5]),
+        (("tags", "ContainsTokenSequence", "walrus sea"), [1]),
+        (("Not", ("tags", "ContainsAnyToken", "walrus")), [3, 4]),
+    ):
+        assert ids(namespace.query(rank_by=("id", "asc"), top_k=9, filters=filters)) == expected
+
+
+def test_texts_are_ranked_by_the_constants_of_their_attribute(client: Any, name: str) -> None:
+    namespace = client.namespace(name)
+    texts = ["sea", "sea sea sea sea", "sea of the many ships and long sails", "land"]
+    rows = [{"id": at, "t": text, "plain": text} for at, text in enumerate(texts)]
+    schema: Any = {
+        "t": {"type": "string", "full_text_search": {"k1": 0.0, "b": 0.0}},
+        "plain": {"type": "string", "full_text_search": True},
+    }
+    namespace.write(upsert_rows=rows, schema=schema)
+
+    def scores(attribute: str) -> dict[int, float]:
+        found = namespace.query(rank_by=(attribute, "BM25", "sea"), top_k=9)
+        return {row.id: getattr(row, "$dist") for row in found.rows}
+
+    assert len({*scores("t").values()}) == 1  # how often, and in how long a text, is of no account
+    assert len({*scores("plain").values()}) == 3
+    schema["t"]["full_text_search"] = {"k1": 2.0, "b": 0.0}
+    namespace.update_schema(schema=schema)
+    assert namespace.schema()["t"].full_text_search.k1 == 2.0
+    rarity = np.log1p((4 - 3 + 0.5) / (3 + 0.5))
+    expected = {0: rarity, 1: rarity * 4 * 3 / (4 + 2), 2: rarity}
+    assert scores("t") == pytest.approx(expected, rel=1e-5)
+    both = namespace.query(rank_by=("Sum", (("t", "BM25", "sea"), ("plain", "BM25", "sea"))), top_k=9)
+    plain = scores("plain")
+    summed = {row.id: getattr(row, "$dist") for row in both.rows}
+    assert summed == pytest.approx({id: expected[id] + plain[id] for id in expected}, rel=1e-5)
 
 
 def test_a_copy_goes_on_after_its_request(client: Any, name: str) -> None:

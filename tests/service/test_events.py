@@ -89,6 +89,49 @@ def test_batches_and_tables_are_appended(http: httpx2.Client, store: str) -> Non
     assert http.post(f"{store}/ingest?type=signup", content=b"no arrow").status_code == 400
 
 
+def test_a_batch_with_a_key_is_appended_once(http: httpx2.Client, store: str, served: Served) -> None:
+    body = {"context": "bob", "events": [{"type": "signup", "payload": {"plan": "free", "amount": 1}}] * 2}
+    with_key = {"idempotency-key": "one"}
+    first = http.post(f"{store}/batch", json=body, headers=with_key)
+    assert first.status_code == 200, first.text
+    assert http.post(f"{store}/batch", json=body, headers=with_key).json() == first.json()
+    other = http.post(f"{store}/batch", json={**body, "context": "eve"}, headers=with_key)
+    assert other.status_code == 422
+    notes = served.root / "idempotency-events" / store.rpartition("/")[2]
+    # As after a crash between the write and the note that it is done.
+    [noted] = notes.glob("*.json")
+    noted.write_text(json.dumps({**json.loads(noted.read_text()), "ids": [], "done": False}))
+    assert http.post(f"{store}/batch", json=body, headers=with_key).json() == first.json()
+    # And where a loss of power has taken the note.
+    noted.unlink()
+    assert http.post(f"{store}/batch", json=body, headers=with_key).json() == first.json()
+    assert done(http, store, "REPLAY FOR bob")["rows"][-1]["event_id"] == first.json()["ids"][-1]
+    assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 3}]
+    # Long after, a key may come with something else.
+    noted.unlink()
+    other = http.post(f"{store}/batch", json={**body, "context": "eve"}, headers=with_key)
+    assert other.status_code == 200
+    assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 5}]
+
+
+def test_a_key_of_a_batch_that_was_refused_may_come_with_what_is_mended(
+    http: httpx2.Client, store: str
+) -> None:
+    event = {"type": "signup", "payload": {"plan": "free", "amount": 1}}
+    with_key = {"idempotency-key": "mended"}
+    for status, body in (
+        (400, {"context": "bob", "events": [{"type": "signup", "payload": {"plan": "none"}}]}),
+        (409, {"context": "bob", "events": [event], "expected": 7}),
+        (200, {"context": "bob", "events": [event], "expected": 0}),
+        # The version is the batch's own by now.
+        (200, {"context": "bob", "events": [event], "expected": 0}),
+        (422, {"context": "bob", "events": [event]}),
+    ):
+        answer = http.post(f"{store}/batch", json=body, headers=with_key)
+        assert answer.status_code == status, answer.text
+    assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 2}]
+
+
 def test_a_subscription_streams_what_comes_and_goes_on_from_where_it_was(
     http: httpx2.Client, store: str
 ) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import weir.namespaces
-from weir.errors import StorageError
 from weir.namespaces import Documents, Namespace, Write
 from weir.namespaces.filter.expression import Comparison, Operator
 from weir.service.idempotency import IdempotentWrites
+from weir.service.kept_answers import KeptAnswer
 from weir.service.refusals import Refusal
 
 
@@ -49,24 +49,43 @@ def test_a_write_whose_end_nobody_noted_is_not_done_again(
 ) -> None:
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         namespace, store = namespaces.namespace("docs"), namespaces.store
-        put: Any = store.put
-        noted: list[str] = []
+        keep = KeptAnswer.keep
 
-        def dies_after_the_write(path: str, data: bytes) -> Any:
-            if path.startswith("idempotency/") and noted:
-                raise StorageError("the process ends")
-            noted.append(path)
-            return put(path, data)
+        def dies_after_the_write(kept: KeptAnswer, *, done: bool, **answer: Any) -> None:
+            if not done:
+                keep(kept, done=done, **answer)
 
         with monkeypatch.context() as patched:
-            patched.setattr(store, "put", dies_after_the_write)
-            with pytest.raises(StorageError):
-                IdempotentWrites(store).write(namespace, upsert(1, 2), "key", b"body")
+            patched.setattr(KeptAnswer, "keep", dies_after_the_write)
+            writes = IdempotentWrites(store)
+            writes.write(namespace, upsert(1, 2), "key", b"body")
+            writes.close()
         assert values(namespace) == [1, 2]
         namespace.write(upsert(5))
         answer = IdempotentWrites(store).write(namespace, upsert(1, 2), "key", b"body")
         assert answer.upserted == 2
         assert values(namespace) == [5, 2]
+        with pytest.raises(Refusal) as refused:
+            IdempotentWrites(store).write(namespace, upsert(9), "key", b"another body")
+        assert refused.value.status == 422
+
+
+def test_of_one_key_at_once_the_first_is_done_and_another_body_is_refused(tmp_path: Path) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces, ThreadPoolExecutor(8) as threads:
+        namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
+        namespace.write(upsert(0))
+
+        def once(number: int) -> int | None:
+            try:
+                writes.write(namespace, upsert(number), "key", b"%d" % number)
+            except Refusal as refused:
+                assert refused.status == 422
+                return None
+            return number
+
+        [done] = {*threads.map(once, [1, 2, 3, 4] * 4)} - {None}
+        assert values(namespace) == [done]
+        writes.close()
 
 
 def test_many_at_once_are_each_done(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+import weir.errors
+import weir.namespaces
 from tests.service.conftest import Served
+from weir.namespaces import Documents, Write
 from weir.service.logs import AUDIT, logging_as_json
 from weir.service.openapi import Declared, description
 
@@ -42,6 +46,16 @@ def test_types_of_one_name_do_not_become_one() -> None:
     assert len(description(calls)["components"]["schemas"]) == 2
 
 
+def test_who_finds_a_shard_held_by_the_service_is_told_where_it_is(
+    served: Served, client: Any, name: str
+) -> None:
+    client.namespace(name).write(upsert_rows=[{"id": 1}])
+    namespaces = weir.namespaces.open(str(served.root), fsync=False)
+    with pytest.raises(weir.errors.LeaseHeldError, match=f"reached at {served.process.url}"):
+        namespaces.namespace(name).write(Write(upserts=Documents.of_rows([{"id": 2}])))
+    namespaces.close()
+
+
 def test_metrics_tell_of_engine_and_namespaces(served: Served, client: Any, name: str) -> None:
     client.namespace(name).write(upsert_rows=[{"id": 1}])
     with served.http() as http:
@@ -68,12 +82,17 @@ def test_logs_are_lines_of_json_without_places_or_tracebacks(tmp_path: Path) -> 
         logging.getLogger("weir.merge").info(
             "table.merged where=/secret/place", extra={"event_fields": fields}
         )
+        lost = "the lease was taken over [/secret/lease.json, s3://secret/t]. Open '/secret/x' and/or b/c"
+        logging.getLogger("weir.write").warning(
+            "lost", extra={"event_fields": {"event": "shard.lease_lost", "error": lost}}
+        )
         logging.getLogger(AUDIT).info("done", extra={"event_fields": {"event": "audit", "key": "k"}})
         try:
             raise ValueError("a document")
         except ValueError:
             logging.getLogger("weir.service").exception("upkeep failed")
-    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    first, warned, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert warned["error"] == "the lease was taken over [(place), (place)]. Open '(place)' and/or b/c"
     assert (first["event"], first["rows"], first["level"]) == ("table.merged", 3, "info")
     assert (second["event"], second["error"]) == ("upkeep failed", "ValueError")
     assert "secret" not in stream.getvalue()
@@ -96,3 +115,26 @@ def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch
             logging.getLogger("weir.x").info("line %d", number)
         assert entered.wait(10)
     released.set()
+
+
+def test_headers_that_go_on_and_on_are_refused(served: Served) -> None:
+    host, _, port = served.process.url.rpartition("//")[2].partition(":")
+
+    def sent(head: bytes) -> bytes:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            try:
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: weir\r\n" + head)
+                return connection.recv(1 << 16)
+            except ConnectionError:
+                return b"HTTP/1.1 400 closed while sending"
+
+    assert b" 200 " in sent(b"a: " + b"b" * 30_000 + b"\r\n\r\n")
+    one = b"a: " + b"b" * 4_000_000
+    many = b"a: b\r\n" * 500_000
+    for head in (one, many, one + b"\r\n\r\n", many + b"\r\n"):
+        assert b" 400 " in sent(head)
+    # Bodies are bounded elsewhere, and a connection takes one request after the other.
+    with served.http() as http:
+        for _ in range(3):
+            answer = http.post("/v2/namespaces/heads/query", content=b" " * 300_000)
+            assert answer.status_code == 400

@@ -129,6 +129,46 @@ def test_numbers_are_told_of_documents(client: Any, name: str) -> None:
     assert grouped.aggregation_groups == [{"ok": True, "rows": 1}, {"ok": None, "rows": 2}]
 
 
+def test_nothing_has_a_count_and_a_sum(client: Any, name: str) -> None:
+    namespace = client.namespace(name)
+    namespace.write(create_namespace=True, schema={"id": "uint", "n": "int"})
+    answer = namespace.query(
+        aggregate_by={
+            "rows": ("Count",),
+            "sum": ("Sum", "n"),
+            "unheard-of": ("Sum", "x"),
+            "of it": ("Count", "x"),
+        }
+    )
+    assert answer.aggregations == {"rows": 0, "sum": 0, "unheard-of": 0, "of it": 0}
+
+
+def test_how_much_there_is_follows_every_write(client: Any, name: str) -> None:
+    namespace = written(client, name)
+    assert namespace.metadata().approx_row_count == 3
+    namespace.write(
+        upsert_rows=[{"id": 1, "vector": [1.0, 1.0]}, {"id": 4, "vector": [1.0, 1.0]}], deletes=[2]
+    )
+    assert namespace.metadata().approx_row_count == 3
+    for rows in (6, 7):
+        seen = namespace.query(rank_by=("id", "asc"), top_k=1).performance
+        assert seen.exhaustive_search_count >= rows
+        namespace.write(upsert_rows=[{"id": 4, "vector": [1.0, 1.0]}])
+
+
+def test_a_plan_names_the_namespace_and_no_place(served: Served, client: Any, name: str) -> None:
+    namespace = written(client, name)
+    for asked in (
+        {"rank_by": ("vector", "ANN", [1.0, 0.0])},
+        {"rank_by": ("text", "BM25", "walrus")},
+        {"rank_by": ("n", "asc")},
+        {"aggregate_by": {"rows": ("Count",)}},
+    ):
+        plan = namespace.explain_query(top_k=1, **asked).plan_text
+        assert name in plan
+        assert str(served.root) not in plan
+
+
 def test_as_many_alike_as_asked(client: Any, name: str) -> None:
     namespace = client.namespace(name)
     namespace.write(upsert_rows=[{"id": n, "kind": f"k{n % 3}", "n": n} for n in range(30)])
@@ -174,6 +214,11 @@ def test_patches_change_what_they_name(client: Any, name: str) -> None:
     assert (answer.rows_patched, answer.patched_ids) == (2, [1, 3])
     rows = namespace.query(rank_by=("id", "asc"), top_k=9, include_attributes=["n", "fresh", "text"]).rows
     assert [(row.id, row["n"], row["fresh"]) for row in rows] == [(1, 10, None), (2, 2, None), (3, 3, "x")]
+    twice = {"filters": ("id", "Lte", 2), "patch": {"n": 0}}
+    answer = namespace.write(
+        patch_by_filter=twice, patch_rows=[{"id": 2, "n": 5}, {"id": 3, "n": 3}], return_affected_ids=True
+    )
+    assert (answer.rows_patched, sorted(answer.patched_ids)) == (3, [1, 2, 3])
     namespace.write(patch_columns={"id": [1, 2], "n": [None, 7]})
     rows = namespace.query(rank_by=("id", "asc"), top_k=9, include_attributes=["n"]).rows
     assert [row["n"] for row in rows] == [None, 7, 3]
@@ -261,6 +306,8 @@ def test_what_a_namespace_is(client: Any, name: str) -> None:
     assert namespace.update_metadata(read_only=True).read_only is True
     with pytest.raises(turbopuffer.PermissionDeniedError, match="read-only"):
         namespace.write(deletes=[1])
+    with pytest.raises(turbopuffer.PermissionDeniedError, match="read-only"):
+        namespace.delete_all()
     namespace.update_metadata(read_only=False)
     namespace.write(deletes=[1])
 
@@ -293,6 +340,130 @@ def test_a_copy_is_a_namespace_of_its_own(client: Any, name: str) -> None:
     assert ids(copy.query(rank_by=("text", "BM25", "soup"), top_k=9)) == [2]
 
 
+NUMBERS = [
+    {"id": 1, "n": 0, "u": 3, "t": "2026-01-01T00:00:00Z", "text": "fish", "tags": ["a", "b"]},
+    {"id": 2, "n": 4, "u": 0, "t": "2026-01-02T06:00:00Z", "text": "whale", "tags": ["b", "b"]},
+    {"id": 3, "n": 10, "u": 9, "t": "2026-01-05T00:00:00Z", "text": "fish fishing", "tags": []},
+    {"id": 4, "n": -3, "u": 1, "t": "2026-01-02T00:00:00Z", "text": "crab"},
+    {"id": 5},
+]
+
+
+def numbered(client: Any, name: str) -> Any:
+    namespace = client.namespace(name)
+    schema = {"n": "int", "u": "uint", "t": "datetime", **TEXT}
+    namespace.write(upsert_rows=NUMBERS, schema=schema)
+    return namespace
+
+
+def test_numbers_and_filters_rank_beside_words(client: Any, name: str) -> None:
+    namespace = numbered(client, name)
+    signed, unsigned, fish = ("Attribute", "n"), ("Attribute", "u"), ("text", "BM25", "fish")
+    when = ("Dist", ("Attribute", "t"), "2026-01-02T00:00:00Z")
+    [bm25] = [row["$dist"] for row in namespace.query(rank_by=fish, top_k=9, filters=("id", "Eq", 1)).rows]
+    cases: list[tuple[Any, list[int], list[float]]] = [
+        (unsigned, [3, 1, 4, 2], [9, 3, 1, 0]),
+        (("Max", [0, signed]), [3, 2, 1, 4], [10, 4, 0, 0]),
+        (("Max", [2, fish]), [1, 3], [2, 2]),
+        (("Saturate", signed, {"midpoint": 5}), [3, 2, 1, 4], [10 / 15, 4 / 9, 0, 0]),
+        (("Decay", unsigned, {"midpoint": 3, "exponent": 2}), [2, 4, 1, 3], [1, 0.9, 0.5, 0.1]),
+        (("Dist", signed, 5), [4, 1, 3, 2], [8, 5, 5, 1]),
+        (("Product", 2, unsigned), [3, 1, 4, 2], [18, 6, 2, 0]),
+        (("Decay", when, {"midpoint": "12h"}), [4, 2, 1, 3], [1, 2 / 3, 1 / 3, 1 / 7]),
+        (("Decay", when, {"midpoint": 43_200_000}), [4, 2, 1, 3], [1, 2 / 3, 1 / 3, 1 / 7]),
+        (("n", "Gt", 3), [2, 3], [1, 1]),
+        (("Not", ("n", "Gt", 3)), [1, 4, 5], [1, 1, 1]),
+        (("Sum", [("n", "Gt", 3), ("Product", 0.5, ("u", "Lt", 5))]), [2, 3, 1, 4], [1.5, 1, 0.5, 0.5]),
+        (("Sum", [fish, ("text", "Eq", "crab"), ("id", "Eq", 1)]), [1, 4, 3], []),
+        (("Sum", [unsigned, ("text", "BM25", "whale crab")]), [3, 1, 4, 2], []),
+        (("text", "BM25", "fi", {"last_as_prefix": True}), [1, 3], [1, 1]),
+        (("text", "BM25", "whale fish", {"last_as_prefix": True}), [2, 1, 3], []),
+    ]
+    for ranking, expected, scores in cases:
+        rows = namespace.query(rank_by=ranking, top_k=9, include_attributes=["n"]).rows
+        assert [row.id for row in rows] == expected, ranking
+        assert [row["$dist"] for row in rows][: len(scores)] == pytest.approx(scores), ranking
+        assert [row["n"] for row in rows] == [NUMBERS[row.id - 1].get("n") for row in rows]
+        assert namespace.explain_query(rank_by=ranking, top_k=9).plan_text
+    whole = namespace.query(rank_by=("Sum", [fish, ("Product", 3, ("u", "Eq", 3))]), top_k=1).rows
+    assert [(row.id, row["$dist"]) for row in whole] == [(1, pytest.approx(3 + bm25))]
+    second = namespace.query(rank_by=unsigned, top_k=1, offset=1, filters=("id", "Lt", 4)).rows
+    assert [(row.id, row["$dist"]) for row in second] == [(1, 3)]
+
+
+def test_what_is_computed_of_documents_is_told_beside_their_attributes(client: Any, name: str) -> None:
+    namespace = written(client, name)
+    answer = namespace.query(
+        rank_by=("n", "desc"),
+        top_k=3,
+        include_attributes=["n"],
+        compute_attributes={
+            "far": ("vector", "VectorDist", [1.0, 0.0]),
+            "words": ("text", "BM25", "walrus"),
+            "sum": ("Sum", [("n", "Gte", 2), ("Saturate", ("Attribute", "score"), {"midpoint": 0.5})]),
+        },
+    )
+    assert ids(answer) == [3, 2, 1]
+    assert [row["far"] for row in answer.rows] == pytest.approx([1 - 0.5**0.5, 1, 0])
+    assert [row["sum"] for row in answer.rows] == [1.5, 1, 0]
+    found = namespace.query(rank_by=("text", "BM25", "walrus"), top_k=3)
+    bm25 = {row.id: row["$dist"] for row in found.rows}
+    assert [row["words"] for row in answer.rows] == pytest.approx([bm25[3], 0, bm25[1]])
+    for bad in (
+        {"n": ("n", "Gt", 1)},
+        {"far": ("vector", "VectorDist", [1.0])},
+        {"far": ("none", "VectorDist", [1.0, 0.0])},
+        {"o": ("n", "asc")},
+    ):
+        with pytest.raises(turbopuffer.BadRequestError):
+            namespace.query(rank_by=("n", "desc"), top_k=3, compute_attributes=bad)
+    with pytest.raises(turbopuffer.APIStatusError, match="Highlight") as refused:
+        namespace.query(rank_by=("n", "desc"), top_k=3, compute_attributes={"h": ("Highlight", "text")})
+    assert refused.value.status_code == 501
+
+
+def test_groups_are_told_of_each_element_of_lists(client: Any, name: str) -> None:
+    namespace = numbered(client, name)
+    numbers = {"rows": ("Count",), "sum": ("Sum", "u"), "n": ("Count", "n")}
+    each = [{"tag": ("ForEachUnique", "tags")}]
+    answer = namespace.query(aggregate_by=numbers, group_by=each, top_k=9)
+    assert answer.aggregation_groups == [
+        {"tag": "a", "rows": 1, "sum": 3, "n": 1},
+        {"tag": "b", "rows": 2, "sum": 3, "n": 2},
+    ]
+    both = namespace.query(aggregate_by={"rows": ("Count",)}, group_by=["text", *each], top_k=2)
+    assert both.aggregation_groups == [
+        {"text": "fish", "tag": "a", "rows": 1},
+        {"text": "fish", "tag": "b", "rows": 1},
+    ]
+    nobody = namespace.query(aggregate_by=numbers, group_by=[{"x": ("ForEachUnique", "none")}], top_k=9)
+    assert nobody.aggregation_groups == []
+    with pytest.raises(turbopuffer.BadRequestError, match="lists"):
+        namespace.query(aggregate_by=numbers, group_by=[{"x": ("ForEachUnique", "n")}], top_k=9)
+
+
+def test_a_ranking_that_cannot_be_is_refused(client: Any, name: str) -> None:
+    namespace = numbered(client, name)
+    signed, fish = ("Attribute", "n"), ("text", "BM25", "fish")
+    for ranking in (
+        *(signed, ("Product", 2, signed), ("Max", [signed]), ("Max", [signed, -1]), ("Max", 0, signed)),
+        *(("Max", [1, 2]), ("Sum", [0.5, fish]), ("Dist", signed, 5.5), ("Dist", signed, "x")),
+        *(("Attribute", "text"), ("Attribute", "none"), ("Attribute", "tags"), ("Dist", fish, 1)),
+        *(
+            ("Decay", signed, {}),
+            ("Decay", signed, {"midpoint": 0}),
+            ("Saturate", signed, {"midpoint": "2s"}),
+        ),
+        ("Decay", ("Dist", signed, 3), {"midpoint": "2s"}),
+        ("Decay", ("Dist", ("Attribute", "t"), "2026-01-02T00:00:00Z"), {"midpoint": "2y"}),
+        ("Saturate", signed, {"midpoint": 1, "exponent": -1}),
+        ("n", "Gt", "x"),
+        ("Sum", [fish] * 300),
+    ):
+        with pytest.raises(turbopuffer.BadRequestError):
+            namespace.query(rank_by=ranking, top_k=9)
+
+
 def test_what_is_left_out_is_named(client: Any, name: str) -> None:
     namespace = written(client, name)
     calls: list[Any] = [
@@ -308,6 +479,7 @@ def test_what_is_left_out_is_named(client: Any, name: str) -> None:
         assert refused.value.status_code == 501
 
 
+@pytest.mark.long
 def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
     first = ServiceProcess(tmp_path)
     client: Any = turbopuffer.Turbopuffer(api_key="none", base_url=first.url, max_retries=0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import numpy as np
@@ -291,7 +293,7 @@ def test_snapshots_and_clones(http: httpx2.Client, place: str) -> None:
     assert refused(http.put(f"{place}/snapshots/before")) == (409, "SNAPSHOT_ALREADY_EXISTS")
     assert [one["name"] for one in http.get(f"{place}/snapshots").json()["snapshots"]] == ["before"]
     name = place.rpartition("/")[2]
-    cloned = http.post(f"{place}/clone", json={"target": f"{name}-clone", "as_of": "before"})
+    cloned = http.post(f"{place}/clone", json={"target": f"{name}-clone", "as_of": "snapshot:before"})
     assert (cloned.status_code, cloned.json()["namespace"]["vector_count"]) == (201, 5)
     assert http.delete(f"{place}/snapshots/before").status_code == 204
     assert refused(http.get(f"{place}/snapshots/before")) == (404, "SNAPSHOT_NOT_FOUND")
@@ -316,6 +318,8 @@ def test_what_is_refused_and_what_is_switched_off(http: httpx2.Client, place: st
     assert refused(http.post(f"{place}/query", json=vectors)) == (501, "NOT_IMPLEMENTED")
     for path in ("/v1/security/principals", "/v1/security/grants", f"{place}/branches"):
         assert refused(http.get(path)) == (403, "feature_disabled")
+    release = http.post("/v1/security/preservation/one/release", json={})
+    assert refused(release) == (403, "feature_disabled")
     assert refused(http.post(f"{place}/vectors", content=b"[" * 5000)) == (400, "VALIDATION_ERROR")
     http.headers["authorization"] = "Bearer none"
     assert refused(http.get(place)) == (401, "unauthenticated")
@@ -341,3 +345,119 @@ def test_keys_are_made_rotated_and_revoked(http: httpx2.Client, served: Served, 
     assert http.delete(f"/v1/security/keys/{made['id']}").status_code == 200
     with served.http(rotated["key"]) as reader:
         assert reader.get(place).status_code == 401
+
+
+def test_a_namespace_may_be_named_by_the_service(http: httpx2.Client) -> None:
+    made = http.post("/v1/namespaces", json={"dimensions": 2}).json()
+    assert str(UUID(made["name"])) == made["name"]
+    assert http.get(f"/v1/namespaces/{made['name']}").json()["state"] == "active"
+    status = http.get(f"/v1/namespaces/{made['name']}/compact/status").json()
+    assert (status["ready"], status["uncompacted_fragments"]) == (True, 0)
+    assert refused(http.post("/v1/namespaces", json={"dimensions": 2, "name": ""}))[0] == 400
+
+
+def test_what_is_no_number_is_no_part_of_a_vector(http: httpx2.Client, place: str) -> None:
+    for values in ([True, 0.5], [0.5, False], [None, 1.0], ["1", 1.0]):
+        answer = http.post(f"{place}/vectors", json={"vectors": [{"id": "a", "values": values}]})
+        assert refused(answer) == (400, "VALIDATION_ERROR"), values
+        assert refused(http.post(f"{place}/query", json={"vector": values}))[0] == 400, values
+    wrong = {"vectors": [{"id": "a", "values": [0.0, 0.0], "attributes": []}]}
+    assert refused(http.post(f"{place}/vectors", json=wrong)) == (400, "VALIDATION_ERROR")
+    assert ids(found(http, place, vector=[0.0, 0.0], top_k=1)) == ["a"]
+
+
+def test_ranges_are_of_numbers_of_either_kind(http: httpx2.Client, place: str) -> None:
+    for bounds, wanted in (
+        ({"gt": 4.5}, "de"),
+        ({"gte": 5.5}, "e"),
+        ({"lt": 5.5}, "d"),
+        ({"lte": 6.9}, "d"),
+        ({"gt": 4.0, "lt": 6.5}, "d"),
+        ({"gt": -0.5, "lte": 7.0}, "de"),
+    ):
+        told = found(http, place, vector=[0.0, 0.0], filter={"op": "range", "field": "n", **bounds})
+        assert "".join(sorted(ids(told))) == wanted, bounds
+
+
+def test_a_vector_without_the_field_is_a_group_of_its_own(http: httpx2.Client, place: str) -> None:
+    grouping = {"type": "field", "field": "n", "max_per_group": 2}
+    told = found(http, place, sources=[HERE], grouping=grouping, top_k=4)
+    assert [(one["key"], ids(one)) for one in told["groups"]] == [
+        ("a", ["a"]),
+        ("b", ["b"]),
+        ("c", ["c"]),
+        ("5", ["d"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"sources": [HERE, HERE], "fusion": {"type": "none"}},
+        {"vector": [0, 0], "facets": [""]},
+        {"vector": [0, 0], "projection": []},
+        {"vector": [0, 0], "projection": {"include_attributes": False}, "include_attributes": True},
+    ],
+)
+def test_a_query_that_contradicts_itself_is_refused(
+    http: httpx2.Client, place: str, body: dict[str, Any]
+) -> None:
+    assert refused(http.post(f"{place}/query", json=body)) == (400, "VALIDATION_ERROR")
+
+
+def test_a_plan_tells_of_the_candidates_that_are_taken_without_being_asked_for(
+    http: httpx2.Client, place: str
+) -> None:
+    for top_k, wanted in ((2, 100), (30, 120)):
+        told = found(http, place, sources=[HERE, SEA], top_k=top_k, explain="plan")
+        assert told["explain"]["plan"]["candidate_k"] == wanted
+
+
+def test_fetched_attributes_are_those_that_are_there(http: httpx2.Client, place: str) -> None:
+    def fetched(**body: Any) -> httpx2.Response:
+        return http.post(f"{place}/vectors/get", json={"ids": ["a"], **body})
+
+    assert fetched(attribute_fields=["n"]).json()["results"] == [{"id": "a", "values": [0.0, 0.0]}]
+    none: dict[str, Any] = {"attribute_fields": []}
+    for wrong in (none, {"attribute_fields": ["n"], "include_attributes": False}, {"consistency": "weak"}):
+        assert refused(fetched(**wrong)) == (400, "VALIDATION_ERROR"), wrong
+
+
+def test_clones_are_of_moments_and_generations_that_are_retained(http: httpx2.Client, place: str) -> None:
+    name = place.rpartition("/")[2]
+
+    def cloned(target: str, as_of: str) -> httpx2.Response:
+        return http.post(f"{place}/clone", json={"target": f"{name}-{target}", "as_of": as_of})
+
+    pinned = http.put(f"{place}/snapshots/before").json()["generation"]
+    http.request("DELETE", f"{place}/vectors", json={"ids": ["a"]})
+    present = http.get(f"{place}/compact/status").json()["manifest_generation"]
+    later = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    for target, as_of, vectors in (("one", pinned, 5), ("two", present, 4), ("three", later, 4)):
+        answer = cloned(target, str(as_of))
+        assert (answer.status_code, answer.json()["namespace"]["vector_count"]) == (201, vectors), as_of
+    for as_of in (str(present + 1), "2020-01-01T00:00:00Z"):
+        assert refused(cloned("four", as_of)) == (410, "POINT_IN_TIME_NOT_RETAINED"), as_of
+    assert refused(cloned("four", "snapshot:none")) == (404, "SNAPSHOT_NOT_FOUND")
+    assert refused(cloned("four", "2020-01-01T00:00:00")) == (400, "VALIDATION_ERROR")
+
+
+def test_what_queries_go_by_is_configured(http: httpx2.Client) -> None:
+    path = "/v1/config/query"
+    before = http.get(path).json()
+    both = {"cost_latency_profile": "low_cost", "rerank_coalesce_gap_bytes": 5}
+    assert refused(http.patch(path, json=both)) == (400, "VALIDATION_ERROR")
+    none = {"rerank_coalesce_gap_bytes": 0, "bm25_max_full_scan_vectors": 0, "bm25_max_full_scan_clusters": 0}
+    assert http.put(path, json=none).json() == {**before, **none}
+    assert http.put(path, json=before).json() == before
+
+
+def test_a_deletion_may_be_asked_for_again(http: httpx2.Client, place: str) -> None:
+    assert [http.delete(place).status_code for _ in range(2)] == [202, 202]
+    assert refused(http.post(f"{place}/query", json={"vector": [0.0, 0.0]})) == (410, "NAMESPACE_DELETING")
+
+
+def test_an_answer_to_a_path_that_there_is_not_names_the_request(http: httpx2.Client, place: str) -> None:
+    for method, path, status in (("GET", "/none", 404), ("PUT", place, 405)):
+        answer = http.request(method, path, headers={"x-request-id": "mine"})
+        assert (answer.status_code, answer.headers["x-request-id"]) == (status, "mine")

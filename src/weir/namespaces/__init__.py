@@ -11,8 +11,21 @@ from weir.namespaces.collection import Namespaces, open
 from weir.namespaces.definition import Definition
 from weir.namespaces.fusion import fused
 from weir.namespaces.namespace import Namespace
-from weir.namespaces.query import Aggregate, Answer, Limit, Query, State
-from weir.namespaces.ranking import Max, Nearest, Order, Product, Sum, Words
+from weir.namespaces.query import Aggregate, Answer, Each, Limit, Query, State
+from weir.namespaces.ranking import (
+    Constant,
+    Decay,
+    Distance,
+    Matches,
+    Max,
+    Nearest,
+    Order,
+    Product,
+    Saturate,
+    Sum,
+    Value,
+    Words,
+)
 from weir.namespaces.write import Declaration, Documents, Patch, Write, Written
 
 __all__ = [
@@ -20,12 +33,17 @@ __all__ = [
     "Answer",
     "Attribute",
     "AttributeType",
+    "Constant",
+    "Decay",
     "Declaration",
     "Definition",
+    "Distance",
     "Documents",
+    "Each",
     "FullText",
     "Kind",
     "Limit",
+    "Matches",
     "Max",
     "Metric",
     "Namespace",
@@ -35,8 +53,10 @@ __all__ = [
     "Patch",
     "Product",
     "Query",
+    "Saturate",
     "State",
     "Sum",
+    "Value",
     "Words",
     "Write",
     "Written",

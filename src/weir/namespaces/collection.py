@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from weir.engine.context import EngineContext
 from weir.namespaces.catalog import Catalog
@@ -33,7 +35,10 @@ class Namespaces:
         self.store = store
         self._tables = tables
         self._catalog = Catalog(store)
-        self._known: dict[str, Namespace] = {}
+        # Those that somebody has to do with now, and those whose table is open: a client may ask for as many
+        # names as it likes that there are not.
+        self._known: WeakValueDictionary[str, Namespace] = WeakValueDictionary()
+        self._open: set[Namespace] = set()
         self._lock = threading.Lock()
 
     def namespace(self, name: str) -> Namespace:
@@ -48,7 +53,7 @@ class Namespaces:
         with self._lock:
             known = self._known.get(name)
             if known is None:
-                known = Namespace(name, directory_of(name), self._catalog, self._tables)
+                known = Namespace(name, directory_of(name), self._catalog, self._tables, self._open)
                 self._known[name] = known
             return known
 
@@ -68,20 +73,14 @@ class Namespaces:
         return names if most is None else names[:most]
 
     def open_here(self) -> list[Namespace]:
-        """Return the namespaces that this process has had to do with."""
-        with self._lock:
-            return [*self._known.values()]
+        """Return the namespaces whose tables this process has open."""
+        return [*self._open.copy()]
 
     def close(self) -> None:
-        """Flush what was written here, and let go of every namespace. Raises the first failure."""
-        failures: list[Exception] = []
-        for namespace in self.open_here():
-            try:
-                namespace.close()
-            except Exception as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        """Flush what was written here, and let go of every namespace, also if one fails: it raises then."""
+        with ExitStack() as closing:
+            for namespace in self.open_here():
+                closing.callback(namespace.close)
 
     def __enter__(self) -> Namespaces:
         return self

@@ -72,7 +72,7 @@ def meets(
     context.register_record_batches("documents", [batches])
     try:
         found = context.sql(f"SELECT `{_ROW}` FROM documents WHERE {sql}").collect()
-    except Exception as error:
+    except Exception as error:  # DataFusion raises nothing more specific
         raise InputError("the condition cannot be evaluated: a pattern in it is not valid") from error
     mask = np.zeros(present.num_rows, dtype=bool)
     for batch in found:

@@ -174,9 +174,13 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
 
     upserted = _decide_upserts(prepared, present, decided)
     by_patch = _decide_patches(prepared, present, decided)
+    if touched is not None and touched.num_rows:
+        # What was patched twice is told once.
+        again = pc.is_in(by_patch, value_set=touched.column(ID).combine_chunks())
+        by_patch = by_patch.filter(pc.invert(again))
     by_delete = _decide_deletes(prepared, present, decided)
     deleted_ids.extend(by_delete)
-    patched_ids.extend(by_patch)
+    patched_ids.extend(_told(by_patch, write.return_ids))
     decided.written = Written(
         upserted=len(upserted),
         patched=len(patched_ids),
@@ -240,10 +244,10 @@ def _decide_upserts(
 
 def _decide_patches(
     prepared: Prepared, present: Callable[[pa.ChunkedArray], pa.Table], decided: Decided
-) -> list[Any]:
+) -> pa.ChunkedArray:
     patch, write = prepared.patches, prepared.write
     if patch is None:
-        return []
+        return pa.chunked_array([], prepared.definition.id_type.arrow)
     there = present(patch.column(ID))
     at = positions_of(patch.column(ID), there)
     known = np.flatnonzero(at >= 0)
@@ -255,7 +259,7 @@ def _decide_patches(
         given = {name: mask[met] for name, mask in given.items()}
     if rows.num_rows:
         decided.changes.append(as_upserts(patched_rows(rows, new, given)))
-    return _told(rows.column(ID), write.return_ids)
+    return rows.column(ID)
 
 
 def _decide_deletes(

@@ -12,7 +12,7 @@ from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundErr
 from weir.namespaces.attributes import Attribute, Kind
 from weir.namespaces.definition import Definition
 
-__all__ = ["INDEX", "drop_indexes", "ensure_indexes", "make_text_index"]
+__all__ = ["INDEX", "drop_indexes", "ensure_indexes", "make_text_index", "same_text_index"]
 
 INDEX = "index"
 """The option of an attribute that says which index its vectors have."""
@@ -26,6 +26,14 @@ def make_text_index(table: weir.Table, attribute: Attribute) -> None:
     if attribute.full_text is not None:
         with suppress(IndexExistsError):
             table.indexes.create(attribute.column, "INVERTED", **attribute.full_text.index_parameters)
+
+
+def same_text_index(one: Attribute, other: Attribute) -> bool:
+    """Return whether two attributes have the same index of words: constants of BM25 are no part of it."""
+    parameters = [
+        None if each.full_text is None else each.full_text.index_parameters for each in (one, other)
+    ]
+    return parameters[0] == parameters[1]
 
 
 def drop_indexes(table: weir.Table, columns: Collection[str]) -> None:

@@ -35,7 +35,7 @@ from weir.namespaces.definition import Definition
 from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
-from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index
+from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index, same_text_index
 from weir.namespaces.locks import SharedLock
 from weir.namespaces.names import ID, check_attribute_name
 from weir.namespaces.query import Answer, Limit, Query, State
@@ -55,6 +55,7 @@ _NEW = "new"
 """A table with a column of this name cannot decide by conditions on the row to be written."""
 
 _Result = TypeVar("_Result")
+_Held = TypeVar("_Held", bound="Opened | None")
 
 
 def holder_of(name: str) -> str:
@@ -106,6 +107,7 @@ class Tables:
             definition.schema,
             primary_key=ID,
             engine=self._engine,
+            maintenance="off",  # a namespace looks after its table itself
             **self._options,
         )
         for attribute in definition.attributes.values():
@@ -114,7 +116,8 @@ class Tables:
 
     def open(self, directory: str, definition: Definition) -> weir.Table:
         """Open the table of a namespace."""
-        return weir.open(self._uri(directory, definition), engine=self._engine, **self._options)
+        uri = self._uri(directory, definition)
+        return weir.open(uri, engine=self._engine, maintenance="off", **self._options)
 
     def drop(self, directory: str, definition: Definition) -> None:
         """Remove the table of a namespace."""
@@ -184,6 +187,7 @@ class Opened:
         self.keeping_up = threading.Lock()
         self.last_upkeep = LastUpkeep()
         self.statistics: tuple[float, Statistics] | None = None
+        self.measuring = threading.Lock()
         self.recent: tuple[float, str] | None = None
 
     def token(self) -> str:
@@ -209,6 +213,14 @@ class Opened:
             meta.last_modified for meta in self.table.internals.store.list("_mem_wal") if "/wal/" in meta.path
         ]
         return max([*moments, self.definition.created_at])
+
+    def note_written(self, rows: int, bytes: int) -> None:
+        """Note that this process has written something: what is known of the namespace is so much more."""
+        self.written_at = datetime.now(UTC)
+        self.mark_dirty()
+        known = self.statistics
+        if known is not None:
+            self.statistics = (known[0], known[1].with_waiting(rows, bytes))
 
     @property
     def is_dirty(self) -> bool:
@@ -268,9 +280,13 @@ class Namespace:
         The definitions.
     tables : Tables
         Opens its tables.
+    open_here : set of Namespace
+        Those that have a table open; this one is among them for as long as it has.
     """
 
-    def __init__(self, name: str, directory: str, catalog: Catalog, tables: Tables) -> None:
+    def __init__(
+        self, name: str, directory: str, catalog: Catalog, tables: Tables, open_here: set[Namespace]
+    ) -> None:
         self.name = name
         self._directory = directory
         self._catalog = catalog
@@ -278,6 +294,13 @@ class Namespace:
         self._lock = SharedLock()
         self._changing = threading.RLock()
         self._opened: Opened | None = None
+        self._open_here = open_here
+
+    def _hold(self, opened: _Held) -> _Held:
+        """Have a table open, or none; for as long as there is one, the process knows of the namespace."""
+        self._opened = opened
+        (self._open_here.discard if opened is None else self._open_here.add)(self)
+        return opened
 
     # ---- what is there ---------------------------------------------------------------------------------
 
@@ -306,16 +329,13 @@ class Namespace:
         known = self._catalog.read(self.name)
         before = self._opened
         if known.definition is None:
-            self._opened = None
+            self._hold(None)
         elif before is not None and before.definition.table == known.definition.table:
             before.known, before.definition = known, known.definition
             return before
         else:
-            self._opened = Opened(
-                known,
-                self._tables.open(self._directory, known.definition),
-                self._tables.writer_options,
-            )
+            table = self._tables.open(self._directory, known.definition)
+            self._hold(Opened(known, table, self._tables.writer_options))
         if before is not None and before is not self._opened:
             before.forget_writer()
         return self._opened
@@ -452,8 +472,7 @@ class Namespace:
             with suppress(WeirError):
                 self._tables.drop(self._directory, definition)
             return self.opened()
-        self._opened = Opened(made, table, self._tables.writer_options)
-        return self._opened
+        return self._hold(Opened(made, table, self._tables.writer_options))
 
     def _prepared(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
         """Return a checked write, once the namespace has every attribute that it brings."""
@@ -488,7 +507,7 @@ class Namespace:
             _bring_columns(table, added)
             for attribute in definition.attributes.values():
                 known = before.attributes.get(attribute.name)
-                if known is None or known.full_text != attribute.full_text:
+                if known is None or not same_text_index(known, attribute):
                     _bring_text_index(table, attribute, known)
             made = self._replace(definition, opened.known)
             opened.known, opened.definition = made, definition
@@ -524,8 +543,7 @@ class Namespace:
         assert result.done is not None
         done = rows.column(ID).filter(pc.is_in(rows.column(ID), value_set=result.done.column(ID)))
         if len(done):
-            opened.written_at = datetime.now(UTC)
-            opened.mark_dirty()
+            opened.note_written(len(done), rows.nbytes)
         return Written(
             upserted=len(done),
             upserted_ids=column_values(done) if write.return_ids else [],
@@ -565,8 +583,8 @@ class Namespace:
         except WeirError:
             opened.forget_writer()
             raise
-        opened.written_at = datetime.now(UTC)
-        opened.mark_dirty()
+        if not result.deduplicated:
+            opened.note_written(table.num_rows, table.nbytes)
         return bool(result.deduplicated)
 
     # ---- who writes ------------------------------------------------------------------------------------
@@ -686,6 +704,10 @@ class Namespace:
 
         return self._read(found)
 
+    def count(self) -> int:
+        """Return how many documents there are."""
+        return self._read(lambda opened: int(opened.table.scan([ID]).count()))
+
     def token(self, retain: timedelta | None = None) -> str:
         """Return a token of the namespace as it is now, by which it can be read again.
 
@@ -701,8 +723,13 @@ class Namespace:
         self.opened().table.release(token)
 
     def explain(self, query: Query) -> str:
-        """Return how a query would be answered, for people."""
-        return self._read(lambda opened: Reading(opened.table, opened.definition, State()).explain(query))
+        """Return how a query would be answered, for people; it names the namespace, and not where it is."""
+
+        def explained(opened: Opened) -> str:
+            told = Reading(opened.table, opened.definition, State()).explain(query)
+            return told.replace(opened.table.uri, self.name)
+
+        return self._read(explained)
 
     def recall(
         self,
@@ -760,17 +787,21 @@ class Namespace:
         ------
         NamespaceNotFoundError
             If there is none of this name.
+        NamespaceReadOnlyError
+            If it is read-only.
         """
         for _ in range(_ATTEMPTS):
             with self._lock.alone(), self._changing:
                 opened = self.opened()
+                if opened.definition.read_only:
+                    raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
                 try:
                     self._replace(None, opened.known)
                 except ConflictError:
-                    self._opened = None
+                    self._hold(None)
                     opened.forget_writer()
                     continue
-                self._opened = None
+                self._hold(None)
                 opened.forget_writer()
             with suppress(TableNotFoundError):
                 self._tables.drop(self._directory, opened.definition)
@@ -803,7 +834,7 @@ class Namespace:
                 if at is None:
                     opened.table.release(token)
             self._published(definition, known, table)
-        return int(self.opened().table.scan([ID]).count())
+        return self.count()
 
     def set_read_only(self, read_only: bool) -> None:
         """Refuse writes from now on, or take them again."""
@@ -855,11 +886,20 @@ class Namespace:
         except TableNotFoundError:
             return False
         except BaseException as error:
+            if isinstance(error, WeirError) and self._is_gone(opened):
+                return False
             opened.dirty_since = dirty_since or time.monotonic()
             opened.last_upkeep = opened.last_upkeep.failed(error)
             raise
         opened.last_upkeep = LastUpkeep("success", datetime.now(UTC))
         return True
+
+    def _is_gone(self, opened: Opened) -> bool:
+        """Whether somebody has deleted the namespace whose table this was."""
+        with suppress(WeirError):
+            present = self._catalog.read(self.name).definition
+            return present is None or present.table != opened.definition.table
+        return False
 
     def flush(self) -> None:
         """Flush what this process has written, so that it can be merged."""
@@ -869,7 +909,8 @@ class Namespace:
     def close(self) -> None:
         """Let go of what this process has open."""
         with self._lock.alone(), self._changing:
-            opened, self._opened = self._opened, None
+            opened = self._opened
+            self._hold(None)
             if opened is not None:
                 opened.close()
 

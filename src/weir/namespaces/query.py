@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from weir.namespaces.filter.expression import EVERYTHING, Filter
-from weir.namespaces.ranking import Ranking
+from weir.namespaces.ranking import Expression, Nearest, Ranking
 
-__all__ = ["MOST_ROWS", "Aggregate", "Answer", "Limit", "Query", "State"]
+__all__ = ["MOST_ROWS", "Aggregate", "Answer", "Each", "Limit", "Query", "State"]
 
 MOST_ROWS = 10_000
 """The most documents that a query returns."""
@@ -52,6 +52,22 @@ class Aggregate:
     attribute: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Groups by the elements of a list: a document is in the group of every different one.
+
+    Parameters
+    ----------
+    name : str
+        What the element is called in the answer.
+    attribute : str
+        The attribute with the lists.
+    """
+
+    name: str
+    attribute: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """One query.
@@ -72,8 +88,10 @@ class Query:
         Attributes that are left out.
     aggregates : mapping of str to Aggregate
         Numbers, by the name each is to have.
-    group_by : tuple of str
+    group_by : tuple of str or Each
         Attributes; the numbers are told for each group of documents with the same values.
+    computed : mapping of str to Expression or Nearest
+        What is told of each document beside its attributes: its score, or how far its vector is.
     nprobes : int, optional
         Partitions of a vector index to look into.
     """
@@ -85,7 +103,8 @@ class Query:
     include: tuple[str, ...] | None = ()
     exclude: frozenset[str] = frozenset()
     aggregates: Mapping[str, Aggregate] = field(default_factory=dict)
-    group_by: tuple[str, ...] = ()
+    group_by: tuple[str | Each, ...] = ()
+    computed: Mapping[str, Expression | Nearest] = field(default_factory=dict)
     nprobes: int | None = None
 
 

@@ -13,12 +13,27 @@ from weir.errors import FilterError, InputError, QueryError
 from weir.namespaces.attributes import Attribute
 from weir.namespaces.conditions import positions_of
 from weir.namespaces.definition import Definition
-from weir.namespaces.filter.expression import Filter
-from weir.namespaces.filter.literals import identifier
+from weir.namespaces.filter.expression import Filter, comparisons_in
+from weir.namespaces.filter.literals import identifier, literal
 from weir.namespaces.filter.sql import filter_sql
 from weir.namespaces.names import ID, attribute_of, column_of
-from weir.namespaces.query import MOST_ROWS, Aggregate, Answer, Limit, Query, State
-from weir.namespaces.ranking import Max, Nearest, Order, Product, Sum, TextRanking, Words, texts_in
+from weir.namespaces.query import MOST_ROWS, Aggregate, Answer, Each, Limit, Query, State
+from weir.namespaces.ranking import (
+    Expression,
+    Matches,
+    Max,
+    Nearest,
+    Order,
+    Product,
+    Sum,
+    Words,
+    is_of_words,
+    leaves_in,
+    texts_in,
+)
+from weir.namespaces.scored_documents import best_of, score_documents
+from weir.namespaces.scoring import Scores, check_expression, distances
+from weir.namespaces.unique_groups import groups_of
 from weir.namespaces.values import column_values
 
 __all__ = ["DISTANCE", "Reading", "one_read"]
@@ -28,11 +43,12 @@ DISTANCE = "$dist"
 
 _EVERY_PARTITION = 100_000
 _NULLS = "%null"
+_VECTORS_AT_ONCE = 1_024
 
 
 def one_read(query: Query) -> bool:
     """Whether a query reads the table once, in a way that tells what state it saw."""
-    return isinstance(query.rank_by, Nearest | Words) and not query.limit.per
+    return isinstance(query.rank_by, Nearest | Words) and not query.limit.per and not query.computed
 
 
 class _Ranked(Protocol):
@@ -83,17 +99,15 @@ class Reading:
             plan: str = self._search(ranking, query, sql, query.limit.total, columns).explain()
             return plan
         if isinstance(ranking, Words):
-            return self._table.search_text(
-                _text_query(ranking), query.limit.total, filter=sql, columns=columns, **self._when
-            ).explain()
-        if isinstance(ranking, Sum | Max | Product):
+            return str(self._words(_text_query(ranking), query.limit.total, columns, sql).explain())
+        if ranking is not None and not isinstance(ranking, Order):
             parts = [
-                self._table.search_text(
-                    _text_query(words), query.limit.total, filter=sql, columns=columns, **self._when
-                ).explain()
+                self._words(_text_query(words), query.limit.total, columns, sql).explain()
                 for words in texts_in(ranking)
             ]
-            return "\n".join(parts)
+            if not is_of_words(ranking):
+                parts.append(self._table.scan(columns, filter=sql, **self._when).explain())
+            return "\n".join(map(str, parts))
         return self._table.scan(columns, filter=sql, **self._when).explain()
 
     def vectors(self, attribute: str, filter: Filter, most: int) -> pa.FixedSizeListArray:
@@ -126,7 +140,44 @@ class Reading:
         )
         names = [*wanted, DISTANCE] if DISTANCE in rows.schema.names else wanted
         rows = rows.select(names)
-        return self._named(rows, query)
+        values = {name: self._computed(one, rows) for name, one in query.computed.items()}
+        rows = self._named(rows, query)
+        for name, column in values.items():
+            if name in self._definition.attributes or name == ID:
+                raise InputError(f"{name!r} is an attribute of the documents, and no name for a computed one")
+            rows = rows.append_column(name, column)
+        return rows
+
+    def _computed(self, asked: Expression | Nearest, rows: pa.Table) -> pa.Array:
+        """Return what an expression, or a distance, says about documents that were found."""
+        ids = rows.column(ID)
+        if isinstance(asked, Nearest):
+            return self._distances(asked, rows)
+        found = np.zeros(rows.num_rows)
+        self._check_scored(asked)
+        if not rows.num_rows:
+            return pa.array(found)
+        values = [literal(ID, self._definition.id_type, one) for one in column_values(ids)]
+        documents, scores = self._score_documents(asked, f"{identifier(ID)} IN ({', '.join(values)})")
+        at = positions_of(ids, documents)
+        found[at >= 0] = scores.values[at[at >= 0]]
+        return pa.array(found)
+
+    def _distances(self, asked: Nearest, rows: pa.Table) -> pa.Array:
+        attribute = self._vector_of(asked)
+        if not rows.num_rows:
+            return pa.nulls(0, pa.float64())
+        held = self._table.get(rows.select([ID]), [attribute.column], **self._when)
+        column = held.column(0).combine_chunks()
+        there = column.drop_null()
+        vectors = there.flatten().to_numpy(zero_copy_only=False).reshape(-1, len(asked.vector))
+        metric = attribute.metric or self._definition.metric
+        far = np.full(rows.num_rows, np.nan)
+        at = np.flatnonzero(np.asarray(column.is_valid()))
+        for begin in range(0, len(at), _VECTORS_AT_ONCE):
+            some = slice(begin, begin + _VECTORS_AT_ONCE)
+            far[at[some]] = distances(vectors[some].astype(np.float32), asked.vector, metric)
+        return pa.array(far, from_pandas=True)
 
     def _wanted(self, query: Query) -> list[str]:
         attributes = self._definition.attributes
@@ -165,14 +216,7 @@ class Reading:
     def _search(
         self, ranking: Nearest, query: Query, sql: str | None, rows: int, columns: Sequence[str]
     ) -> Any:
-        attribute = self._ranked_by(ranking.attribute)
-        if not attribute.type.is_vector:
-            raise InputError(f"attribute {ranking.attribute!r} is {attribute.type}, and no vector")
-        if len(ranking.vector) != attribute.type.dimensions:
-            raise InputError(
-                f"the vector has {len(ranking.vector)} dimensions, attribute {ranking.attribute!r} is "
-                f"{attribute.type}"
-            )
+        attribute = self._vector_of(ranking)
         metric = attribute.metric or self._definition.metric
         return self._table.search(
             ranking.vector,
@@ -185,6 +229,17 @@ class Reading:
             nprobes=_EVERY_PARTITION if ranking.exact else query.nprobes,
             **self._when,
         )
+
+    def _vector_of(self, ranking: Nearest) -> Attribute:
+        attribute = self._ranked_by(ranking.attribute)
+        if not attribute.type.is_vector:
+            raise InputError(f"attribute {ranking.attribute!r} is {attribute.type}, and no vector")
+        if len(ranking.vector) != attribute.type.dimensions:
+            raise InputError(
+                f"the vector has {len(ranking.vector)} dimensions, attribute {ranking.attribute!r} is "
+                f"{attribute.type}"
+            )
+        return attribute
 
     def _ranked_by(self, name: str) -> Attribute:
         attribute = self._definition.attributes.get(name)
@@ -219,18 +274,47 @@ class Reading:
 
     # ---- texts -----------------------------------------------------------------------------------------
 
-    def _scored(self, ranking: TextRanking, sql: str | None) -> _Ranked:
-        for words in texts_in(ranking):
-            attribute = self._ranked_by(words.attribute)
-            if attribute.full_text is None:
-                raise InputError(f"attribute {words.attribute!r} has no full_text_search")
+    def _scored(self, ranking: Expression, sql: str | None) -> _Ranked:
+        self._check_scored(ranking)
+        if not is_of_words(ranking):
+            return self._scored_by_all(ranking, sql)
 
         def found(rows: int, columns: Sequence[str]) -> pa.Table:
             return self._scores(ranking, rows, columns, sql)
 
         return found
 
-    def _scores(self, ranking: TextRanking, rows: int, columns: Sequence[str], sql: str | None) -> pa.Table:
+    def _scored_by_all(self, ranking: Expression, sql: str | None) -> _Ranked:
+        """Rank by an expression in which there are numbers, or filters, beside words."""
+
+        def found(rows: int, columns: Sequence[str]) -> pa.Table:
+            documents, scores = self._score_documents(ranking, sql)
+            best = best_of(documents, scores, rows, DISTANCE)
+            if list(columns) == [ID]:
+                return best
+            chosen = self._table.get(best.select([ID]), list(columns), **self._when)
+            return chosen.append_column(DISTANCE, best.column(DISTANCE))
+
+        return found
+
+    def _check_scored(self, ranking: Expression) -> None:
+        for leaf in leaves_in(ranking):
+            words = [leaf.attribute] if isinstance(leaf, Words) else []
+            if isinstance(leaf, Matches) and leaf.is_prefix:
+                words = [one.attribute for one in comparisons_in(leaf.filter)]
+            for name in words:
+                if self._ranked_by(name).full_text is None:
+                    raise InputError(f"attribute {name!r} has no full_text_search")
+        types = {name: one.type for name, one in self._definition.attributes.items()}
+        check_expression(ranking, types)
+
+    def _score_documents(self, ranking: Expression, where: str | None) -> tuple[pa.Table, Scores]:
+        def words(leaf: Words) -> pa.Table:
+            return self._text(_text_query(leaf), MOST_ROWS, [ID], where)
+
+        return score_documents(ranking, self._definition, where, self._sql, words)
+
+    def _scores(self, ranking: Expression, rows: int, columns: Sequence[str], sql: str | None) -> pa.Table:
         query = _whole_query(ranking)
         if query is not None:
             return self._text(query, rows, columns, sql)
@@ -245,7 +329,7 @@ class Reading:
 
     def _text(self, query: Any, rows: int, columns: Sequence[str], sql: str | None) -> pa.Table:
         try:
-            search = self._table.search_text(query, rows, filter=sql, columns=list(columns), **self._when)
+            search = self._words(query, rows, columns, sql)
             table = search.to_table()
             self.seen = str(search.snapshot)
         except QueryError as error:
@@ -255,6 +339,17 @@ class Reading:
             fields = [schema.field(name) for name in columns]
             table = pa.schema([*fields, pa.field("_score", pa.float32())]).empty_table()
         return _renamed(table, "_score")
+
+    def _words(self, query: Any, rows: int, columns: Sequence[str], sql: str | None) -> Any:
+        declared = [one for one in self._definition.attributes.values() if one.full_text is not None]
+        return self._table.search_text(
+            query,
+            rows,
+            filter=sql,
+            columns=list(columns),
+            bm25={one.column: (one.full_text.k1, one.full_text.b) for one in declared if one.full_text},
+            **self._when,
+        )
 
     # ---- numbers ---------------------------------------------------------------------------------------
 
@@ -268,11 +363,12 @@ class Reading:
             f"{self._aggregate(one)} AS `%number{at}`" for at, one in enumerate(query.aggregates.values())
         ]
         where = "" if sql is None else f" WHERE {sql}"
-        keys = [name for name in query.group_by if self._definition.type_of(name) is not None]
+        if any(isinstance(one, Each) for one in query.group_by):
+            return self._groups_of_each(query, where)
+        group_by = [one for one in query.group_by if isinstance(one, str)]
+        keys = [name for name in group_by if self._definition.type_of(name) is not None]
         for name in keys:
-            type = self._definition.type_of(name)
-            if type is not None and type.is_vector:
-                raise InputError(f"attribute {name!r} is {type}: documents are not grouped by it")
+            self._check_grouped(name)
         names = [identifier(column_of(name)) for name in keys]
         if not query.group_by:
             row = self._sql(f"SELECT {', '.join(numbers)} FROM t{where}").to_pylist()[0]
@@ -285,11 +381,56 @@ class Reading:
         columns = {name: column_values(found.column(column_of(name))) for name in keys}
         groups = [
             {
-                **{name: columns[name][at] if name in columns else None for name in query.group_by},
+                **{name: columns[name][at] if name in columns else None for name in group_by},
                 **{label: found.column(f"%number{n}")[at].as_py() for n, label in enumerate(labels)},
             }
             for at in range(found.num_rows)
         ]
+        return Answer(groups=groups)
+
+    def _check_grouped(self, name: str) -> None:
+        type = self._definition.type_of(name)
+        if type is not None and type.is_vector:
+            raise InputError(f"attribute {name!r} is {type}: documents are not grouped by it")
+
+    def _groups_of_each(self, query: Query, where: str) -> Answer:
+        """Return the numbers of groups of which some are by the elements of lists."""
+        type_of = self._definition.type_of
+        lists, keys = {}, []
+        for one in query.group_by:
+            name = one.attribute if isinstance(one, Each) else one
+            type = type_of(name)
+            if isinstance(one, Each) and type is not None:
+                if not type.is_list:
+                    raise InputError(f"attribute {name!r} is {type}: ForEachUnique takes lists")
+                lists[one.name] = column_of(name)
+                keys.append(one.name)
+            elif isinstance(one, Each):
+                return Answer(groups=[])  # no document has any element
+            elif type is not None:
+                self._check_grouped(name)
+                keys.append(column_of(name))
+        numbers = []
+        for number in query.aggregates.values():
+            self._aggregate(number)
+            is_there = number.attribute is not None and type_of(number.attribute) is not None
+            if number.attribute is not None and not is_there:
+                raise InputError(f"no document has an attribute {number.attribute!r} to be told of")
+            numbers.append((number, column_of(number.attribute) if number.attribute is not None else None))
+        needed = [ID, *lists.values(), *[key for key in keys if key not in lists]]
+        needed += [column for _, column in numbers if column is not None]
+        names = ", ".join(identifier(name) for name in dict.fromkeys(needed))
+        found = groups_of(self._sql(f"SELECT {names} FROM t{where}"), keys, lists, numbers, query.limit.total)
+        columns = {key: column_values(found.column(key)) for key in keys}
+        told = {label: found.column(f"%number{at}").to_pylist() for at, label in enumerate(query.aggregates)}
+        groups = []
+        for row in range(found.num_rows):
+            group = {}
+            for one in query.group_by:
+                name = one.name if isinstance(one, Each) else one
+                column = name if isinstance(one, Each) else column_of(name)
+                group[name] = columns[column][row] if column in columns else None
+            groups.append({**group, **{label: values[row] for label, values in told.items()}})
         return Answer(groups=groups)
 
     def _aggregate(self, one: Aggregate) -> str:
@@ -297,7 +438,7 @@ class Reading:
             return "count(*)"
         type = self._definition.type_of(one.attribute)
         if type is None:
-            return "sum(CAST(0 AS BIGINT))" if one.function == "sum" else "count(CAST(NULL AS BIGINT))"
+            return "0 * count(*)"
         column = identifier(column_of(one.attribute))
         if one.function == "count":
             return f"count({column})"
@@ -373,12 +514,13 @@ def _text_query(words: Words, boost: float = 1.0) -> weir.MatchQuery:
     return weir.MatchQuery(words.query, column_of(words.attribute), boost=boost)
 
 
-def _whole_query(ranking: TextRanking, boost: float = 1.0) -> Any:
+def _whole_query(ranking: Expression, boost: float = 1.0) -> Any:
     """Return a ranking as one query of a table; None if it cannot be one."""
     if isinstance(ranking, Words):
         return _text_query(ranking, boost)
     if isinstance(ranking, Product):
         return _whole_query(ranking.part, boost * ranking.factor)
+    assert isinstance(ranking, Sum | Max)
     parts = [_whole_query(part, boost) for part in ranking.parts]
     if None in parts:
         return None

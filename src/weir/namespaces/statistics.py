@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,17 @@ class Statistics:
     unindexed_rows: int
     updated_at: datetime
 
+    def with_waiting(self, rows: int, bytes: int) -> Statistics:
+        """Return what it holds once so much more has been written, which waits to be merged."""
+        return replace(
+            self,
+            rows=self.rows + rows,
+            bytes=self.bytes + bytes,
+            waiting_rows=self.waiting_rows + rows,
+            waiting_bytes=self.waiting_bytes + bytes,
+            unindexed_rows=self.unindexed_rows + rows,
+        )
+
 
 def measure(table: weir.Table, updated_at: datetime) -> Statistics:
     """Return what a table holds."""
@@ -77,11 +88,23 @@ def _row_bytes(table: weir.Table) -> int:
 
 
 def statistics_of(namespace: Namespace, *, fresh: bool = False) -> Statistics:
-    """Return what a namespace holds, as it was at most two seconds ago; or, ``fresh``, as it is."""
+    """Return what a namespace holds, as it was two seconds ago or later; or, ``fresh``, as it is.
+
+    Of many that ask at once one looks: the others are told what was known before.
+    """
     opened = namespace.opened()
-    known = opened.statistics
-    now = time.monotonic()
-    if known is None or fresh or now - known[0] > _SECONDS_KNOWN:
+    known, asked = opened.statistics, time.monotonic()
+    if known is not None and not fresh:
+        if asked - known[0] <= _SECONDS_KNOWN or not opened.measuring.acquire(blocking=False):
+            return known[1]
+    else:
+        opened.measuring.acquire()
+    try:
+        known, now = opened.statistics, time.monotonic()
+        if known is not None and known[0] > asked:
+            return known[1]
         found = measure(opened.table, opened.updated_at())
-        opened.statistics = known = (now, found)
-    return known[1]
+        opened.statistics = (now, found)
+        return found
+    finally:
+        opened.measuring.release()

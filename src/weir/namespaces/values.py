@@ -90,13 +90,15 @@ def _checked(kind: Kind, values: Sequence[Any]) -> list[Any] | None:
             return list(values) if min(known) >= least and max(known) <= most else None
         if kind is Kind.FLOAT:
             try:
-                return (
+                # Of whole numbers Arrow takes those only that a float has exactly.
+                known = (
                     list(values)
-                    if all(map(math.isfinite, (value for value in values if value is not None)))
-                    else None
+                    if int not in kinds
+                    else [None if one is None else float(one) for one in values]
                 )
             except OverflowError:
                 return None
+            return known if all(math.isfinite(one) for one in known if one is not None) else None
     if kind not in _READ:
         return None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,47 @@ import pyarrow as pa
 
 from weir.errors import InputError
 
-__all__ = ["one_vector", "vector_column", "vectors_of", "vectors_to_base64", "vectors_to_lists"]
+__all__ = [
+    "VectorRows",
+    "one_vector",
+    "vector_column",
+    "vectors_of",
+    "vectors_to_base64",
+    "vectors_to_lists",
+]
 
 _Vectors = npt.NDArray[np.float32]
+
+
+class VectorRows(Sequence[Any]):
+    """A column of vectors in Arrow, as values that are taken together.
+
+    Parameters
+    ----------
+    column : FixedSizeListArray of numbers
+        The vectors.
+    """
+
+    def __init__(self, column: pa.FixedSizeListArray) -> None:
+        self.present = column.is_valid().to_numpy(zero_copy_only=False)
+        elements = column.drop_null().flatten()
+        if elements.null_count:
+            rows = np.flatnonzero(elements.is_null().to_numpy(zero_copy_only=False)) // column.type.list_size
+            raise InputError(f"row {np.flatnonzero(self.present)[rows[0]]}: a vector holds a null")
+        flat = elements.to_numpy(zero_copy_only=False)
+        with np.errstate(over="ignore"):
+            self.matrix = flat.reshape(-1, column.type.list_size).astype(np.float32, copy=False)
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def __getitem__(self, row: Any) -> Any:
+        """Return one vector, or None."""
+        if isinstance(row, slice):
+            return [self[one] for one in range(*row.indices(len(self)))]
+        if not self.present[row]:
+            return None
+        return self.matrix[np.count_nonzero(self.present[: range(len(self))[row]])]
 
 
 def one_vector(value: object) -> _Vectors:
@@ -52,10 +90,15 @@ def _decoded(value: object) -> _Vectors:
             array = np.asarray(value)
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(f"a vector is a list of numbers: {error}") from error
-        if array.ndim == 1 and (array.dtype.kind in "iuf" or not array.size):
+        if array.ndim == 1 and (array.dtype.kind in "iuf" or not array.size) and not _holds_truth(value):
             with np.errstate(over="ignore"):
                 return array.astype(np.float32)
     raise InputError(f"a vector is a list of numbers, or base64, got {type(value).__name__}")
+
+
+def _holds_truth(vector: Iterable[Any]) -> bool:
+    """Whether a vector has true or false among its numbers, of which NumPy makes 1 and 0."""
+    return not isinstance(vector, np.ndarray) and bool in {*map(type, vector)}
 
 
 def vectors_of(values: Sequence[Any], dimensions: int | None) -> tuple[_Vectors, npt.NDArray[np.bool_]]:
@@ -73,6 +116,13 @@ def vectors_of(values: Sequence[Any], dimensions: int | None) -> tuple[_Vectors,
     InputError
         Naming the row whose vector cannot be used.
     """
+    if isinstance(values, VectorRows):
+        if dimensions is not None and values.matrix.shape[1] != dimensions:
+            raise InputError(
+                f"row 0: the vector has {values.matrix.shape[1]} dimensions, and not {dimensions}"
+            )
+        _refuse_infinite(values.matrix, values.present)
+        return values.matrix, values.present
     present = np.fromiter((value is not None for value in values), dtype=bool, count=len(values))
     given = [value for value in values if value is not None]
     kinds = {*map(type, given)}
@@ -83,11 +133,15 @@ def vectors_of(values: Sequence[Any], dimensions: int | None) -> tuple[_Vectors,
         matrix = _from_lists(given)
     if matrix is None or (dimensions is not None and matrix.shape[1] != dimensions and len(matrix)):
         matrix = _one_by_one(values, dimensions)
+    _refuse_infinite(matrix, present)
+    return matrix, present
+
+
+def _refuse_infinite(matrix: _Vectors, present: npt.NDArray[np.bool_]) -> None:
     finite = np.isfinite(matrix).all(axis=1)
     if not finite.all():
         row = int(np.flatnonzero(present)[int(np.argmin(finite))])
         raise InputError(f"row {row}: the vector holds a number that is not finite")
-    return matrix, present
 
 
 def _from_base64(given: list[str]) -> _Vectors | None:
@@ -108,6 +162,8 @@ def _from_lists(given: list[Any]) -> _Vectors | None:
     except (ValueError, TypeError, OverflowError):
         return None
     if array.ndim != 2 or array.dtype.kind not in "iuf" or not array.shape[1]:
+        return None
+    if any(_holds_truth(given[row]) for row in np.flatnonzero(((array == 0) | (array == 1)).any(axis=1))):
         return None
     with np.errstate(over="ignore"):
         return array.astype(np.float32)

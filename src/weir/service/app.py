@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weir.service.answers import json_answer
-from weir.service.context import Service
+from weir.service.context import Service, request_id_of
 from weir.service.dispatch import Dispatch
 from weir.service.events import event_routes
 from weir.service.events.stores import EventStores
@@ -39,7 +39,7 @@ def application(service: Service, telemetry: Telemetry, stores: EventStores) -> 
     described = description([*dispatch.declared, *of_zeppelin.declared])
 
     async def describe(request: Request) -> Response:
-        return json_answer(described)
+        return json_answer(described, headers={"x-request-id": request_id_of(request.headers)})
 
     routes.append(Route("/openapi.json", describe, methods=["GET"]))
 
@@ -48,6 +48,8 @@ def application(service: Service, telemetry: Telemetry, stores: EventStores) -> 
         message = {404: "there is no such path", 405: "the path does not take this method"}.get(
             status, "the request was refused"
         )
-        return json_answer({"status": "error", "error": message}, status)
+        headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+        headers["x-request-id"] = request_id_of(request.headers)
+        return json_answer({"status": "error", "error": message}, status, headers)
 
     return Starlette(routes=routes, exception_handlers={HTTPException: unknown})

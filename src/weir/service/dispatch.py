@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -15,16 +14,15 @@ from starlette.routing import Route
 
 from weir.service.answers import json_answer
 from weir.service.body import read_body
-from weir.service.context import Call, Service
+from weir.service.context import Call, Service, request_id_of
 from weir.service.keys.key import ANYBODY
-from weir.service.openapi import Declared
+from weir.service.openapi import Declared, Shape
 from weir.service.ownership.forwarding import FORWARDED, UnreachableError
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
+from weir.service.tracing import Tracing
 
 __all__ = ["Dispatch", "Envelope", "Handler"]
-
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._\-]{1,64}\Z")
 
 _log = logging.getLogger("weir.service.requests")
 
@@ -65,10 +63,18 @@ class Dispatch:
         self._service = service
         self._envelope = envelope
         self._telemetry = telemetry
+        self._tracing = Tracing()
         self.declared: list[Declared] = []
 
     def route(
-        self, path: str, method: str, handler: Handler, *, open: bool = False, owner: bool = False
+        self,
+        path: str,
+        method: str,
+        handler: Handler,
+        shape: Shape | None = None,
+        *,
+        open: bool = False,
+        owner: bool = False,
     ) -> Route:
         """Return the route of a handler.
 
@@ -78,6 +84,8 @@ class Dispatch:
             Of the requests.
         handler : callable
             Answers them.
+        shape : Shape, optional
+            What it takes and gives, for the description of the calls. Default: nothing.
         open : bool
             Whether anybody may ask. Default False.
         owner : bool
@@ -85,28 +93,27 @@ class Dispatch:
         """
 
         async def answer(request: Request) -> Response:
-            call = Call(ANYBODY)
-            given = request.headers.get("x-request-id", "")
-            if _REQUEST_ID.match(given):
-                call.request_id = given
-            try:
-                with anyio.fail_after(self._service.options.request_timeout):
-                    if self._service.is_stopping:
-                        raise Refusal(503, "stopping", "the process is about to end", 1)
-                    if not open:
-                        call.key = await self._service.caller(request)
-                        self._service.rates.take(call.key.id)
-                    with self._service.concurrency.one(request.path_params.get("namespace", "")):
-                        passed_on = await self._passed_on(request, call) if owner else None
-                        response = await handler(request, call) if passed_on is None else passed_on
-            except Exception as error:
-                response = self._refused(error, call)
+            call = Call(ANYBODY, request_id_of(request.headers))
+            with self._tracing.request(method, path, request.headers, call.request_id) as span:
+                try:
+                    with anyio.fail_after(self._service.options.request_timeout):
+                        if self._service.is_stopping:
+                            raise Refusal(503, "stopping", "the process is about to end", 1)
+                        if not open:
+                            call.key = await self._service.caller(request)
+                            self._service.rates.take(call.key.id)
+                        with self._service.concurrency.one(request.path_params.get("namespace", "")):
+                            passed_on = await self._passed_on(request, call) if owner else None
+                            response = await handler(request, call) if passed_on is None else passed_on
+                except Exception as error:
+                    response = self._refused(error, call)
+                span.answered(response.status_code)
             response.headers["x-request-id"] = call.request_id
             self._telemetry.answered(path, method, response.status_code, call)
             return response
 
         summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
-        self.declared.append(Declared(path, method, summary, open, self._refused_type))
+        self.declared.append(Declared(path, method, summary, open, self._refused_type, shape or Shape()))
         return Route(path, answer, methods=[method])
 
     async def _passed_on(self, request: Request, call: Call) -> Response | None:
@@ -116,7 +123,7 @@ class Dispatch:
         namespace = service.namespace(call, request.path_params["namespace"], writes=True)
         body = await read_body(request, service.options.max_request_bytes)
         request.state.body = body
-        if owners is None or FORWARDED in request.headers:
+        if owners is None or FORWARDED in request.headers or namespace.is_writing:
             return None
         owner = await service.run(owners.elsewhere, namespace)
         if owner is None:

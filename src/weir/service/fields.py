@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from weir.errors import InputError
 
-__all__ = ["flag", "known_only", "mapping", "names", "number", "sequence", "whole"]
+__all__ = ["chosen", "flag", "given", "known_only", "mapping", "names", "number", "sequence", "whole"]
 
 
 def known_only(body: Mapping[str, Any], known: frozenset[str], what: str) -> None:
@@ -21,6 +21,12 @@ def known_only(body: Mapping[str, Any], known: frozenset[str], what: str) -> Non
     for name in body:
         if name not in known:
             raise InputError(f"{what} has no {name!r:.80}")
+
+
+def given(body: Mapping[str, Any], name: str, default: object) -> object:
+    """Return a member, or what stands for one that is missing or null."""
+    value = body.get(name)
+    return default if value is None else value
 
 
 def flag(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
@@ -40,6 +46,13 @@ def whole(body: Mapping[str, Any], name: str, least: int, most: int, default: in
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(f"{name} is a whole number from {least:,} to {most:,}")
+    return value
+
+
+def chosen(value: object, choices: Collection[str], what: str) -> str:
+    """Return one of several texts."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{what} is one of {', '.join(sorted(choices))}")
     return value
 
 

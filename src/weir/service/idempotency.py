@@ -2,24 +2,32 @@
 
 The answer is stored before the write is done, and the write carries a mark of the key. Whoever repeats a
 request after a crash writes it again with the same mark: if that was there, the stored answer is the one.
+That the write was done is noted after its answer was given: for the next few thousand writes the mark tells
+the same.
+
+What is done by a write that does not look at the documents follows from its body, and so does the answer: its
+notes need not survive a loss of power, which what the log tells survives.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from typing import Any
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from weir import Source
-from weir.errors import ObjectNotFoundError
+from weir.engine.logs import get_logger
+from weir.errors import WeirError
 from weir.namespaces import Namespace, Write, Written
 from weir.namespaces.names import directory_of
-from weir.service.refusals import Refusal
+from weir.service.kept_answers import KeptAnswer, key_digest, noting_store
 from weir.storage.interface import ObjectStore
 
 __all__ = ["IdempotentWrites"]
 
-_MOST_CHARACTERS = 256
+_log = get_logger(__name__)
+_MOST_WAITING = 256
 
 
 class IdempotentWrites:
@@ -33,6 +41,11 @@ class IdempotentWrites:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._quick = noting_store(store)
+        self._noting = ThreadPoolExecutor(1, thread_name_prefix="weir-done")
+        self._waiting = threading.Semaphore(_MOST_WAITING)
+        self._under_way: set[str] = set()
+        self._ended = threading.Condition()
 
     def write(self, namespace: Namespace, write: Write, key: str, body: bytes) -> Written:
         """Do a write, unless it was done already; return what it did.
@@ -42,35 +55,64 @@ class IdempotentWrites:
         Refusal
             400 if it is no key; 422 if another body came with it before.
         """
-        if not 1 <= len(key) <= _MOST_CHARACTERS or not key.isprintable():
-            raise Refusal(400, "invalid_request", "an Idempotency-Key has 1 to 256 characters")
-        name = hashlib.sha256(key.encode()).hexdigest()
+        name = key_digest(key)
         path = f"idempotency/{directory_of(namespace.name)}/{name}.json"
-        digest = hashlib.sha256(body).hexdigest()
-        known = self._read(path)
-        if known is not None and known["body"] != digest:
-            raise Refusal(422, "idempotency_conflict", "another body came with this Idempotency-Key before")
-        if known is not None and known["done"]:
-            return Written(**known["answer"])
+        with self._one_at_a_time(path):
+            kept = KeptAnswer(self._store if write.looks_before else self._quick, path, body)
+            known = kept.read()
+            if known is not None and known["done"]:
+                return Written(**known["answer"])
+            written, is_repeated = namespace.write_once(
+                write,
+                Source(f"once:{kept.write_name(name)}", 1),
+                (lambda decided: kept.keep(done=False, answer=_told(decided)))
+                if known is None
+                else (lambda _: None),
+            )
+            if is_repeated and known is not None:
+                written = Written(**known["answer"])
+            self._note_done(KeptAnswer(self._quick, path, body), written)
+            return written
 
-        def remember(written: Written, done: bool) -> None:
-            answer = {field: getattr(written, field) for field in Written.__dataclass_fields__}
-            content = {"body": digest, "done": done, "answer": answer}
-            self._store.put(path, json.dumps(content, default=str).encode())
+    def _note_done(self, kept: KeptAnswer, written: Written) -> None:
+        def note() -> None:
+            try:
+                kept.keep(done=True, answer=_told(written))
+            except WeirError as error:
+                _log.warning("idempotency.not_noted", error=type(error).__name__)
 
-        written, is_repeated = namespace.write_once(
-            write,
-            Source(f"request {name}", 1),
-            (lambda decided: remember(decided, False)) if known is None else (lambda _: None),
-        )
-        if is_repeated and known is not None:
-            written = Written(**known["answer"])
-        remember(written, True)
-        return written
+        def note_in_turn() -> None:
+            try:
+                note()
+            finally:
+                self._waiting.release()
 
-    def _read(self, path: str) -> dict[str, Any] | None:
+        if not self._waiting.acquire(blocking=False):
+            note()
+            return
         try:
-            found: dict[str, Any] = json.loads(bytes(memoryview(self._store.get(path))))
-        except ObjectNotFoundError:
-            return None
-        return found
+            self._noting.submit(note_in_turn)
+        except RuntimeError:  # it was closed meanwhile
+            note_in_turn()
+
+    @contextmanager
+    def _one_at_a_time(self, path: str) -> Iterator[None]:
+        """Keep requests of one key apart: whoever waits finds what the other has done."""
+        with self._ended:
+            while path in self._under_way:
+                self._ended.wait()
+            self._under_way.add(path)
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._under_way.discard(path)
+                self._ended.notify_all()
+
+    def close(self) -> None:
+        """Note what is left to be noted."""
+        self._noting.shutdown(wait=True)
+
+
+def _told(written: Written) -> dict[str, object]:
+    return {name: getattr(written, name) for name in Written.__dataclass_fields__}

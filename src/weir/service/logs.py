@@ -10,6 +10,7 @@ import json
 import logging
 import logging.handlers
 import queue
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ AUDIT = "weir.service.audit"
 """The logger of what others may have to know of: who has made, changed or deleted what."""
 
 _MOST_WAITING = 10_000
+_PLACE = re.compile(r"(?<![\w.])(?:\w+:/)?/[^\s\]\[\"',;)]+")
 _LEFT_OUT = frozenset({"where", "uri", "path", "exception", "columns"})
 
 
@@ -54,7 +56,10 @@ class JsonLines(logging.Formatter):
 
 
 def _plain(value: object) -> object:
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    if isinstance(value, int | float | bool | None):
+        return value
+    # Texts of errors say where something is.
+    return _PLACE.sub("(place)", str(value))
 
 
 class _Patient(logging.handlers.QueueHandler):

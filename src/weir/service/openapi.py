@@ -1,17 +1,19 @@
-"""The description of the service's calls: made from its routes and the types of its refusals."""
+"""The description of the calls: made from routes, and the types of bodies, answers and refusals."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 import weir
 
-__all__ = ["Declared", "description"]
+__all__ = ["JSON", "Declared", "Shape", "description", "members"]
+
+JSON = "application/json"
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _STATUSES = {
@@ -19,11 +21,55 @@ _STATUSES = {
     "401": "No key, or none that is good.",
     "403": "The key is not for this, whether or not it exists.",
     "404": "There is none.",
+    "409": "It is not as the request expects it.",
+    "410": "It is being deleted.",
     "413": "Too large.",
+    "415": "Packed in an unknown way.",
+    "422": "Another body came with this Idempotency-Key before.",
     "429": "Too many requests, or too much to merge: try again after Retry-After.",
     "501": "A feature that is left out, by its name.",
     "503": "Not at this moment: try again after Retry-After.",
 }
+
+
+_REFERENCE = "#/components/schemas/{name}"
+_NAMED = frozenset({"namespace", "store", "name"})
+_NAMES = {"type": "string", "pattern": r"^[A-Za-z0-9\-_.]{1,128}$"}
+_OTHERS = {"type": "string", "pattern": r"^[A-Za-z0-9\-_]{1,128}$"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a call takes and gives.
+
+    Parameters
+    ----------
+    body : type, optional
+        Of what a request brings in JSON. Default: it brings nothing.
+    parameters : type, optional
+        Of what stands behind the question mark of the path. Default: nothing.
+    answer : type, optional
+        Of the answer in JSON. Default: there is nothing in it.
+    statuses : tuple of int
+        Of answers that are no refusals. Default 200.
+    is_optional : bool
+        Whether the body may be left out. Default False.
+    body_media, answer_media : tuple of str
+        Media types beside JSON, or in place of it where there is no type.
+    """
+
+    body: Any = None
+    parameters: type[msgspec.Struct] | None = None
+    answer: Any = None
+    statuses: tuple[int, ...] = (200,)
+    is_optional: bool = False
+    body_media: tuple[str, ...] = ()
+    answer_media: tuple[str, ...] = ()
+
+
+def members(shape: type[msgspec.Struct]) -> frozenset[str]:
+    """Return the members that a type has, as clients call them."""
+    return frozenset(one.encode_name for one in msgspec.structs.fields(shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +86,8 @@ class Declared:
         Whether it needs no key.
     refused : type
         The type of what tells that it is refused.
+    shape : Shape
+        What it takes and gives.
     """
 
     path: str
@@ -47,16 +95,21 @@ class Declared:
     summary: str
     is_open: bool
     refused: type[msgspec.Struct]
+    shape: Shape = field(default_factory=Shape)
 
 
 def description(calls: Sequence[Declared]) -> dict[str, Any]:
     """Return the description of calls, by OpenAPI 3.1."""
-    kinds = list(dict.fromkeys(call.refused for call in calls))
-    shown, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    schema_of = dict(zip(kinds, shown, strict=True))
+    kinds: list[Any] = []
+    for call in calls:
+        for kind in (call.refused, call.shape.body, call.shape.answer, call.shape.parameters):
+            if kind is not None and kind not in kinds:
+                kinds.append(kind)
+    shown, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    schemas = _Schemas(list(zip(kinds, shown, strict=True)), components)
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
-        paths.setdefault(call.path, {})[call.method.lower()] = _operation(call, schema_of[call.refused])
+        paths.setdefault(call.path, {})[call.method.lower()] = _operation(call, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Weir", "version": weir.__version__},
@@ -69,21 +122,56 @@ def description(calls: Sequence[Declared]) -> dict[str, Any]:
     }
 
 
-def _operation(call: Declared, refused: dict[str, Any]) -> dict[str, Any]:
-    content = {"application/json": {"schema": refused}}
+class _Schemas:
+    """The schemas of types, by the types."""
+
+    def __init__(self, shown: Sequence[tuple[Any, dict[str, Any]]], components: dict[str, Any]) -> None:
+        self._shown = shown
+        self._components = components
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """Return that of a type, by reference where it has a name."""
+        return next(schema for known, schema in self._shown if known is kind)
+
+    def members_of(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
+        """Return the schemas of a type's members."""
+        name = self.of(kind)["$ref"].rpartition("/")[2]
+        properties: dict[str, Any] = self._components[name]["properties"]
+        return properties
+
+
+def _operation(call: Declared, schemas: _Schemas) -> dict[str, Any]:
+    shape = call.shape
+    refused = {JSON: {"schema": schemas.of(call.refused)}}
     statuses = ("503",) if call.is_open else tuple(_STATUSES)
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": _NAMES if name in _NAMED else _OTHERS}
+        for name in _PARAMETER.findall(call.path)
+    ]
+    if shape.parameters is not None:
+        parameters.extend(
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in schemas.members_of(shape.parameters).items()
+        )
+    told: dict[str, Any] = {"description": "Done."}
+    content = _content(shape.answer, shape.answer_media, schemas)
+    if content:
+        told["content"] = content
     operation: dict[str, Any] = {
         "summary": call.summary,
         "operationId": re.sub(r"\W+", "_", f"{call.method.lower()}{call.path}").strip("_"),
-        "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            for name in _PARAMETER.findall(call.path)
-        ],
+        "parameters": parameters,
         "responses": {
-            "2XX": {"description": "Done."},
-            **{status: {"description": _STATUSES[status], "content": content} for status in statuses},
+            **{str(status): told for status in shape.statuses},
+            **{status: {"description": _STATUSES[status], "content": refused} for status in statuses},
         },
     }
-    if call.method in ("POST", "PUT", "PATCH"):
-        operation["requestBody"] = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    taken = _content(shape.body, shape.body_media, schemas)
+    if taken:
+        operation["requestBody"] = {"required": not shape.is_optional, "content": taken}
     return {**operation, "security": []} if call.is_open else operation
+
+
+def _content(kind: Any, media: Sequence[str], schemas: _Schemas) -> dict[str, Any]:
+    content: dict[str, Any] = {} if kind is None else {JSON: {"schema": schemas.of(kind)}}
+    return {**content, **{name: {} for name in media}}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -9,10 +12,24 @@ from starlette.routing import Route
 from weir.service.answers import json_answer
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
+from weir.service.openapi import Shape
 from weir.service.refusals import Refusal
 from weir.service.telemetry import Telemetry
 
 __all__ = ["operation_routes"]
+
+
+class Health(msgspec.Struct, kw_only=True):
+    """That the process lives."""
+
+    status: Literal["ok"]
+
+
+class Readiness(msgspec.Struct, kw_only=True):
+    """That the process can work."""
+
+    status: Literal["ready"]
+    s3_connected: bool
 
 
 def operation_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) -> list[Route]:
@@ -35,7 +52,7 @@ def operation_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry)
         return Response(await service.run(telemetry.exposition), media_type=telemetry.content_type)
 
     return [
-        dispatch.route("/healthz", "GET", healthy, open=True),
-        dispatch.route("/readyz", "GET", ready, open=True),
-        dispatch.route("/metrics", "GET", metrics),
+        dispatch.route("/healthz", "GET", healthy, Shape(answer=Health), open=True),
+        dispatch.route("/readyz", "GET", ready, Shape(answer=Readiness), open=True),
+        dispatch.route("/metrics", "GET", metrics, Shape(answer_media=("text/plain",))),
     ]

@@ -7,6 +7,7 @@ whose process is gone it is told that it failed.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ from weir.service.context import Service
 from weir.service.refusals import Refusal, refusal_of
 
 __all__ = ["Operations"]
+
+_log = logging.getLogger("weir.service.operations")
 
 _TOKEN = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -50,8 +53,11 @@ class Operations:
         def run() -> None:
             try:
                 result: dict[str, Any] = {"success": dict(work())}
-            except Exception as error:
-                refusal = refusal_of(error) or Refusal(500, "internal", "the service failed")
+            except Exception as error:  # whoever asks is told of a failure too: there is nobody else to tell
+                refusal = refusal_of(error)
+                if refusal is None:
+                    _log.exception("operation failed", extra={"event_fields": {"namespace": namespace}})
+                    refusal = Refusal(500, "internal", "the service failed")
                 result = _failed(refusal.status, refusal.message)
             self._note(namespace, token, _finished(record, result))
 

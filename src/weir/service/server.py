@@ -24,6 +24,7 @@ from weir.service.logs import logging_as_json
 from weir.service.options import ServiceOptions, parse_listen
 from weir.service.ownership.members import Members
 from weir.service.ownership.owners import Owners
+from weir.service.protocol import BoundedProtocol
 from weir.service.telemetry import Telemetry
 from weir.service.upkeep import Upkeep
 from weir.storage.open import open_store
@@ -69,7 +70,9 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
     try:
         url = _url(listener, options)
         engine = weir.Engine(
-            read_cache_bytes=max(options.memory // 2, 1), unflushed_bytes=max(options.memory // 4, 1)
+            read_cache_bytes=max(options.memory // 2, 1),
+            unflushed_bytes=max(options.memory // 4, 1),
+            maintenance="off",
         )
         members = Members(store, options.advertise or url, Members.new_id())
         namespaces = weir.namespaces.open(
@@ -80,18 +83,19 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
             max_attributes=options.max_attributes,
             lease_ttl=options.lease_ttl,
             holder=members.here.id,
+            address=members.here.url,
         )
         telemetry = Telemetry(engine.metrics, namespaces)
         service = Service(namespaces, keys, options, Owners(members))
         service.loops["membership"] = members.is_alive
-        stores = EventStores(root, store, options)
+        stores = EventStores(root, store, options, members.here.url)
         upkeep = Upkeep(service, telemetry, options.compaction_interval)
         config = uvicorn.Config(
             application(service, telemetry, stores),
             log_config=None,
             access_log=False,
             lifespan="off",
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             server_header=False,
             timeout_keep_alive=75,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from weir.engine.registry import HistogramValue, Registry
+from weir.engine.metrics_export import PrometheusCollector
+from weir.engine.registry import Registry
 from weir.namespaces import Namespaces
 from weir.service.context import Call
 
@@ -33,7 +34,7 @@ class Telemetry:
 
     def __init__(self, engine: Registry, namespaces: Namespaces) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_OfEngine(engine))
+        self.registry.register(PrometheusCollector(engine))
         self.registry.register(_OfNamespaces(namespaces))
         self._seconds = Histogram(
             "weir_request_seconds",
@@ -77,35 +78,6 @@ class Telemetry:
         """Return everything as Prometheus reads it."""
         text: bytes = generate_latest(self.registry)
         return text
-
-
-class _OfEngine:
-    """The instruments of an engine, as the library of Prometheus reads them."""
-
-    def __init__(self, metrics: Registry) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Any]:
-        """Yield every instrument with its samples."""
-        families: dict[str, Callable[..., Any]] = {
-            "counter": CounterMetricFamily,
-            "gauge": GaugeMetricFamily,
-            "histogram": HistogramMetricFamily,
-        }
-        for one in self._metrics.instruments:
-            family = families[one.kind](one.name, one.help, labels=one.labels)
-            for sample in one.samples():
-                labels = [value for _, value in sample.labels]
-                if isinstance(sample.value, HistogramValue):
-                    buckets = [(_bound(bound), count) for bound, count in sample.value.buckets]
-                    family.add_metric(labels, buckets, sample.value.sum)
-                else:
-                    family.add_metric(labels, sample.value)
-            yield family
-
-
-def _bound(bound: float) -> str:
-    return "+Inf" if bound == float("inf") else repr(bound)
 
 
 class _OfNamespaces:

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from weir.errors import WeirError
 from weir.namespaces import Namespace
 from weir.service.context import Service
+from weir.service.expiry import remove_expired
 from weir.service.telemetry import Telemetry
 
 __all__ = ["Upkeep"]
+
+_SECONDS_BETWEEN_EXPIRIES = 600.0
 
 _log = logging.getLogger("weir.service.upkeep")
 
@@ -34,6 +37,7 @@ class Upkeep:
         self._service = service
         self._telemetry = telemetry
         self._interval = interval
+        self._expired_at = float("-inf")
         self._stopping = threading.Event()
         self._hurried = threading.Event()
         service.hurry = self._hurried.set
@@ -61,6 +65,7 @@ class Upkeep:
                     return
                 self._look_after(namespace, namespace.maintain)
             self._look_for_abandoned()
+            self._remove_expired()
 
     def _look_for_abandoned(self) -> None:
         """Look after what processes that are gone have left, as far as it falls to this one."""
@@ -75,6 +80,25 @@ class Upkeep:
             if owners is None or owners.is_preferred(name):
                 namespace = self._service.namespaces.namespace(name)
                 self._look_after(namespace, namespace.look_after_abandoned)
+
+    def _remove_expired(self) -> None:
+        """Remove what the service has noted and nobody can ask for any more: one process, now and then."""
+        owners = self._service.owners
+        now = time.monotonic()
+        if now - self._expired_at < _SECONDS_BETWEEN_EXPIRIES:
+            return
+        self._expired_at = now
+        if owners is not None and not owners.is_preferred("expiry"):
+            return
+        try:
+            removed = remove_expired(self._service.namespaces.store)
+        except WeirError as error:
+            _log.warning("expired notes could not be removed", exc_info=error)
+            return
+        if removed:
+            _log.info(
+                "notes expired", extra={"event_fields": {"event": "upkeep.expired", "objects": removed}}
+            )
 
     def _look_after(self, namespace: Namespace, work: Callable[[], bool]) -> None:
         began = time.monotonic()

@@ -39,7 +39,7 @@ def literal(name: str, type: AttributeType, value: object) -> str:
     InputError
         If it is of another type.
     """
-    if type.kind is Kind.INT and isinstance(value, float) and value.is_integer():
+    if type.kind in (Kind.INT, Kind.UINT) and isinstance(value, float) and value.is_integer():
         value = int(value)
     checked = check_value(name, type, value)
     if isinstance(checked, bool):

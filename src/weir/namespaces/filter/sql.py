@@ -7,6 +7,7 @@ left are ``AND`` and ``OR`` over conditions that are true exactly where the filt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ NEW_ROW = "new."
 Types = Callable[[str], AttributeType | None]
 
 _ORDER = {Operator.LT: "<", Operator.LTE: "<=", Operator.GT: ">", Operator.GTE: ">="}
+_TOKENS = (Operator.ALL_TOKENS, Operator.ANY_TOKEN, Operator.TOKEN_SEQUENCE)
 _ANY = {
     Operator.ANY_LT: ("array_min", "<"),
     Operator.ANY_LTE: ("array_min", "<="),
@@ -175,10 +177,20 @@ def _present(one: Comparison, column: str, type: AttributeType) -> tuple[bool, s
         _refuse_lists(one, type)
         if type.kind is Kind.BOOL:
             raise InputError(f"attribute {one.attribute!r} is bool, which has no order")
-        return False, f"{column} {_ORDER[operator]} {literal(one.attribute, type, value)}"
+        return (
+            False,
+            f"{column} {_ORDER[operator]} {literal(one.attribute, type, _bound(operator, type, value))}",
+        )
     if operator in (Operator.CONTAINS, Operator.CONTAINS_ANY, *_ANY):
         return False, _of_list(one, column, type)
     return False, _of_text(one, column, type)
+
+
+def _bound(operator: Operator, type: AttributeType, value: object) -> object:
+    """Return a bound as whole numbers have it: more than 1.5 is more than 1."""
+    if type.kind not in (Kind.INT, Kind.UINT) or not isinstance(value, float) or not math.isfinite(value):
+        return value
+    return math.floor(value) if operator in (Operator.GT, Operator.LTE) else math.ceil(value)
 
 
 def _equal(one: Comparison, column: str, type: AttributeType, value: object) -> str:
@@ -220,6 +232,9 @@ def _of_list(one: Comparison, column: str, type: AttributeType) -> str:
 
 
 def _of_text(one: Comparison, column: str, type: AttributeType) -> str:
+    if type.kind is Kind.STRING and type.is_list and one.operator in _TOKENS:
+        # As it is searched for words: its elements are one text.
+        return _of_tokens(one, f"array_to_string({column}, ' ')")
     if type.kind is not Kind.STRING or type.is_list:
         raise InputError(f"{one.operator} is for texts, attribute {one.attribute!r} is {type}")
     if one.operator in (Operator.GLOB, Operator.IGLOB):

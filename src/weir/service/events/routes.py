@@ -26,8 +26,11 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
+from weir.service.events import shapes
+from weir.service.events.idempotency import IdempotentBatches
 from weir.service.events.stores import EventStores
 from weir.service.fields import known_only, mapping, sequence, whole
+from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal
 from weir.service.telemetry import Telemetry
 
@@ -51,6 +54,7 @@ class _Calls:
         self._service = service
         self._telemetry = telemetry
         self._stores = stores
+        self._once = IdempotentBatches(service.namespaces.store)
 
     def _name(self, request: HttpRequest, call: Call, *, writes: bool) -> str:
         name = check_namespace_name(request.path_params["store"])
@@ -112,8 +116,9 @@ class _Calls:
     async def batch(self, request: HttpRequest, call: Call) -> Response:
         """Append events of one context, all or none."""
         name = self._name(request, call, writes=True)
-        body = decoded(await self._raw(request))
-        known_only(body, frozenset({"context", "events", "expected"}), "a batch")
+        raw = await self._raw(request)
+        body = decoded(raw)
+        known_only(body, members(shapes.Batch), "a batch")
         context, expected = body.get("context"), body.get("expected")
         if not isinstance(context, str):
             raise InputError("context names whose events they are")
@@ -122,11 +127,22 @@ class _Calls:
         events = [_event(one, at) for at, one in enumerate(sequence(body.get("events"), "events"))]
         if len(events) > self._service.options.max_rows:
             raise Refusal(413, "too_many_documents", "a batch has fewer events")
-        appended = await self._run(
-            lambda: self._stores.writer(name).append_all(context, events, expected=expected)
-        )
+        key = request.headers.get("idempotency-key")
+
+        def appended() -> dict[str, Any]:
+            writer = self._stores.writer(name)
+            if key is None:
+                return _told(writer.append_all(context, events, expected=expected))
+
+            def append(once: str) -> list[int]:
+                return writer.append_all(context, events, expected=expected, once=once).ids
+
+            ids = self._once.append(name, key, raw, append)
+            return {"status": "OK", "ids": ids, "version": ids[-1]}
+
+        shown = await self._run(appended)
         self._telemetry.rows_written.labels("event").inc(len(events))
-        return json_answer(_told(appended))
+        return json_answer(shown)
 
     async def ingest(self, request: HttpRequest, call: Call) -> Response:
         """Append a table of events of one type, given as a stream of Arrow."""
@@ -199,7 +215,7 @@ class _Calls:
         """Say that a name has dealt with everything up to a place."""
         name = self._name(request, call, writes=False)
         body = decoded(await self._raw(request))
-        known_only(body, frozenset({"cursor"}), "a commit")
+        known_only(body, members(shapes.Commit), "a commit")
         cursor = _cursor(body.get("cursor"))
 
         def committed() -> None:
@@ -218,7 +234,7 @@ def _command(raw: bytes, content_type: str) -> str:
         except UnicodeDecodeError as error:
             raise InputError("the command is not Unicode text") from error
     body = decoded(raw)
-    known_only(body, frozenset({"command"}), "an execution")
+    known_only(body, members(shapes.Execution), "an execution")
     command = body.get("command")
     if not isinstance(command, str):
         raise InputError("command is a text")
@@ -227,7 +243,7 @@ def _command(raw: bytes, content_type: str) -> str:
 
 def _event(value: object, at: int) -> Any:
     one = mapping(value, f"event {at}")
-    known_only(one, frozenset({"type", "payload", "timestamp"}), f"event {at}")
+    known_only(one, members(shapes.Event), f"event {at}")
     if not isinstance(one.get("type"), str):
         raise InputError(f"event {at} has a type")
     payload = mapping(one.get("payload"), f"payload of event {at}")
@@ -283,11 +299,33 @@ def event_routes(
     calls = _Calls(service, telemetry, stores)
     one = "/v1/events/{store}"
     return [
-        dispatch.route("/v1/events", "GET", calls.list),
-        dispatch.route(one, "PUT", calls.create),
-        dispatch.route(f"{one}/execute", "POST", calls.execute),
-        dispatch.route(f"{one}/batch", "POST", calls.batch),
-        dispatch.route(f"{one}/ingest", "POST", calls.ingest),
-        dispatch.route(f"{one}/subscriptions/{{name}}", "GET", calls.subscribe),
-        dispatch.route(f"{one}/subscriptions/{{name}}/commit", "POST", calls.commit),
+        dispatch.route("/v1/events", "GET", calls.list, Shape(answer=shapes.Stores)),
+        dispatch.route(one, "PUT", calls.create, Shape(answer=shapes.Store)),
+        dispatch.route(
+            f"{one}/execute",
+            "POST",
+            calls.execute,
+            Shape(
+                body=shapes.Execution, body_media=("text/plain",), answer=shapes.Done, answer_media=(_ARROW,)
+            ),
+        ),
+        dispatch.route(f"{one}/batch", "POST", calls.batch, Shape(body=shapes.Batch, answer=shapes.Done)),
+        dispatch.route(
+            f"{one}/ingest",
+            "POST",
+            calls.ingest,
+            Shape(parameters=shapes.IngestParameters, body_media=(_ARROW,), answer=shapes.Ingested),
+        ),
+        dispatch.route(
+            f"{one}/subscriptions/{{name}}",
+            "GET",
+            calls.subscribe,
+            Shape(parameters=shapes.SubscriptionParameters, answer_media=("text/event-stream",)),
+        ),
+        dispatch.route(
+            f"{one}/subscriptions/{{name}}/commit",
+            "POST",
+            calls.commit,
+            Shape(body=shapes.Commit, answer=shapes.Done),
+        ),
     ]

@@ -28,12 +28,17 @@ class EventStores:
         The same, for listings.
     options : ServiceOptions
         How the service runs.
+    address : str, optional
+        Where the service is reached: whoever finds a shard held by it is told so.
     """
 
-    def __init__(self, root: str, store: ObjectStore, options: ServiceOptions) -> None:
+    def __init__(
+        self, root: str, store: ObjectStore, options: ServiceOptions, address: str | None = None
+    ) -> None:
         self._root = root.rstrip("/")
         self._store = store
         self._options = options
+        self._address = address
         self._open: dict[str, weir.events.EventStore] = {}
         self._writers: dict[str, weir.events.EventWriter] = {}
         self._lock = threading.Lock()
@@ -65,7 +70,9 @@ class EventStores:
         with self._lock:
             known = self._writers.get(name)
             if known is None:
-                known = self._writers[name] = store.writer(hold=False, lease_wait=_SECONDS_FOR_A_TURN)
+                known = self._writers[name] = store.writer(
+                    hold=False, lease_wait=_SECONDS_FOR_A_TURN, address=self._address
+                )
             return known
 
     def _opened(self, name: str) -> weir.events.EventStore | None:

@@ -111,6 +111,14 @@ class KeyStore:
             return None
         return key
 
+    def knows(self, text: str) -> bool:
+        """Whether :meth:`authenticate` can tell without asking storage."""
+        parts = split(text)
+        if parts is None:
+            return True
+        known = self._known.get(parts[0])
+        return known is not None and time.monotonic() - known[0] < _SECONDS_KNOWN
+
     def is_good(self, key: Key) -> bool:
         """Whether a key is what it was, and not expired."""
         return self._recent(key.id) == key and not key.is_expired(datetime.now(UTC))

@@ -21,6 +21,8 @@ _PASSED_ON = (
     "prefer",
     "accept",
     "x-request-id",
+    "traceparent",
+    "tracestate",
 )
 _PASSED_BACK = ("content-type", "retry-after", "www-authenticate", "x-request-id", "location")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from weir.errors import InputError, UnsupportedError
 from weir.namespaces import (
     Aggregate,
     Answer,
+    Each,
     Limit,
     Max,
     Nearest,
@@ -20,29 +22,42 @@ from weir.namespaces import (
     Sum,
     Words,
 )
-from weir.namespaces.filter.expression import EVERYTHING
-from weir.namespaces.names import ID
+from weir.namespaces.filter.expression import EVERYTHING, Comparison, Operator
+from weir.namespaces.filter.patterns import tokens
+from weir.namespaces.names import ID, check_attribute_name
 from weir.namespaces.query import MOST_ROWS
-from weir.namespaces.ranking import Ranking, TextRanking
+from weir.namespaces.ranking import (
+    Constant,
+    Decay,
+    Distance,
+    Expression,
+    Matches,
+    Ranking,
+    Saturate,
+    Value,
+    leaves_in,
+)
 from weir.namespaces.reading import DISTANCE
 from weir.namespaces.values import documents_of
 from weir.namespaces.vectors import one_vector
-from weir.service.fields import known_only, mapping, names, number, sequence, whole
-from weir.service.turbopuffer.filters import parse_filter
+from weir.service.fields import flag, known_only, mapping, names, number, sequence, whole
+from weir.service.openapi import members
+from weir.service.turbopuffer.filters import MOST_DEPTH, parse_filter
 from weir.service.turbopuffer.schema import parse_metric
+from weir.service.turbopuffer.shapes import QueryBody, SubQuery
 
 __all__ = ["Fusion", "Request", "parse_query", "parse_ranking", "parse_request", "shown_answer"]
 
-_QUERY = frozenset(
-    {
-        *("rank_by", "top_k", "limit", "offset", "filters", "include_attributes", "exclude_attributes"),
-        *("aggregate_by", "group_by", "distance_metric", "compute_attributes", "rerank_by"),
-    }
-)
-_WHOLE = frozenset({"consistency", "vector_encoding"})
+_QUERY = members(SubQuery)
+_WHOLE = members(QueryBody) - {"queries"}
 _MULTI = frozenset({"queries", "consistency", "vector_encoding", "rerank_by", "limit", "offset", "top_k"})
 _MOST_DEPTH = 16
-_LEFT_OUT = frozenset({"Saturate", "Decay", "Dist", "Attribute", "Embed", "Highlight", "And", "Or", "Not"})
+_MOST_COMPUTED = 16
+_MOST_LEAVES = 256
+_LEFT_OUT = frozenset({"Embed", "Highlight"})
+_COMBINED = frozenset({"And", "Or", "Not"})
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[smhdw])\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +108,7 @@ def parse_request(body: Mapping[str, Any], *, depth: int, most_queries: int) -> 
         raise InputError("vector_encoding is float or base64")
     state = _state(body.get("consistency"))
     if "queries" not in body:
-        known_only(body, _QUERY | _WHOLE, "a query")
+        known_only(body, _WHOLE, "a query")
         queries: tuple[Query, ...] = (parse_query(body, depth),)
         return Request(queries=queries, is_multi=False, fusion=None, state=state, base64=encoding == "base64")
     known_only(body, _MULTI, "a query of several")
@@ -162,12 +177,10 @@ def parse_query(body: Mapping[str, Any], depth: int) -> Query:
     InputError, UnsupportedError
         If it cannot be asked.
     """
-    if body.get("compute_attributes"):
-        raise UnsupportedError("compute_attributes is not offered")
     if body.get("rerank_by"):
         raise UnsupportedError("rerank_by a model is not offered")
     parse_metric(body.get("distance_metric"))
-    rank_by = None if body.get("rank_by") is None else parse_ranking(body["rank_by"])
+    rank_by = None if body.get("rank_by") is None else parse_ranking(body["rank_by"], depth)
     include, exclude = _attributes(body)
     filters = body.get("filters")
     query = Query(
@@ -179,6 +192,7 @@ def parse_query(body: Mapping[str, Any], depth: int) -> Query:
         exclude=exclude,
         aggregates=_aggregates(body.get("aggregate_by")),
         group_by=_groups(body.get("group_by")),
+        computed=_computed(body.get("compute_attributes"), depth),
     )
     if rank_by is None and not query.aggregates:
         raise InputError("a query has rank_by or aggregate_by")
@@ -234,17 +248,55 @@ def _aggregate(value: object) -> Aggregate:
     raise InputError("an aggregate is ['Count'], ['Count', attribute] or ['Sum', attribute]")
 
 
-def _groups(value: object) -> tuple[str, ...]:
+def _groups(value: object) -> tuple[str | Each, ...]:
     if value is None:
         return ()
-    given = sequence(value, "group_by")
-    if any(isinstance(one, dict) for one in given):
-        raise UnsupportedError("ForEachUnique in group_by is not offered")
-    return tuple(dict.fromkeys(names(given, "group_by")))
+    found: list[str | Each] = []
+    for one in sequence(value, "group_by"):
+        if isinstance(one, dict):
+            found += [_each(name, function) for name, function in one.items()]
+        else:
+            found += names([one], "group_by")
+    keys = [one.name if isinstance(one, Each) else one for one in dict.fromkeys(found)]
+    if len({*keys}) < len(keys):
+        raise InputError("group_by has two keys of one name")
+    return tuple(dict.fromkeys(found))
 
 
-def parse_ranking(value: object, depth: int = _MOST_DEPTH) -> Ranking:
+def _each(name: str, function: object) -> Each:
+    asked = sequence(function, "a function of group_by")
+    if len(asked) != 2 or asked[0] != "ForEachUnique":
+        raise InputError("a function of group_by is ['ForEachUnique', attribute]")
+    return Each(check_attribute_name(name), check_attribute_name(asked[1]))
+
+
+def _computed(value: object, depth: int) -> dict[str, Expression | Nearest]:
+    if value is None:
+        return {}
+    found: dict[str, Expression | Nearest] = {}
+    for name, one in mapping(value, "compute_attributes").items():
+        asked = sequence(one, "a computed attribute")
+        if len(asked) == 3 and asked[1] == "VectorDist" and isinstance(asked[0], str):
+            found[check_attribute_name(name)] = _nearest(asked)
+            continue
+        ranking = parse_ranking(asked, depth)
+        if isinstance(ranking, Nearest | Order):
+            raise InputError("a computed attribute is a score, or [attribute, 'VectorDist', vector]")
+        found[check_attribute_name(name)] = ranking
+    if len(found) > _MOST_COMPUTED:
+        raise InputError(f"a query computes at most {_MOST_COMPUTED} attributes")
+    return found
+
+
+def parse_ranking(value: object, filter_depth: int = MOST_DEPTH) -> Ranking:
     """Return how documents are ranked.
+
+    Parameters
+    ----------
+    value : object
+        What was decoded.
+    filter_depth : int
+        How deep filters in it may be nested.
 
     Raises
     ------
@@ -261,7 +313,10 @@ def parse_ranking(value: object, depth: int = _MOST_DEPTH) -> Ranking:
             return _nearest(asked)
         if asked[1] == "SparseKNN":
             raise UnsupportedError("SparseKNN is not offered")
-    return _scores(asked, depth)
+    ranking = _scores(asked, _MOST_DEPTH, filter_depth)
+    if len(leaves_in(ranking)) > _MOST_LEAVES:
+        raise InputError(f"rank_by has more than {_MOST_LEAVES} parts")
+    return ranking
 
 
 def _order(value: object) -> tuple[str, bool]:
@@ -286,43 +341,93 @@ def _nearest(asked: list[Any]) -> Nearest:
     return Nearest(asked[0], one_vector(vector), asked[1] == "kNN")
 
 
-def _scores(value: object, depth: int) -> TextRanking:
+def _scores(value: object, depth: int, filter_depth: int) -> Expression:
     if depth <= 0:
         raise InputError("rank_by is nested too deeply")
     asked = sequence(value, "rank_by")
     if len(asked) >= 3 and asked[1] == "BM25" and isinstance(asked[0], str):
         return _words(asked)
-    kind = asked[0] if asked else None
+    kind = asked[0] if asked and isinstance(asked[0], str) else None
     if kind in ("Sum", "Max") and len(asked) == 2:
-        parts = tuple(_scores(one, depth - 1) for one in sequence(asked[1], str(kind)))
+        parts = tuple(_part(one, depth - 1, filter_depth) for one in sequence(asked[1], str(kind)))
         if not parts:
             raise InputError(f"{kind} has at least one part")
         return Sum(parts) if kind == "Sum" else Max(parts)
     if kind == "Product" and len(asked) == 3:
         factor, part = asked[1:] if isinstance(asked[1], int | float) else asked[:0:-1]
-        weight = number(factor, "the factor of a product")
-        if weight < 0:
-            raise InputError("the factor of a product is at least 0")
-        return Product(weight, _scores(part, depth - 1))
-    if kind in _LEFT_OUT or (len(asked) == 3 and isinstance(asked[1], str)):
-        raise UnsupportedError(
-            f"{str(kind if kind in _LEFT_OUT else asked[1])[:40]} in rank_by is not offered"
-        )
+        return Product(_at_least_0(factor, "the factor of a product"), _scores(part, depth - 1, filter_depth))
+    if kind == "Attribute" and len(asked) == 2:
+        return Value(check_attribute_name(asked[1]))
+    if kind == "Dist" and len(asked) == 3:
+        of = _scores(asked[1], depth - 1, filter_depth)
+        if not isinstance(of, Value) or isinstance(asked[2], list | dict):
+            raise InputError("Dist is ['Dist', ['Attribute', attribute], origin]")
+        return Distance(of.attribute, asked[2])
+    if kind in ("Saturate", "Decay") and len(asked) == 3:
+        return _curve(str(kind), _scores(asked[1], depth - 1, filter_depth), asked[2])
+    if kind in _LEFT_OUT:
+        raise UnsupportedError(f"{kind} in rank_by is not offered")
+    is_comparison = len(asked) in (3, 4) and isinstance(asked[1], str)
+    if kind is not None and (is_comparison or (kind in _COMBINED and len(asked) == 2)):
+        return Matches(parse_filter(asked, filter_depth))
     raise InputError("rank_by is a list that says how documents are ranked")
 
 
-def _words(asked: list[Any]) -> Words:
-    if len(asked) == 4:
-        options = mapping(asked[3], "the options of BM25")
-        known_only(options, frozenset({"last_as_prefix"}), "BM25")
-        if options.get("last_as_prefix"):
-            raise UnsupportedError("last_as_prefix of BM25 is not offered")
+def _part(value: object, depth: int, filter_depth: int) -> Expression:
+    if isinstance(value, int | float):
+        return Constant(_at_least_0(value, "a number in rank_by"))
+    return _scores(value, depth, filter_depth)
+
+
+def _curve(kind: str, part: Expression, value: object) -> Saturate | Decay:
+    options = mapping(value, f"the options of {kind}")
+    known_only(options, frozenset({"midpoint", "exponent"}), kind)
+    midpoint = options.get("midpoint")
+    is_time = isinstance(midpoint, str)
+    if isinstance(midpoint, str):
+        length = _DURATION.match(midpoint)
+        if length is None:
+            raise InputError(f"the midpoint of {kind} is a number, or a length of time such as '6h' or '7d'")
+        midpoint = float(length[1]) * _MILLISECONDS[length[2]]
+    exponent = options.get("exponent")
+    found = number(midpoint, f"the midpoint of {kind}")
+    steep = 1.0 if exponent is None else number(exponent, f"the exponent of {kind}")
+    if found <= 0 or steep <= 0:
+        raise InputError(f"midpoint and exponent of {kind} are greater than 0")
+    return (Saturate if kind == "Saturate" else Decay)(part, found, steep, is_time)
+
+
+def _at_least_0(value: object, what: str) -> float:
+    found = number(value, what)
+    if found < 0:
+        raise InputError(f"{what} is at least 0")
+    return found
+
+
+def _words(asked: list[Any]) -> Expression:
     text = asked[2]
     if isinstance(text, list) and all(isinstance(one, str) for one in text):
         text = " ".join(text)
     if not isinstance(text, str) or not text.strip():
         raise InputError("BM25 takes a text with at least one word")
+    if len(asked) == 4:
+        options = mapping(asked[3], "the options of BM25")
+        known_only(options, frozenset({"last_as_prefix"}), "BM25")
+        if flag(options, "last_as_prefix"):
+            return _last_as_prefix(asked[0], text)
     return Words(asked[0], text)
+
+
+def _last_as_prefix(attribute: str, text: str) -> Expression:
+    """Return a ranking by words, and by 1 for a word that begins as the last one."""
+    found = tokens(text)
+    if not found:
+        raise InputError("BM25 takes a text with at least one word")
+    begun = Comparison(check_attribute_name(attribute), Operator.ANY_TOKEN, found[-1], last_as_prefix=True)
+    last = Matches(begun, is_prefix=True)
+    if len(found) == 1:
+        return last
+    return Sum((Words(attribute, text.rpartition(found[-1])[0]), last))
 
 
 def shown_answer(answer: Answer, *, base64: bool) -> dict[str, Any]:

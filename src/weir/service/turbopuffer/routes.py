@@ -12,15 +12,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weir.errors import InputError, UnsupportedError
-from weir.namespaces import Answer, Namespace, fused
+from weir.namespaces import Answer, Namespace, Write, Written, fused
 from weir.namespaces.statistics import Statistics, statistics_of
 from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import flag, known_only, whole
+from weir.service.openapi import Shape, members
 from weir.service.operations import Operations
 from weir.service.telemetry import Telemetry
+from weir.service.turbopuffer import shapes
+from weir.service.turbopuffer.arrow import ARROW, parse_arrow
 from weir.service.turbopuffer.filters import parse_filter
 from weir.service.turbopuffer.queries import Request, parse_query, parse_ranking, parse_request, shown_answer
 from weir.service.turbopuffer.schema import parse_schema, shown_schema
@@ -52,20 +55,28 @@ class _Calls:
 
     async def write(self, request: HttpRequest, call: Call) -> Response:
         """Write documents, or copy a namespace."""
-        namespace = self._namespace(request, call, writes=True)
-        body = await self._body(request)
+        namespace, service = self._namespace(request, call, writes=True), self._service
+        raw: bytes = request.state.body
+        is_arrow = request.headers.get("content-type", "").startswith(ARROW)
+        body = {} if is_arrow else await self._body(request)
         source = copied_from(body)
         if source is not None:
             return await self._copy(namespace, source, call)
-        write = await self._service.run(parse_write, body, self._service.options.max_filter_depth)
-        self._service.check_write(write)
-        await self._service.run(self._service.check_backlog, namespace)
         key = request.headers.get("idempotency-key")
-        if key is None:
-            written = await self._service.run(namespace.write, write)
-        else:
-            raw: bytes = request.state.body
-            written = await self._service.run(self._service.idempotent.write, namespace, write, key, raw)
+
+        def done() -> tuple[Write, Written]:
+            # In one go: of small writes, going from thread to thread would take most of the time.
+            if is_arrow:
+                write = parse_arrow(raw, request.query_params)
+            else:
+                write = parse_write(body, service.options.max_filter_depth)
+            service.check_write(write)
+            service.check_backlog(namespace)
+            if key is None:
+                return write, namespace.write(write)
+            return write, service.idempotent.write(namespace, write, key, raw)
+
+        write, written = await service.run(done)
         for kind, rows in (
             ("upsert", written.upserted),
             ("patch", written.patched),
@@ -145,7 +156,7 @@ class _Calls:
         """Compare searches by the index with exact ones."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
-        known_only(body, frozenset({"num", "top_k", "filters", "rank_by", "include_ground_truth"}), "recall")
+        known_only(body, members(shapes.RecallBody), "recall")
         depth = self._service.options.max_filter_depth
         ranking = None if body.get("rank_by") is None else parse_ranking(body["rank_by"])
         measured = await self._service.read(
@@ -217,7 +228,7 @@ class _Calls:
         """Make a namespace read-only, or writable again."""
         namespace = self._namespace(request, call, writes=True)
         body = await self._body(request)
-        known_only(body, frozenset({"read_only", "pinning"}), "metadata")
+        known_only(body, members(shapes.ChangedMetadata), "metadata")
         if body.get("pinning"):
             raise UnsupportedError("pinning is not offered")
         if body.get("read_only") is not None:
@@ -274,7 +285,10 @@ def _metadata(namespace: Namespace) -> dict[str, Any]:
     definition = namespace.definition
     statistics = statistics_of(namespace, fresh=True)
     index: dict[str, Any] = {"status": "up-to-date"}
+    rows = statistics.rows
     if statistics.waiting_rows:
+        # What waits may replace or delete what is there, or itself.
+        rows = namespace.count()
         index = {
             "status": "updating",
             "unindexed_bytes": statistics.waiting_bytes,
@@ -282,7 +296,7 @@ def _metadata(namespace: Namespace) -> dict[str, Any]:
         }
     shown = {
         "approx_logical_bytes": statistics.bytes,
-        "approx_row_count": statistics.rows,
+        "approx_row_count": rows,
         "created_at": definition.created_at.isoformat().replace("+00:00", "Z"),
         "updated_at": statistics.updated_at.isoformat().replace("+00:00", "Z"),
         "encryption": {"mode": "default"},
@@ -304,18 +318,67 @@ def turbopuffer_routes(service: Service, dispatch: Dispatch, telemetry: Telemetr
     calls = _Calls(service, telemetry)
     one = "/namespaces/{namespace}"
     return [
-        dispatch.route("/v1/namespaces", "GET", calls.list),
-        dispatch.route(f"/v2{one}", "POST", calls.write, owner=True),
-        dispatch.route(f"/v2{one}", "DELETE", calls.delete, owner=True),
-        dispatch.route(f"/v2{one}/async", "POST", calls.start_copy, owner=True),
-        dispatch.route(f"/v1{one}/operations/{{token}}", "GET", calls.operation),
-        dispatch.route(f"/v2{one}/query", "POST", calls.query),
-        dispatch.route(f"/v2{one}/explain_query", "POST", calls.explain),
-        dispatch.route(f"/v1{one}/schema", "GET", calls.schema),
-        dispatch.route(f"/v1{one}/schema", "POST", calls.change_schema, owner=True),
-        dispatch.route(f"/v1{one}/metadata", "GET", calls.metadata),
-        dispatch.route(f"/v2{one}/metadata", "GET", calls.metadata),
-        dispatch.route(f"/v1{one}/metadata", "PATCH", calls.change_metadata, owner=True),
-        dispatch.route(f"/v1{one}/hint_cache_warm", "GET", calls.warm),
-        dispatch.route(f"/v1{one}/_debug/recall", "POST", calls.recall),
+        dispatch.route(
+            "/v1/namespaces",
+            "GET",
+            calls.list,
+            Shape(parameters=shapes.ListingParameters, answer=shapes.Listing),
+        ),
+        dispatch.route(
+            f"/v2{one}",
+            "POST",
+            calls.write,
+            Shape(
+                parameters=shapes.WriteParameters,
+                body=shapes.WriteBody,
+                body_media=(ARROW,),
+                answer=shapes.WriteAnswer,
+                is_optional=True,
+            ),
+            owner=True,
+        ),
+        dispatch.route(f"/v2{one}", "DELETE", calls.delete, Shape(answer=shapes.Status), owner=True),
+        dispatch.route(
+            f"/v2{one}/async",
+            "POST",
+            calls.start_copy,
+            Shape(body=shapes.Copy, answer=shapes.Token),
+            owner=True,
+        ),
+        dispatch.route(
+            f"/v1{one}/operations/{{token}}", "GET", calls.operation, Shape(answer=shapes.Operation)
+        ),
+        dispatch.route(
+            f"/v2{one}/query", "POST", calls.query, Shape(body=shapes.QueryBody, answer=shapes.QueryAnswer)
+        ),
+        dispatch.route(
+            f"/v2{one}/explain_query",
+            "POST",
+            calls.explain,
+            Shape(body=shapes.ExplainBody, answer=shapes.Explained),
+        ),
+        dispatch.route(f"/v1{one}/schema", "GET", calls.schema, Shape(answer=shapes.Schema)),
+        dispatch.route(
+            f"/v1{one}/schema",
+            "POST",
+            calls.change_schema,
+            Shape(body=shapes.Schema, answer=shapes.Schema, is_optional=True),
+            owner=True,
+        ),
+        dispatch.route(f"/v1{one}/metadata", "GET", calls.metadata, Shape(answer=shapes.Metadata)),
+        dispatch.route(f"/v2{one}/metadata", "GET", calls.metadata, Shape(answer=shapes.Metadata)),
+        dispatch.route(
+            f"/v1{one}/metadata",
+            "PATCH",
+            calls.change_metadata,
+            Shape(body=shapes.ChangedMetadata, answer=shapes.Metadata, is_optional=True),
+            owner=True,
+        ),
+        dispatch.route(f"/v1{one}/hint_cache_warm", "GET", calls.warm, Shape(answer=shapes.Warmed)),
+        dispatch.route(
+            f"/v1{one}/_debug/recall",
+            "POST",
+            calls.recall,
+            Shape(body=shapes.RecallBody, answer=shapes.RecallAnswer, is_optional=True),
+        ),
     ]

@@ -9,22 +9,14 @@ from weir.errors import InputError, UnsupportedError
 from weir.namespaces import Attribute, Declaration, Definition, FullText, Metric, parse_type
 from weir.namespaces.attributes import Kind
 from weir.namespaces.names import ID, check_attribute_name
-from weir.service.fields import flag, known_only, mapping, number, whole
+from weir.service.fields import chosen, flag, known_only, mapping, number, whole
+from weir.service.openapi import members
+from weir.service.turbopuffer.shapes import AnnShape, AttributeShape, FullTextShape
 
 __all__ = ["check_constants", "parse_metric", "parse_schema", "shown_schema"]
 
-_KNOWN = frozenset(
-    {
-        *("type", "filterable", "full_text_search", "ann", "glob", "regex", "fuzzy", "embed", "sparse_knn"),
-        "drop",
-    }
-)
-_FULL_TEXT = frozenset(
-    {
-        *("language", "stemming", "remove_stopwords", "case_sensitive", "ascii_folding", "max_token_length"),
-        *("k1", "b", "tokenizer"),
-    }
-)
+_KNOWN = members(AttributeShape)
+_FULL_TEXT = members(FullTextShape)
 _LANGUAGES = frozenset(
     {
         *(
@@ -132,26 +124,22 @@ def _metric(name: str, value: object) -> Metric | None:
     if value is None or isinstance(value, bool):
         return None
     asked = mapping(value, f"ann of attribute {name!r}")
-    known_only(asked, frozenset({"distance_metric", "late_interaction"}), f"ann of attribute {name!r}")
+    known_only(asked, members(AnnShape), f"ann of attribute {name!r}")
     if asked.get("late_interaction"):
         raise UnsupportedError(f"late_interaction (attribute {name!r}) is not offered")
     return parse_metric(asked.get("distance_metric"))
 
 
 def check_constants(k1: float, b: float) -> None:
-    """Check the constants of BM25: those that texts are ranked by, and no others.
+    """Check the constants of BM25.
 
     Raises
     ------
     InputError
-        If BM25 has no such constants.
-    UnsupportedError
-        If texts are not ranked by them.
+        If it has no such constants.
     """
     if k1 < 0 or not 0 <= b <= 1:
         raise InputError("k1 is at least 0, and b from 0 to 1")
-    if (k1, b) != (1.2, 0.75):
-        raise UnsupportedError("texts are ranked with k1 1.2 and b 0.75; other constants are not offered")
 
 
 def _full_text(name: str, type: Any, value: object) -> FullText | None:
@@ -159,23 +147,19 @@ def _full_text(name: str, type: Any, value: object) -> FullText | None:
         return None
     if type.kind is not Kind.STRING or type.is_vector:
         raise InputError(f"attribute {name!r} is {type}, and only texts have full_text_search")
-    if type.is_list:
-        raise UnsupportedError(f"full_text_search of lists of texts (attribute {name!r}) is not offered")
     if value is True:
         return FullText()
     asked = mapping(value, f"full_text_search of attribute {name!r}")
     known_only(asked, _FULL_TEXT, f"full_text_search of attribute {name!r}")
-    language = asked.get("language", "english")
-    if language not in _LANGUAGES:
-        raise InputError(f"the language of attribute {name!r} is one of {', '.join(sorted(_LANGUAGES))}")
+    language = chosen(asked.get("language", "english"), _LANGUAGES, f"the language of attribute {name!r}")
     tokenizer = asked.get("tokenizer") or "word_v4"
-    if tokenizer not in _TOKENIZERS:
+    if not isinstance(tokenizer, str) or tokenizer not in _TOKENIZERS:
         raise UnsupportedError(f"the tokenizer {tokenizer!r:.40} (attribute {name!r}) is not offered")
     k1 = number(asked.get("k1", 1.2) if asked.get("k1") is not None else 1.2, "k1")
     b = number(asked.get("b", 0.75) if asked.get("b") is not None else 0.75, "b")
     check_constants(k1, b)
     return FullText(
-        language=str(language),
+        language=language,
         stemming=flag(asked, "stemming"),
         remove_stopwords=flag(asked, "remove_stopwords", True),
         case_sensitive=flag(asked, "case_sensitive"),

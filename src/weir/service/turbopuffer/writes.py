@@ -10,21 +10,15 @@ from weir.namespaces import Documents, Patch, Write, Written
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.names import ID, VECTOR, check_attribute_name
 from weir.namespaces.vectors import one_vector
-from weir.service.fields import flag, known_only, mapping, sequence
+from weir.service.fields import flag, given, known_only, mapping, sequence
+from weir.service.openapi import members
 from weir.service.turbopuffer.filters import parse_filter
 from weir.service.turbopuffer.schema import parse_metric, parse_schema
+from weir.service.turbopuffer.shapes import CopySource, PatchByFilter, WriteBody
 
-__all__ = ["copied_from", "parse_write", "shown_written"]
+__all__ = ["copied_from", "parse_write", "refuse_doubled", "shown_written"]
 
-_KNOWN = frozenset(
-    {
-        *("upsert_rows", "upsert_columns", "patch_rows", "patch_columns", "deletes", "delete_by_filter"),
-        *("delete_by_filter_allow_partial", "patch_by_filter", "patch_by_filter_allow_partial"),
-        *("upsert_condition", "patch_condition", "delete_condition", "distance_metric", "schema"),
-        *("return_affected_ids", "create_namespace", "disable_backpressure", "copy_from_namespace"),
-        *("branch_from_namespace", "encryption", "sharding"),
-    }
-)
+_KNOWN = members(WriteBody)
 _LEFT_OUT = ("branch_from_namespace", "sharding")
 
 
@@ -63,7 +57,7 @@ def copied_from(body: Mapping[str, Any]) -> str | None:
     if isinstance(value, dict):
         known_only(
             value,
-            frozenset({"source_namespace", "source_api_key", "source_region", "dest_encryption"}),
+            members(CopySource),
             "copy_from_namespace",
         )
         for name in ("source_api_key", "source_region", "dest_encryption"):
@@ -93,7 +87,7 @@ def parse_write(body: Mapping[str, Any], depth: int) -> Write:
     write = Write(
         upserts=_documents(body, "upsert_rows", "upsert_columns"),
         patches=_documents(body, "patch_rows", "patch_columns"),
-        deletes=sequence(body.get("deletes") or [], "deletes"),
+        deletes=sequence(given(body, "deletes", []), "deletes"),
         delete_where=condition("delete_by_filter"),
         patch_where=_patch(body.get("patch_by_filter"), depth),
         delete_partial=flag(body, "delete_by_filter_allow_partial"),
@@ -106,11 +100,18 @@ def parse_write(body: Mapping[str, Any], depth: int) -> Write:
         create=None if body.get("create_namespace") is None else flag(body, "create_namespace"),
         return_ids=flag(body, "return_affected_ids"),
     )
-    _refuse_doubled(write)
+    refuse_doubled(write)
     return write
 
 
-def _refuse_doubled(write: Write) -> None:
+def refuse_doubled(write: Write) -> None:
+    """Refuse what is no id, and ids that are in a write twice.
+
+    Raises
+    ------
+    InputError
+        Naming the row.
+    """
     seen: set[Any] = set()
     for ids in (
         () if write.upserts is None else write.upserts.ids,
@@ -185,7 +186,7 @@ def _patch(value: object, depth: int) -> Patch | None:
     if value is None:
         return None
     asked = mapping(value, "patch_by_filter")
-    known_only(asked, frozenset({"filters", "patch"}), "patch_by_filter")
+    known_only(asked, members(PatchByFilter), "patch_by_filter")
     values = mapping(asked.get("patch"), "patch of patch_by_filter")
     for name in values:
         check_attribute_name(name)

@@ -13,17 +13,16 @@ from weir.namespaces.indexes import INDEX
 from weir.namespaces.names import ID, VECTOR, check_attribute_name
 from weir.namespaces.state_report import uncompacted
 from weir.namespaces.statistics import statistics_of
-from weir.service.fields import flag, known_only, mapping, number, whole
+from weir.service.fields import chosen, flag, given, known_only, mapping, number, whole
+from weir.service.openapi import members
 from weir.service.turbopuffer.schema import check_constants
+from weir.service.zeppelin.shapes import Create, FieldShape
 
 __all__ = ["definition_of", "is_same", "moment", "shown_compaction", "shown_namespace", "with_index_config"]
 
 _METRICS = {"cosine": Metric.COSINE, "euclidean": Metric.EUCLIDEAN, "dot_product": Metric.DOT}
 _NAMES = {metric: name for name, metric in _METRICS.items()}
-_CREATE = frozenset({"name", "dimensions", "distance_metric", "full_text_search", "index_config"})
-_FULL_TEXT = frozenset(
-    {"language", "stemming", "remove_stopwords", "case_sensitive", "k1", "b", "max_token_length"}
-)
+_FULL_TEXT = members(FieldShape)
 _INDEX_CONFIG: dict[str, Any] = {
     "nlist": 256,
     "quantization": "two_bit",
@@ -34,6 +33,7 @@ _INDEX_CONFIG: dict[str, Any] = {
 }
 _KINDS = {"none": "IVF_FLAT", "two_bit": "IVF_FLAT", "scalar": "IVF_HNSW_SQ", "product": "IVF_PQ"}
 _MOST_DIMENSIONS = 10_752
+_FAILURES_DEGRADED = 5
 
 
 def definition_of(body: Mapping[str, Any]) -> Definition:
@@ -44,14 +44,12 @@ def definition_of(body: Mapping[str, Any]) -> Definition:
     InputError
         If it cannot be.
     """
-    known_only(body, _CREATE, "a namespace")
+    known_only(body, members(Create), "a namespace")
     if body.get("dimensions") is None:
         raise InputError("dimensions is required")
     dimensions = whole(body, "dimensions", 1, _MOST_DIMENSIONS, 1)
-    metric = body.get("distance_metric", "cosine")
-    if metric not in _METRICS:
-        raise InputError("distance_metric is cosine, euclidean or dot_product")
-    config = _index_config(body.get("index_config") or {}, _INDEX_CONFIG)
+    metric = chosen(body.get("distance_metric", "cosine"), _METRICS, "distance_metric")
+    config = _index_config(given(body, "index_config", {}), _INDEX_CONFIG)
     vector = Attribute(
         name=VECTOR,
         type=parse_type(f"[{dimensions}]f32"),
@@ -59,7 +57,7 @@ def definition_of(body: Mapping[str, Any]) -> Definition:
         options={INDEX: _index(config, dimensions)},
     )
     attributes = {VECTOR: vector}
-    for name, value in mapping(body.get("full_text_search") or {}, "full_text_search").items():
+    for name, value in mapping(given(body, "full_text_search", {}), "full_text_search").items():
         check_attribute_name(name)
         if name in (ID, VECTOR):
             raise InputError(f"a field of text is not called {name!r}")
@@ -94,10 +92,7 @@ def _index_config(value: object, before: Mapping[str, Any]) -> dict[str, Any]:
         config[name] = whole(asked, name, 1, 65_536, config[name])
     for name in ("hierarchical", "fts_index", "bitmap_index"):
         config[name] = flag(asked, name, config[name])
-    quantization = asked.get("quantization", config["quantization"])
-    if quantization not in _KINDS:
-        raise InputError(f"quantization is one of {', '.join(_KINDS)}")
-    config["quantization"] = quantization
+    config["quantization"] = chosen(asked.get("quantization", config["quantization"]), _KINDS, "quantization")
     return config
 
 
@@ -165,7 +160,7 @@ def shown_namespace(namespace: Namespace) -> dict[str, Any]:
         "name": namespace.name,
         "dimensions": vector.type.dimensions if vector is not None else 0,
         "distance_metric": _NAMES[(vector.metric if vector is not None else None) or definition.metric],
-        "vector_count": opened.table.scan([ID]).count(),
+        "vector_count": namespace.count(),
         "uncompacted_fragments": compaction["uncompacted_fragments"],
         "segment_count": compaction["segment_count"],
         "approximate_storage_bytes": statistics.bytes,
@@ -176,7 +171,7 @@ def shown_namespace(namespace: Namespace) -> dict[str, Any]:
         "last_compaction_at": None if last.finished_at is None else moment(last.finished_at),
         "last_compaction_status": last.outcome,
         "consecutive_compaction_failures": last.failures,
-        "index_degraded": last.failures > 2,
+        "index_degraded": last.failures >= _FAILURES_DEGRADED,
         "created_at": moment(definition.created_at),
         "updated_at": moment(statistics.updated_at),
         "state": "active",
@@ -205,5 +200,5 @@ def shown_compaction(namespace: Namespace) -> dict[str, Any]:
         "segment_count": int(merged),
         "active_segment": f"segment-{status.base_version}" if merged else None,
         "active_segment_vector_count": status.base_rows,
-        "ready": merged and not waiting and not opened.keeping_up.locked(),
+        "ready": not waiting and not opened.keeping_up.locked(),
     }

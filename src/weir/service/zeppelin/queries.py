@@ -15,28 +15,24 @@ from weir.namespaces import Answer, Limit, Metric, Namespace, Nearest, Query, St
 from weir.namespaces.filter.expression import EVERYTHING, And, Comparison, Filter, Not, Operator
 from weir.namespaces.names import ID, VECTOR
 from weir.namespaces.query import MOST_ROWS
-from weir.namespaces.ranking import Ranking, TextRanking, texts_in
+from weir.namespaces.ranking import Expression, Order, Ranking, is_of_words, texts_in
 from weir.namespaces.reading import DISTANCE
 from weir.namespaces.state_report import uncompacted
 from weir.namespaces.statistics import statistics_of
 from weir.namespaces.values import documents_of
 from weir.namespaces.vectors import one_vector
-from weir.service.fields import flag, known_only, mapping, names, number, sequence
+from weir.service.fields import flag, given, known_only, mapping, names, number, sequence
+from weir.service.openapi import members
 from weir.service.refusals import Refusal
 from weir.service.turbopuffer.queries import parse_ranking
 from weir.service.zeppelin.cursors import Cursor, Cursors
 from weir.service.zeppelin.filters import parse_filter
+from weir.service.zeppelin.shapes import QueryBody
 
 __all__ = ["Asked", "answer_query", "parse_query"]
 
-_KNOWN = frozenset(
-    {
-        *("vector", "rank_by", "last_as_prefix", "top_k", "candidate_k", "filter", "consistency", "nprobe"),
-        *("include_attributes", "sources", "fusion", "rerank", "grouping", "facets", "projection", "cursor"),
-        *("explain", "debug"),
-    }
-)
 _SECONDS_EVENTUAL = 60.0
+_LEAST_CANDIDATES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +54,7 @@ class Asked:
     sources: tuple[Source, ...]
     top_k: int
     candidate_k: int
+    retrieved: int
     filter: Filter
     consistency: str
     fusion: Mapping[str, Any]
@@ -89,12 +86,14 @@ def parse_query(body: Mapping[str, Any], *, depth: int, default_top_k: int, defa
     InputError, UnsupportedError
         If it cannot be asked.
     """
-    known_only(body, _KNOWN, "a query")
+    known_only(body, members(QueryBody), "a query")
     top_k = _count(body, "top_k", default_top_k, MOST_ROWS)
     if flag(body, "last_as_prefix"):
         raise UnsupportedError("last_as_prefix")
-    projection = mapping(body.get("projection") or {}, "projection")
+    projection = mapping(given(body, "projection", {}), "projection")
     known_only(projection, frozenset({"include_attributes", "fields", "include_vectors"}), "projection")
+    if body.get("include_attributes") is not None and projection.get("include_attributes") is not None:
+        raise InputError("a query says include_attributes itself or in its projection, and not both")
     if flag(projection, "include_vectors"):
         raise UnsupportedError("vector projection")
     fields = projection.get("fields")
@@ -102,7 +101,8 @@ def parse_query(body: Mapping[str, Any], *, depth: int, default_top_k: int, defa
     rerank = _typed(body.get("rerank"), "rerank", {"vector": {"vector"}, "bm25": {"rank_by"}})
     cursor = body.get("cursor")
     grows = len(sources) > 1 or rerank is not None or body.get("grouping") or body.get("facets") or cursor
-    candidate_k = _count(body, "candidate_k", min(5 * top_k, MOST_ROWS) if grows else top_k, MOST_ROWS)
+    candidate_k = _count(body, "candidate_k", min(max(4 * top_k, _LEAST_CANDIDATES), MOST_ROWS), MOST_ROWS)
+    candidate_k = max(candidate_k, 1 if cursor else top_k)
     consistency = body.get("consistency", "strong")
     if consistency not in ("strong", "eventual"):
         raise InputError("consistency is strong or eventual")
@@ -117,7 +117,8 @@ def parse_query(body: Mapping[str, Any], *, depth: int, default_top_k: int, defa
         path=path,
         sources=sources,
         top_k=top_k,
-        candidate_k=max(candidate_k, 1 if cursor else top_k),
+        candidate_k=candidate_k,
+        retrieved=candidate_k if grows else top_k,
         filter=EVERYTHING if body.get("filter") is None else parse_filter(body["filter"], depth),
         consistency=consistency,
         fusion=_fusion(body.get("fusion"), len(sources)),
@@ -125,7 +126,7 @@ def parse_query(body: Mapping[str, Any], *, depth: int, default_top_k: int, defa
         grouping=None
         if grouping is None
         else (_text(grouping, "field"), _count(grouping, "max_per_group", 1, MOST_ROWS)),
-        facets=names(body.get("facets") or [], "facets"),
+        facets=_facet_fields(given(body, "facets", [])),
         include_attributes=flag(body, "include_attributes", True)
         and flag(projection, "include_attributes", True),
         fields=None if fields is None else names(fields, "fields"),
@@ -133,6 +134,13 @@ def parse_query(body: Mapping[str, Any], *, depth: int, default_top_k: int, defa
         explain=explain,
         debug=flag(body, "debug"),
     )
+
+
+def _facet_fields(value: object) -> tuple[str, ...]:
+    fields = names(value, "facets")
+    if "" in fields:
+        raise InputError("facets names fields")
+    return fields
 
 
 def _count(body: Mapping[str, Any], name: str, default: int, most: int) -> int:
@@ -155,7 +163,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _typed(value: object, what: str, members: Mapping[str, set[str]]) -> Mapping[str, Any] | None:
+def _typed(value: object, what: str, members_of: Mapping[str, set[str]]) -> Mapping[str, Any] | None:
     """Return a member that says by ``type`` what it is; None for the types that say nothing."""
     if value is None:
         return None
@@ -164,21 +172,21 @@ def _typed(value: object, what: str, members: Mapping[str, set[str]]) -> Mapping
     if kind in ("none", "default"):
         known_only(asked, frozenset({"type"}), what)
         return None
-    if kind not in members:
-        raise InputError(f"{what} is of type {', '.join(members)} or none")
-    known_only(asked, frozenset({"type", *members[str(kind)]}), what)
+    if not isinstance(kind, str) or kind not in members_of:
+        raise InputError(f"{what} is of type {', '.join(members_of)} or none")
+    known_only(asked, frozenset({"type", *members_of[kind]}), what)
     return asked
 
 
 def _sources(body: Mapping[str, Any], default_nprobe: int) -> tuple[str, tuple[Source, ...]]:
-    given = [name for name in ("vector", "rank_by", "sources") if body.get(name) is not None]
-    if len(given) != 1:
+    kinds = [name for name in ("vector", "rank_by", "sources") if body.get(name) is not None]
+    if len(kinds) != 1:
         raise InputError("a query has exactly one of vector, rank_by and sources")
     nprobe = _count(body, "nprobe", default_nprobe, 256)
-    if given == ["vector"]:
+    if kinds == ["vector"]:
         ranking = Nearest(VECTOR, one_vector(body["vector"]))
         return "legacy_vector", (Source(type="ann", ranking=ranking, nprobe=nprobe),)
-    if given == ["rank_by"]:
+    if kinds == ["rank_by"]:
         return "legacy_bm25", (Source(type="bm25", ranking=_words(body["rank_by"])),)
     asked = sequence(body["sources"], "sources")
     if not 1 <= len(asked) <= 8:
@@ -207,18 +215,18 @@ def _source(asked: Mapping[str, Any], default_nprobe: int) -> Source:
     return Source(type="ann", ranking=Nearest(VECTOR, one_vector(asked["vector"])), nprobe=nprobe)
 
 
-def _words(value: object) -> TextRanking:
+def _words(value: object) -> Expression:
     ranking = parse_ranking(value)
-    if isinstance(ranking, Nearest) or not hasattr(ranking, "__dataclass_fields__"):
+    if isinstance(ranking, Nearest | Order) or not is_of_words(ranking):
         raise InputError("rank_by is [field, 'BM25', words], or Sum, Max and Product of such")
-    if type(ranking).__name__ == "Order":
-        raise InputError("rank_by is [field, 'BM25', words], or Sum, Max and Product of such")
-    return ranking  # type: ignore[return-value]
+    return ranking
 
 
 def _fusion(value: object, sources: int) -> Mapping[str, Any]:
     asked = _typed(value, "fusion", {"rrf": {"k"}, "weighted": {"weights"}})
     if asked is None:
+        if sources > 1 and value is not None:
+            raise InputError("fusion of type none is for one source")
         return {"type": "none"} if sources == 1 else {"type": "rrf", "k": 60}
     if asked["type"] == "rrf":
         return {"type": "rrf", "k": _count(asked, "k", 60, 1_000_000)}
@@ -250,7 +258,7 @@ def answer_query(namespace: Namespace, asked: Asked, cursors: Cursors, key_id: s
         Query(
             rank_by=ranking,
             filter=where,
-            limit=Limit(asked.candidate_k),
+            limit=Limit(asked.retrieved),
             include=include,
             exclude=frozenset({VECTOR}),
             nprobes=source.nprobe,
@@ -444,15 +452,16 @@ def _page(
     if asked.grouping is None:
         return list(candidates[offset : offset + asked.top_k]), None
     name, most = asked.grouping
-    groups: dict[str, list[Candidate]] = {}
+    groups: dict[tuple[str, str], list[Candidate]] = {}
     for one in candidates:
         value = one.document.get(name)
-        if value is None:
-            continue
-        members = groups.setdefault(_as_key(value), [])
+        # A document that lacks the field is a group of its own.
+        members = groups.setdefault(
+            ("id", one.document[ID]) if value is None else ("value", _as_key(value)), []
+        )
         if len(members) < most:
             members.append(one)
-    chosen = list(groups.items())[offset : offset + asked.top_k]
+    chosen = [(key, found) for (_, key), found in groups.items()][offset : offset + asked.top_k]
     return [one for _, members in chosen for one in members], chosen
 
 

@@ -31,9 +31,11 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
-from weir.service.fields import flag, known_only, mapping, names, sequence, whole
+from weir.service.fields import chosen, flag, given, known_only, mapping, names, sequence, whole
+from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
+from weir.service.zeppelin import shapes
 from weir.service.zeppelin.cursors import Cursors
 from weir.service.zeppelin.envelope import envelope
 from weir.service.zeppelin.filters import parse_filter
@@ -49,6 +51,7 @@ from weir.service.zeppelin.queries import answer_query, parse_query
 
 __all__ = ["zeppelin_routes"]
 
+_MSGPACK = "application/msgpack"
 _SECONDS_DELETING = 5.0
 _MOST_FETCHED = 10_000
 _SNAPSHOT_YEARS = timedelta(days=3650)
@@ -60,6 +63,16 @@ _KNOBS = {
     "bm25_max_full_scan_clusters": 500,
 }
 _PROFILES = {"low_latency": 131_072, "balanced": 1_048_576, "low_cost": 4_194_304}
+_SWITCHED_OFF = {
+    "principals": "rbac",
+    "grants": "rbac",
+    "policy": "rbac",
+    "preservation": "preservation",
+    "tokens": "tokens",
+    "branches": "branches",
+    "embedding_profile": "embedding_profile",
+}
+_GENERATED = "The name was made up: keep it, there is no other way to reach the namespace."
 _IDEMPOTENT = "Client-specified namespace names are idempotent for identical configuration."
 
 
@@ -108,7 +121,7 @@ class _Calls:
         name = body.get("name")
         if name is not None and not isinstance(name, str):
             raise InputError("name is a text")
-        namespace = self._service.namespace(call, name or uuid4().hex, writes=True)
+        namespace = self._service.namespace(call, str(uuid4()) if name is None else name, writes=True)
         definition = definition_of(body)
 
         def made() -> tuple[bool, dict[str, Any]]:
@@ -122,7 +135,8 @@ class _Calls:
 
         created, shown = await self._service.run(made)
         self._service.audit(call, "namespace.create", namespace.name)
-        return json_answer({**shown, "warning": _IDEMPOTENT}, 201 if created else 200)
+        warning = _GENERATED if name is None else _IDEMPOTENT
+        return json_answer({**shown, "warning": warning}, 201 if created else 200)
 
     async def show(self, request: HttpRequest, call: Call) -> Response:
         """Show a namespace."""
@@ -138,7 +152,13 @@ class _Calls:
             self._store.put(_deleting(namespace.name), uuid4().hex.encode())
             namespace.delete()
 
-        await self._run(namespace, deleted)
+        try:
+            await self._run(namespace, deleted)
+        except Refusal as refusal:
+            if refusal.code != "NAMESPACE_DELETING":
+                raise
+            # Asked for once more: it is under way.
+            return json_answer({"state": "deleting"}, 202)
         self._service.audit(call, "namespace.delete", namespace.name)
         return json_answer({"state": "deleting"}, 202)
 
@@ -230,7 +250,7 @@ class _Calls:
     async def upsert(self, request: HttpRequest, call: Call) -> Response:
         """Write vectors."""
         namespace = self._namespace(request, call, writes=True)
-        packed = request.headers.get("content-type", "").startswith("application/msgpack")
+        packed = request.headers.get("content-type", "").startswith(_MSGPACK)
         raw = await self._raw(request)
         body = _unpacked(raw) if packed else decoded(raw)
         documents = _documents(body)
@@ -263,7 +283,7 @@ class _Calls:
         """Delete vectors."""
         namespace = self._namespace(request, call, writes=True)
         body = await self._body(request)
-        known_only(body, frozenset({"ids", "filter"}), "a deletion")
+        known_only(body, members(shapes.Deletion), "a deletion")
         if (body.get("ids") is None) == (body.get("filter") is None):
             raise InputError("a deletion has ids or a filter")
         if body.get("ids") is not None:
@@ -290,8 +310,7 @@ class _Calls:
         """Return vectors by their ids."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
-        known = frozenset({"ids", "include_vector", "include_attributes", "attribute_fields", "consistency"})
-        known_only(body, known, "a fetch")
+        known_only(body, members(shapes.Fetch), "a fetch")
         ids = _ids(body)
         if len({*ids}) < len(ids):
             raise InputError("ids are all different")
@@ -301,13 +320,15 @@ class _Calls:
         )
         fields = body.get("attribute_fields")
         wanted = None if fields is None else names(fields, "attribute_fields")
+        if wanted is not None and (not wanted or not with_attributes):
+            raise InputError("attribute_fields names at least one field, and goes with include_attributes")
+        chosen(given(body, "consistency", "strong"), ("strong", "eventual"), "consistency")
 
         def fetched() -> dict[str, Any]:
             attributes = [name for name in namespace.definition.attributes if name != VECTOR]
-            chosen = (
-                [name for name in attributes if wanted is None or name in wanted] if with_attributes else []
-            )
-            columns = [*chosen, *([VECTOR] if with_vector else [])]
+            shown_names = [name for name in attributes if wanted is None or name in wanted]
+            shown_names = shown_names if with_attributes else []
+            columns = [*shown_names, *([VECTOR] if with_vector else [])]
             rows = namespace.get(ids, columns)
             found = {one[ID]: one for one in documents_of(rows, rows.schema.names)}
             results = []
@@ -315,8 +336,9 @@ class _Calls:
                 shown: dict[str, Any] = {"id": one[ID]}
                 if with_vector:
                     shown["values"] = one[VECTOR]
-                if with_attributes:
-                    shown["attributes"] = {name: one[name] for name in chosen if one[name] is not None}
+                present = {name: one[name] for name in shown_names if one[name] is not None}
+                if present:
+                    shown["attributes"] = present
                 results.append(shown)
             return {"results": results, "missing": [id for id in ids if id not in found]}
 
@@ -347,7 +369,7 @@ class _Calls:
         """Answer several queries, each by itself."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
-        known_only(body, frozenset({"queries"}), "a batch")
+        known_only(body, members(shapes.BatchBody), "a batch")
         queries = sequence(body.get("queries"), "queries")
         most = self._service.options.max_queries
         if len(queries) > most:
@@ -384,6 +406,40 @@ class _Calls:
             return None
         # One of a namespace that was deleted since is none of this one.
         return dict(stored) if stored["table"] == namespace.definition.table else None
+
+    def _snapshots(self, namespace: Namespace) -> list[dict[str, Any]]:
+        namespace.opened()
+        place = _pin(namespace.name, "")
+        found = [
+            meta.path.removeprefix(place).removesuffix(".json")
+            for meta in self._store.list(place.rstrip("/"))
+            if meta.path.endswith(".json")
+        ]
+        return [known for name in sorted(found) if (known := self._snapshot(namespace, name)) is not None]
+
+    def _as_of(self, namespace: Namespace, as_of: str, present: int) -> dict[str, Any] | None:
+        """Return the snapshot that a point in time stands for; None for the present state."""
+        if as_of == "latest":
+            return None
+        if as_of.isascii() and as_of.isdigit():
+            generation = int(as_of)
+            if generation == present:
+                return None
+            pinned = (one for one in self._snapshots(namespace) if one["generation"] == generation)
+            known = next(pinned, None)
+            if known is None:
+                raise _not_retained(f"generation {generation}")
+            return known
+        at = _moment_of(as_of)
+        if at is not None:
+            if at < namespace.opened().updated_at():
+                raise _not_retained(as_of)
+            return None
+        name = as_of.removeprefix("snapshot:")
+        known = self._snapshot(namespace, name)
+        if known is None:
+            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+        return known
 
     async def pin(self, request: HttpRequest, call: Call) -> Response:
         """Keep the present state under a name."""
@@ -422,17 +478,8 @@ class _Calls:
         """List the states that are kept."""
         namespace = self._namespace(request, call)
 
-        def listed() -> list[dict[str, Any]]:
-            namespace.opened()
-            place = _pin(namespace.name, "")
-            found = [
-                meta.path.removeprefix(place).removesuffix(".json")
-                for meta in self._store.list(place.rstrip("/"))
-                if meta.path.endswith(".json")
-            ]
-            return [known for name in sorted(found) if (known := self._snapshot(namespace, name)) is not None]
-
-        return json_answer({"snapshots": [_shown_pin(one) for one in await self._run(namespace, listed)]})
+        found = await self._run(namespace, self._snapshots, namespace)
+        return json_answer({"snapshots": [_shown_pin(one) for one in found]})
 
     async def unpin(self, request: HttpRequest, call: Call) -> Response:
         """Keep a state no longer."""
@@ -455,7 +502,7 @@ class _Calls:
         """Copy a state of a namespace to be another one."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
-        known_only(body, frozenset({"target", "as_of"}), "a clone")
+        known_only(body, members(shapes.Clone), "a clone")
         target, as_of = body.get("target"), body.get("as_of")
         if not isinstance(target, str) or not isinstance(as_of, str):
             raise InputError("a clone has a target and as_of")
@@ -464,11 +511,8 @@ class _Calls:
         def cloned() -> dict[str, Any]:
             if copy.find() is not None:
                 raise Refusal(409, "NAMESPACE_ALREADY_EXISTS", f"namespace already exists: {target}")
-            name = as_of.removeprefix("snapshot:")
-            known = self._snapshot(namespace, name)
             present = shown_compaction(namespace)["manifest_generation"]
-            if known is None and as_of not in ("latest", str(present)):
-                raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+            known = self._as_of(namespace, as_of, present)
             copy.copy_from(namespace, None if known is None else known["token"])
             return {
                 "source": namespace.name,
@@ -504,16 +548,17 @@ class _Calls:
         """Change what queries go by that do not say it themselves."""
         self._service.admin(call)
         body = await self._body(request)
-        known_only(body, frozenset({*_KNOBS, "cost_latency_profile"}), "the configuration of queries")
+        known_only(body, members(shapes.Config), "the configuration of queries")
         knobs = dict(await self._service.run(self._knobs))
         profile = body.get("cost_latency_profile")
         if profile is not None:
-            if profile not in _PROFILES:
-                raise InputError(f"cost_latency_profile is one of {', '.join(_PROFILES)}")
+            if body.get("rerank_coalesce_gap_bytes") is not None:
+                raise InputError("rerank_coalesce_gap_bytes and cost_latency_profile are not said together")
+            profile = chosen(profile, _PROFILES, "cost_latency_profile")
             knobs["rerank_coalesce_gap_bytes"] = _PROFILES[profile]
         for name in _KNOBS:
             most = {"default_top_k": 10_000, "default_nprobe": 256}.get(name, 2**40)
-            knobs[name] = whole(body, name, 1, most, knobs[name])
+            knobs[name] = whole(body, name, int(name.startswith("default")), most, knobs[name])
         await self._service.run(self._store.put, "config/query.json", json.dumps(knobs).encode())
         self._known_knobs = (0.0, knobs)
         self._service.audit(call, "config.query", "queries")
@@ -535,6 +580,8 @@ class _Calls:
                         "namespaces": list(key.namespaces),
                         "created_at": moment(key.created_at),
                         "expires_at": None if key.expires_at is None else moment(key.expires_at),
+                        "revokes_at": None,
+                        "rotated_from": None,
                         "state": "expired" if key.is_expired(now) else "active",
                     }
                     for key in keys
@@ -549,13 +596,13 @@ class _Calls:
         body = await self._body(request)
         if "principal_id" in body:
             raise _disabled("rbac")
-        known_only(body, frozenset({"name", "role", "namespaces", "expires_in_secs"}), "a key")
+        known_only(body, members(shapes.CreateKey), "a key")
         seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
         key, text = await self._service.run(
             self._service.keys.create,
             body.get("name"),
             body.get("role"),
-            names(body.get("namespaces") or [], "namespaces"),
+            names(given(body, "namespaces", []), "namespaces"),
             timedelta(seconds=seconds) if seconds else None,
         )
         self._service.audit(call, "key.create", key.id)
@@ -567,7 +614,7 @@ class _Calls:
         """Give a key another text."""
         self._service.admin(call)
         body = await self._body(request)
-        known_only(body, frozenset({"overlap_secs", "expires_in_secs"}), "a rotation")
+        known_only(body, members(shapes.Rotate), "a rotation")
         if body.get("overlap_secs"):
             raise UnsupportedError("an overlap of a key's texts")
         seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
@@ -597,12 +644,27 @@ class _Calls:
 
     async def disabled(self, request: HttpRequest, call: Call) -> Response:
         """Say that a part of the dialect is switched off."""
-        feature = request.url.path.rsplit("/", 1)[-1]
-        raise _disabled({"principals": "rbac", "grants": "rbac", "policy": "rbac"}.get(feature, feature))
+        feature = next(part for part in reversed(request.url.path.split("/")) if part in _SWITCHED_OFF)
+        raise _disabled(_SWITCHED_OFF[feature])
 
 
 def _disabled(feature: str) -> Refusal:
     return Refusal(403, "feature_disabled", f"feature is disabled by server configuration: {feature}")
+
+
+def _moment_of(text: str) -> datetime | None:
+    """Return the moment that a text is; None if it is none."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        raise InputError("as_of is a moment with its zone")
+    return at
+
+
+def _not_retained(what: str) -> Refusal:
+    return Refusal(410, "POINT_IN_TIME_NOT_RETAINED", f"the state of {what:.80} is not retained")
 
 
 def _deleting(name: str) -> str:
@@ -659,7 +721,7 @@ def _documents(body: Mapping[str, Any]) -> Documents:
         raise InputError("vectors has at least one")
     for at, value in enumerate(vectors):
         one = mapping(value, f"vector {at}")
-        known_only(one, frozenset({"id", "values", "attributes"}), f"vector {at}")
+        known_only(one, members(shapes.VectorShape), f"vector {at}")
         if not isinstance(one.get("id"), str):
             raise InputError(f"vector {at} has no id")
         attributes = _attributes(one.get("attributes"), at)
@@ -669,7 +731,7 @@ def _documents(body: Mapping[str, Any]) -> Documents:
 
 
 def _attributes(value: object, at: int) -> dict[str, Any]:
-    attributes = mapping(value or {}, f"attributes of vector {at}")
+    attributes = mapping({} if value is None else value, f"attributes of vector {at}")
     for name in attributes:
         check_attribute_name(name)
         if name in (ID, VECTOR):
@@ -711,37 +773,100 @@ def zeppelin_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) 
         *(("/v1/security/principals", method) for method in ("GET", "POST")),
         *(("/v1/security/grants", method) for method in ("GET", "POST", "DELETE")),
         *(("/v1/security/preservation", method) for method in ("GET", "POST")),
+        ("/v1/security/preservation/{lock}/release", "POST"),
         ("/v1/security/policy", "GET"),
         ("/v1/security/tokens", "POST"),
         *((f"{one}/branches", method) for method in ("GET", "POST")),
         (f"{one}/embedding_profile", "PUT"),
     ]
     return [
-        dispatch.route("/v1/namespaces", "POST", calls.create),
-        dispatch.route(f"{one}/query", "POST", calls.query),
-        dispatch.route(f"{one}/query/batch", "POST", calls.batch),
-        dispatch.route(f"{one}/vectors", "POST", calls.upsert, owner=True),
-        dispatch.route(f"{one}/vectors", "DELETE", calls.remove, owner=True),
-        dispatch.route(f"{one}/vectors/get", "POST", calls.fetch),
-        dispatch.route(f"{one}/compact", "POST", calls.compact, owner=True),
-        dispatch.route(f"{one}/compact/status", "GET", calls.compaction),
-        dispatch.route(f"{one}/hydrate", "POST", calls.hydrate),
-        dispatch.route(f"{one}/index_config", "PATCH", calls.index_config, owner=True),
-        dispatch.route(f"{one}/manifest", "GET", calls.manifest),
-        dispatch.route(f"{one}/lease", "GET", calls.lease),
-        dispatch.route(f"{one}/snapshots", "GET", calls.pins),
-        dispatch.route(f"{one}/snapshots/{{name}}", "PUT", calls.pin),
-        dispatch.route(f"{one}/snapshots/{{name}}", "GET", calls.show_pin),
-        dispatch.route(f"{one}/snapshots/{{name}}", "DELETE", calls.unpin),
-        dispatch.route(f"{one}/clone", "POST", calls.clone),
-        dispatch.route(one, "GET", calls.show),
-        dispatch.route(one, "DELETE", calls.delete, owner=True),
-        dispatch.route("/v1/config/query", "GET", calls.config),
-        dispatch.route("/v1/config/query", "PATCH", calls.change_config),
-        dispatch.route("/v1/config/query", "PUT", calls.change_config),
-        dispatch.route("/v1/security/keys", "GET", calls.keys),
-        dispatch.route("/v1/security/keys", "POST", calls.create_key),
-        dispatch.route("/v1/security/keys/{key_id}", "DELETE", calls.revoke_key),
-        dispatch.route("/v1/security/keys/{key_id}/rotate", "POST", calls.rotate_key),
+        dispatch.route(
+            "/v1/namespaces",
+            "POST",
+            calls.create,
+            Shape(body=shapes.Create, answer=shapes.Created, statuses=(200, 201)),
+        ),
+        dispatch.route(
+            f"{one}/query", "POST", calls.query, Shape(body=shapes.QueryBody, answer=shapes.QueryAnswer)
+        ),
+        dispatch.route(
+            f"{one}/query/batch", "POST", calls.batch, Shape(body=shapes.BatchBody, answer=shapes.BatchAnswer)
+        ),
+        dispatch.route(
+            f"{one}/vectors",
+            "POST",
+            calls.upsert,
+            Shape(body=shapes.Upsert, body_media=(_MSGPACK,), answer=shapes.Upserted),
+            owner=True,
+        ),
+        dispatch.route(
+            f"{one}/vectors", "DELETE", calls.remove, Shape(body=shapes.Deletion, statuses=(204,)), owner=True
+        ),
+        dispatch.route(
+            f"{one}/vectors/get", "POST", calls.fetch, Shape(body=shapes.Fetch, answer=shapes.Fetched)
+        ),
+        dispatch.route(
+            f"{one}/compact",
+            "POST",
+            calls.compact,
+            Shape(answer=shapes.Compacting, statuses=(200, 202)),
+            owner=True,
+        ),
+        dispatch.route(f"{one}/compact/status", "GET", calls.compaction, Shape(answer=shapes.Compaction)),
+        dispatch.route(
+            f"{one}/hydrate", "POST", calls.hydrate, Shape(answer=shapes.Hydrating, statuses=(202,))
+        ),
+        dispatch.route(
+            f"{one}/index_config",
+            "PATCH",
+            calls.index_config,
+            Shape(body=shapes.IndexConfig, answer=shapes.IndexConfigured, statuses=(202,)),
+            owner=True,
+        ),
+        dispatch.route(f"{one}/manifest", "GET", calls.manifest, Shape(answer=shapes.ManifestShape)),
+        dispatch.route(f"{one}/lease", "GET", calls.lease, Shape(answer=shapes.LeaseShape)),
+        dispatch.route(f"{one}/snapshots", "GET", calls.pins, Shape(answer=shapes.Snapshots)),
+        dispatch.route(
+            f"{one}/snapshots/{{name}}", "PUT", calls.pin, Shape(answer=shapes.Snapshot, statuses=(201,))
+        ),
+        dispatch.route(f"{one}/snapshots/{{name}}", "GET", calls.show_pin, Shape(answer=shapes.Snapshot)),
+        dispatch.route(f"{one}/snapshots/{{name}}", "DELETE", calls.unpin, Shape(statuses=(204,))),
+        dispatch.route(
+            f"{one}/clone",
+            "POST",
+            calls.clone,
+            Shape(body=shapes.Clone, answer=shapes.Cloned, statuses=(201,)),
+        ),
+        dispatch.route(one, "GET", calls.show, Shape(answer=shapes.NamespaceShape)),
+        dispatch.route(one, "DELETE", calls.delete, Shape(answer=shapes.State, statuses=(202,)), owner=True),
+        dispatch.route("/v1/config/query", "GET", calls.config, Shape(answer=shapes.Config)),
+        dispatch.route(
+            "/v1/config/query",
+            "PATCH",
+            calls.change_config,
+            Shape(body=shapes.Config, answer=shapes.Config, is_optional=True),
+        ),
+        dispatch.route(
+            "/v1/config/query",
+            "PUT",
+            calls.change_config,
+            Shape(body=shapes.Config, answer=shapes.Config, is_optional=True),
+        ),
+        dispatch.route("/v1/security/keys", "GET", calls.keys, Shape(answer=shapes.Keys)),
+        dispatch.route(
+            "/v1/security/keys",
+            "POST",
+            calls.create_key,
+            Shape(body=shapes.CreateKey, answer=shapes.CreatedKey, statuses=(201,)),
+        ),
+        dispatch.route(
+            "/v1/security/keys/{key_id}", "DELETE", calls.revoke_key, Shape(answer=shapes.RevokedKey)
+        ),
+        dispatch.route(
+            "/v1/security/keys/{key_id}/rotate",
+            "POST",
+            calls.rotate_key,
+            Shape(body=shapes.Rotate, answer=shapes.CreatedKey, statuses=(201,), is_optional=True),
+        ),
         *(dispatch.route(path, method, calls.disabled) for path, method in switched_off),
     ]

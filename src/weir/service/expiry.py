@@ -1,0 +1,45 @@
+"""What the service notes for a while: it is removed once nobody can ask for it any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from weir.storage.interface import ObjectStore
+
+__all__ = ["KEPT_SECONDS", "remove_expired"]
+
+KEPT_SECONDS: Mapping[str, float] = {
+    # The answers of writes with an Idempotency-Key, from when they were last told.
+    "idempotency": 24 * 3600.0,
+    "idempotency-events": 24 * 3600.0,
+    # How operations ended that went on after their request.
+    "operations": 24 * 3600.0,
+    # Which namespaces are being deleted: asked for during seconds.
+    "deleting": 600.0,
+}
+"""For how long what is below a directory of the root is kept, in seconds since it was written."""
+
+_MOST_AT_ONCE = 1_000
+
+
+def remove_expired(store: ObjectStore, now: float | None = None) -> int:
+    """Remove what is kept no longer; return how many objects.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root.
+    now : float, optional
+        Seconds since 1970. Default: the present.
+    """
+    moment = time.time() if now is None else now
+    expired = [
+        meta.path
+        for directory, kept in KEPT_SECONDS.items()
+        for meta in store.list(directory)
+        if moment - meta.last_modified.timestamp() > kept
+    ]
+    for start in range(0, len(expired), _MOST_AT_ONCE):
+        store.delete(expired[start : start + _MOST_AT_ONCE])
+    return len(expired)

@@ -1,0 +1,80 @@
+"""Spans of requests for OpenTelemetry, where its API is installed: down to the requests to storage.
+
+Whoever starts the service configures where they go, as for any program: with ``opentelemetry-instrument``,
+or by setting a tracer provider. Without that nothing is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import weir
+from weir.engine.tracing import trace_with
+
+__all__ = ["RequestSpan", "Tracing"]
+
+
+class RequestSpan(Protocol):
+    """The span of a request."""
+
+    def answered(self, status: int) -> None:
+        """Note how it was answered."""
+        ...
+
+
+class _Nothing:
+    def answered(self, status: int) -> None:
+        """Note nothing."""
+
+
+class _OfRequest:
+    def __init__(self, span: Any) -> None:
+        self._span = span
+
+    def answered(self, status: int) -> None:
+        """Note how it was answered."""
+        self._span.set_attribute("http.response.status_code", status)
+
+
+class Tracing:
+    """Begins the spans of requests, and of what is part of them.
+
+    Outside a request, such as in upkeep, and where nobody records, there are none.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from opentelemetry import propagate, trace
+        except ImportError:
+            self._tracer: Any = None
+            return
+        tracer = self._tracer = trace.get_tracer("weir", weir.__version__)
+        self._extract: Any = propagate.extract
+
+        def begin(name: str) -> AbstractContextManager[object]:
+            if not trace.get_current_span().is_recording():
+                return nullcontext()
+            return tracer.start_as_current_span(name)
+
+        trace_with(begin)
+
+    @contextmanager
+    def request(
+        self, method: str, route: str, headers: Mapping[str, str], request_id: str
+    ) -> Iterator[RequestSpan]:
+        """Begin the span of a request, as part of what its ``traceparent`` names."""
+        if self._tracer is None:
+            yield _Nothing()
+            return
+        attributes = {"http.request.method": method, "http.route": route, "weir.request_id": request_id}
+        # What a client has named may be a trace, and never anything else.
+        context = self._extract({name: headers[name] for name in _CARRIED if name in headers})
+        with self._tracer.start_as_current_span(
+            f"{method} {route}", context=context, attributes=attributes
+        ) as span:
+            yield _OfRequest(span)
+
+
+_CARRIED = ("traceparent", "tracestate")

@@ -1,0 +1,78 @@
+"""Documents to be upserted as a stream of Arrow: vectors are taken as they lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from weir.errors import InputError
+from weir.namespaces import Documents, Write
+from weir.namespaces.names import ID, check_attribute_name
+from weir.namespaces.vectors import VectorRows
+from weir.service.fields import known_only
+from weir.service.openapi import members
+from weir.service.turbopuffer.schema import parse_metric
+from weir.service.turbopuffer.shapes import WriteParameters
+from weir.service.turbopuffer.writes import refuse_doubled
+
+__all__ = ["ARROW", "parse_arrow"]
+
+ARROW = "application/vnd.apache.arrow.stream"
+"""The media type of a stream of Arrow."""
+
+
+def parse_arrow(body: bytes, parameters: Mapping[str, str]) -> Write:
+    """Return the upsert that a stream of Arrow says: a column ``id``, and one for each attribute.
+
+    Parameters
+    ----------
+    body : bytes
+        The stream.
+    parameters : mapping of str to str
+        What stands behind the question mark: ``distance_metric``.
+
+    Raises
+    ------
+    InputError
+        If it cannot be.
+    """
+    given = {name: value for name, value in parameters.items() if not name.startswith("stainless")}
+    known_only(given, members(WriteParameters), "the parameters of a write in Arrow")
+    try:
+        table = pa.ipc.open_stream(body).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError("the body is no stream of Arrow") from error
+    names = table.schema.names
+    if ID not in names or len({*names}) < len(names):
+        raise InputError("the stream has a column 'id', and no column twice")
+    for name in names:
+        check_attribute_name(name)
+    columns = {name: _values(name, table.column(name)) for name in names}
+    write = Write(
+        upserts=Documents(columns.pop(ID), columns), metric=parse_metric(given.get("distance_metric"))
+    )
+    refuse_doubled(write)
+    return write
+
+
+def _values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
+    type = column.type
+    if pa.types.is_dictionary(type):
+        column = column.cast(type.value_type)
+    if pa.types.is_fixed_size_list(type):
+        if not pa.types.is_floating(type.value_type) or not type.list_size:
+            raise InputError(
+                f"attribute {name!r}: a vector is of floating numbers, and not {type.value_type}"
+            )
+        return VectorRows(column.combine_chunks())
+    try:
+        values: list[Any] = column.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InputError(f"attribute {name!r} has values that no attribute has") from error
+    if pa.types.is_fixed_size_binary(type) and type.byte_width == 16:
+        return [None if one is None else str(UUID(bytes=one)) for one in values]
+    return values
