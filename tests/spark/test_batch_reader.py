@@ -6,12 +6,12 @@ import json
 import pickle
 import random
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, InputPartition
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from tests.spark.tables import SCHEMA, build, rows
 
@@ -76,11 +76,17 @@ def test_columns_filter_and_pushed_filters(table: weir.Table) -> None:
     assert read(plan).to_pylist() == expected
 
 
-def test_shards_are_pruned_by_pushed_filters(table: weir.Table) -> None:
-    _, partitions = planned(table, [EqualTo(("id",), 7)], rowsPerPartition="1", pushFilters="true")
-    labels = [task.label for one in partitions if isinstance(one, ScanPartition) for task in one.tasks]
-    shards = {label.split(",")[0] for label in labels if label.startswith("shard")}
-    assert len(shards) == 1
+def test_keys_that_pushed_filters_name_are_looked_up(table: weir.Table) -> None:
+    plan = planned(
+        table,
+        [In(("id",), (7, 8, 10_000)), GreaterThan(("id",), 7)],
+        rowsPerPartition="1",
+        pushFilters="true",
+    )
+    labels = [task.label for one in plan[1] if isinstance(one, ScanPartition) for task in one.tasks]
+    assert labels == ["look-up of 2 keys"]
+    assert read(plan).to_pylist() == scanned(table.scan(filter="id = 8"))
+    assert read(planned(table, [EqualTo(("id",), 10_000)], pushFilters="true")).num_rows == 0
 
 
 def test_an_empty_table_has_no_partitions(tmp_path: Path) -> None:
@@ -102,6 +108,16 @@ def test_what_is_planned_is_read_whatever_happens_meanwhile(table: weir.Table) -
     assert read(plan).to_pylist() == expected
     assert read(planned(table, at=str(token))).to_pylist() == expected
     assert read(planned(table)).to_pylist() == scanned(table.scan()) != expected
+
+
+def test_a_state_is_named_by_a_tag_or_an_instant(table: weir.Table) -> None:
+    expected = scanned(table.scan())
+    table.tags.create("before")
+    with table.writer(takeover=True) as writer:
+        writer.delete(list(range(0, 900, 3)))
+    assert read(planned(table, at="before")).to_pylist() == expected
+    later = read(planned(table, at=datetime.now(UTC).isoformat())).to_pylist()
+    assert later == scanned(table.scan()) != expected
 
 
 def test_collection_passes_a_plan_unless_it_is_retained(table: weir.Table) -> None:
@@ -175,7 +191,9 @@ def test_a_schema_may_be_given_and_has_to_fit(table: weir.Table) -> None:
         ({"filter": "nothing > 1"}, weir.errors.FilterError, "nothing"),
         ({"filter": ""}, weir.errors.FilterError, "a filter is SQL text"),
         ({"consistency": "weak"}, OptionError, "unknown consistency"),
-        ({"at": "w1.x"}, InputError, "not the text of a snapshot token"),
+        ({"at": "w5.x"}, InputError, "not the text of a snapshot token"),
+        ({"at": "nobody"}, InputError, "the table has no tag of that name"),
+        ({"at": "2026-01-31 12:00"}, InputError, "no time zone"),
         ({"at": "TOKEN", "consistency": "strong"}, OptionError, "contradict"),
         ({"at": "TOKEN", "retainSeconds": "5"}, OptionError, "contradict"),
         ({"consistency": "snapshot", "retainSeconds": "5"}, OptionError, "contradict"),

@@ -144,7 +144,7 @@ def test_a_commit_without_a_mark_writes_nothing_while_one_of_its_shards_is_held(
     rows = task(table, batch(*KEYS, value="ours"))
     assert len(rows.pieces) == 2
     with ThreadPoolExecutor(1) as pool:
-        with weir.open(table.uri).writer() as foreign:
+        with weir.open(table.uri, engine=weir.Engine()).writer() as foreign:
             foreign.upsert([{"id": 1, "value": "theirs"}])
             waiting = pool.submit(sink.commit, table, [rows], None, options, holder=None, flush=True)
             with pytest.raises(TimeoutError):

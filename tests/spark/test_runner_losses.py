@@ -99,6 +99,10 @@ def merge(table: weir.Table, runner: Runner) -> None:
     table.maintenance.merge(runner=runner)
 
 
+def merge_in_waves(table: weir.Table, runner: Runner) -> None:
+    table.maintenance.merge(runner=runner, divided=True)
+
+
 def compact(table: weir.Table, runner: Runner) -> None:
     table.maintenance.compact(rows_per_fragment=100, runner=runner)
 
@@ -125,6 +129,10 @@ LOSSES: list[tuple[Service, Service, str, str]] = [
     (nothing, merge, "run_merge_group", "merge.after_commit"),
     (nothing, merge, "run_merge_group", BEFORE_THE_ANSWER),
     (nothing, merge, "run_merge_group", EXECUTOR),
+    (nothing, merge_in_waves, "write_new_rows", "merge.after_rows"),
+    (nothing, merge_in_waves, "write_new_rows", EXECUTOR),
+    (nothing, merge_in_waves, "delete_replaced_rows", "merge.before_deletions"),
+    (nothing, merge_in_waves, "delete_replaced_rows", BEFORE_THE_ANSWER),
     (nothing, recover, "recover_shard", "claim.between_lease_and_epoch"),
     (nothing, recover, "recover_shard", "claim.between_epoch_and_fence"),
     (nothing, recover, "recover_shard", "flush.before_manifest"),

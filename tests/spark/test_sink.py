@@ -15,12 +15,18 @@ import weir
 from weir.errors import InputError, LeaseHeldError
 from weir.format import layout
 from weir.spark import sink
+from weir.spark.batch_writer import BatchWriter
 from weir.spark.options import TableLocation
 from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import InlineRows, TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.storage.counting import CountingStore
 from weir.write.table_writer import TableWriter
+
+OBJECTS = (
+    ["_pk_index"] * 2 + ["_transactions"] + ["_versions"] * 2 + ["bloom_filter.bin", "catalog.json", "data"]
+)
+"""Of a generation: the library's rows, manifest, hint and transaction; key index, filter, catalog."""
 
 QUERY = "8f1e7f60-93a0-4c3b-9b56-0f1f6a3f2a11"
 
@@ -87,6 +93,29 @@ def test_a_micro_batch_costs_so_many_round_trips(tmp_path: Path) -> None:
     assert contents(made) == {1: "second", 2: "third"}
 
 
+def test_shares_of_many_tasks_are_one_generation_for_each_shard_and_batch(tmp_path: Path) -> None:
+    made = create(tmp_path, shards=4)
+    options = WriteOptions.parse({"path": made.uri})
+    rows = TaskRows.of(options.location, made, fsync=False)
+    model: dict[int, str | None] = {}
+    for number in range(2):
+        writer = BatchWriter(options, rows)
+        # Each of eight partitions has rows of every shard, of 2 MiB in all.
+        parts = [range(part * 1000, part * 1000 + 1500) for part in range(8)]
+        value = f"{number}" + 1400 * "x"
+        writer.commit([writer.write(iter([batch(*part, value=value)])) for part in parts])
+        model |= dict.fromkeys(range(8500), value)
+        assert contents(made) == model
+        for shard in Path(made.uri, "_mem_wal").iterdir():
+            generations = [one for one in shard.iterdir() if "_gen_" in one.name]
+            assert len(generations) == number + 1, "one for a batch"
+            for one in generations:
+                files = [str(file.relative_to(one)) for file in one.rglob("*") if file.is_file()]
+                places = sorted(name.partition("/")[0] for name in files)
+                assert places == OBJECTS
+            assert not [one for one in shard.iterdir() if one.name.startswith("staged")]
+
+
 def test_the_tail_that_a_claim_reads_is_bounded(tmp_path: Path) -> None:
     table = create(tmp_path, shards=1)
     for number in range(40):
@@ -117,7 +146,7 @@ def test_an_error_counts_rows_from_the_first_of_the_partition(
 
 def test_many_rows_are_staged_and_few_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weir.spark.staging._MAX_INLINE_BYTES", 4_000)
-    monkeypatch.setattr("weir.spark.staging._MAX_HELD_BYTES", 40_000)
+    monkeypatch.setattr("weir.write.flush.rows_to_stage._MAX_HELD_BYTES", 40_000)
     table = create(tmp_path, shards=2)
     few = task(table, batch(1, 2, 3, value="few"))
     assert not few.staged
@@ -194,7 +223,7 @@ def test_a_commit_waits_for_its_turn(tmp_path: Path, mark: str) -> None:
     result = task(table, batch(*range(20), value="second"))
     options = WriteOptions.parse({"path": table.uri})
     with ThreadPoolExecutor(1) as pool:
-        with weir.open(table.uri).writer() as foreign:
+        with weir.Engine().open(table.uri).writer() as foreign:
             foreign.upsert([{"id": n, "value": "first"} for n in range(30)])
             if mark == "batch":
                 waiting = pool.submit(sink.commit, table, [result], None, options, holder=None, flush=True)

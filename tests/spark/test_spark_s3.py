@@ -31,12 +31,12 @@ def test_batch_and_stream(spark: SparkSession, s3_endpoint: S3Endpoint, tmp_path
     rows = frame(spark, [(n, "batch") for n in range(20)], "id long, value string")
     rows.write.format("weir").mode("append").options(**options).save(table.uri)
     # Long enough to be staged.
-    long = spark.range(20, 1020).selectExpr("id", "repeat('x', 3000) as value")
+    long = spark.range(20, 1020).selectExpr("id", "repeat('x', 20000) as value")
     long.write.format("weir").mode("append").options(**options).save(table.uri)
     for number in range(2):
         lines(tmp_path / "inbox", number, f"{number},stream,", f"{number + 5},,delete")
     run(stream(spark, tmp_path / "inbox", table, tmp_path / "checkpoint", **options))
-    expected = dict.fromkeys(range(20), "batch") | dict.fromkeys(range(20, 1020), "x" * 3000)
+    expected = dict.fromkeys(range(20), "batch") | dict.fromkeys(range(20, 1020), "x" * 20000)
     expected |= {0: "stream", 1: "stream"}
     del expected[5], expected[6]
     found = table.scan().to_table()

@@ -5,6 +5,8 @@ Needs the extra ``weir-lance[spark]`` and Java 17 or newer.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from weir.errors import MissingDependencyError
 
 try:
@@ -15,9 +17,23 @@ except ModuleNotFoundError as error:
     ) from error
 
 from weir.spark.cluster import cluster_by_shard
+from weir.spark.lookup_join import lookup_join
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 
-__all__ = ["SparkRunner", "cluster_by_shard", "register"]
+__all__ = ["SparkRunner", "cluster_by_shard", "lookup_join", "register", "sql"]
+
+if TYPE_CHECKING:
+    from weir.spark.statements.run import sql
 
 del pyspark
+
+
+def __getattr__(name: str) -> object:
+    """Import what reads statements when it is asked for: Spark's workers, which import this, never do."""
+    if name != "sql":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from weir.spark.statements.run import sql
+
+    globals()[name] = sql
+    return sql

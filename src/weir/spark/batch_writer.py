@@ -9,13 +9,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from weir.spark.sink import abort, commit
 from weir.spark.staging import TaskResult, TaskRows
+from weir.spark.stream_writer import inline_bytes, task_number
 from weir.spark.write_options import WriteOptions
+from weir.table.load import merge_loaded
 
 __all__ = ["BatchWriter"]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Upserts, and deletes, the rows of a data frame.
+    """Writes the rows of a data frame, each as its operation or the mode says.
 
     Parameters
     ----------
@@ -32,7 +34,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Read the rows of a partition, on an executor."""
-        return TaskResult(self._rows.pieces(iterator))
+        # What is loaded is staged: rows of the log are written once more.
+        few = None if self._options.is_merged_at_once else inline_bytes(task_number())
+        return self._rows.result(iterator, inline_bytes=few)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Write the rows of all partitions, on the driver."""
@@ -41,6 +45,8 @@ class BatchWriter(DataSourceArrowWriter):
         holder = None if options.source is None else f"spark/{options.source.name}"
         table = options.location.open(fsync=options.fsync)
         commit(table, results, options.source, options, holder=holder, flush=True)
+        if options.is_merged_at_once:
+            merge_loaded(table.maintenance, table.uri)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks have staged, on the driver."""

@@ -41,6 +41,7 @@ class WeirDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Return what writes a streaming query."""
         options = WriteOptions.parse(self.options)
+        options.check_stream()
         table = options.location.open(fsync=options.fsync)
         return StreamWriter(options, prepare(table, options, schema, overwrite), table)
 

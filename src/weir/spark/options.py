@@ -60,7 +60,9 @@ class TableLocation:
         TableNotFoundError
             If there is no table.
         """
-        return weir.open(self.uri, storage_options=self.storage_options or None, fsync=fsync)
+        return weir.open(
+            self.uri, storage_options=self.storage_options or None, fsync=fsync, maintenance="off"
+        )
 
 
 def split_options(options: Mapping[str, str], known: Collection[str]) -> tuple[TableLocation, dict[str, str]]:

@@ -12,18 +12,21 @@ option                  batch  stream  meaning
                                        out shards by them: only for a data frame that is used in a
                                        single query, and once in it
 ``consistency``         yes            ``strong``, ``bounded(500)`` or ``snapshot``
-``at``                  yes            a snapshot token: the table as it was then
+``at``                  yes            a snapshot token, a tag or an instant
+                                       (``2026-01-31 12:00:00+01:00``): the table as it was then
 ``retainSeconds``       yes    yes     how long collection keeps the state that is read. Default 0 in
                                        a batch, and 86,400 for a stream that begins with the content
 ``readChangeFeed``             yes     ``true``, which a stream has to say: its rows are changes
 ``startingFrom``               yes     where a stream without a checkpoint begins: ``snapshot``
-                                       (default), ``earliest``, ``latest`` or a snapshot token
+                                       (default), ``earliest``, ``latest``, or what ``at`` takes
 ``consumer``                   yes     name under which the table keeps how far the stream has come
 ``maxRowsPerTrigger``          yes     the most changes of a micro-batch
 ``maxBytesPerTrigger``         yes     the most bytes of changes, as they are stored
 ``schemaChange``               yes     what becomes of the stream when columns that it reads are
                                        altered: ``fail`` (default) ends it with an error, ``keep``
                                        goes on with the columns that it began with
+``beforeImage``                yes     ``true`` gives the rows before the changes as rows of their
+                                       own, and ``_op`` the values of :mod:`weir.changes.images`
 ======================  =====  ======  =============================================================
 """
 
@@ -34,10 +37,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from weir.changes.start import EARLIEST
 from weir.errors import OptionError
 from weir.format.feed_consumer import consumer_path
-from weir.format.snapshot_token import SnapshotToken
 from weir.snapshots.snapshot import STRONG, Consistency
 from weir.spark.options import TableLocation, as_switch, as_whole_number, split_options
 
@@ -64,6 +65,7 @@ _STREAM = (
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
     "schemaChange",
+    "beforeImage",
 )
 _ROWS_PER_PARTITION = 1024 * 1024
 _STREAM_RETAIN = timedelta(days=1)
@@ -87,8 +89,8 @@ class BatchReadOptions:
         Whether to take filters that Spark pushes down.
     consistency : Consistency
         How fresh the read has to be.
-    at : SnapshotToken, optional
-        The state to read, instead of the newest.
+    at : str, optional
+        What names the state to read, instead of the newest: a token, a tag or an instant.
     retain : timedelta
         How long garbage collection keeps the state that is read.
     rows_per_partition : int
@@ -100,7 +102,7 @@ class BatchReadOptions:
     filter: str | None
     push_filters: bool
     consistency: Consistency
-    at: SnapshotToken | None
+    at: str | None
     retain: timedelta
     rows_per_partition: int
 
@@ -112,14 +114,12 @@ class BatchReadOptions:
         ------
         OptionError
             If an option is unknown, out of range, contradicts another, or is one of streams.
-        InputError
-            If the token is none.
         """
         _refuse_others(options, _STREAM, _BATCH, "a batch read")
         location, given = split_options(options, _BATCH)
         consistency = Consistency.parse(given.get("consistency", STRONG))
         retain = _retain(given, timedelta(0))
-        at = SnapshotToken.parse(given["at"]) if "at" in given else None
+        at = given.get("at")
         if at is not None and "consistency" in given:
             raise _contradiction("consistency", "at")
         if retain and at is not None:
@@ -148,7 +148,7 @@ class StreamReadOptions:
         The table.
     columns : tuple of str, optional
         Columns, in order, those of the feed included. None for all.
-    starting_from : str or SnapshotToken
+    starting_from : str
         Where a stream without a checkpoint begins.
     consumer : str, optional
         Name under which the table keeps how far the stream has come.
@@ -160,17 +160,20 @@ class StreamReadOptions:
         Rows of the content after which a task ends.
     keep_schema : bool, default False
         Whether the stream goes on with the columns it began with when they are altered.
+    before_image : bool, default False
+        Whether the rows before the changes are rows of the stream.
     """
 
     location: TableLocation
     columns: tuple[str, ...] | None
-    starting_from: str | SnapshotToken
+    starting_from: str
     consumer: str | None
     max_rows: int | None
     max_bytes: int | None
     retain: timedelta
     rows_per_partition: int
     keep_schema: bool = False
+    before_image: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamReadOptions:
@@ -180,27 +183,23 @@ class StreamReadOptions:
         ------
         OptionError
             If an option is unknown, out of range, or one of batches.
-        InputError
-            If the token is none.
         """
         _refuse_others(options, _BATCH, _STREAM, "a streaming read")
         location, given = split_options(options, _STREAM)
-        starting: str | SnapshotToken = given.get("startingFrom", SNAPSHOT)
-        if starting not in (SNAPSHOT, EARLIEST, LATEST):
-            starting = SnapshotToken.parse(str(starting))
         consumer = given.get("consumer")
         if consumer is not None:
             consumer_path(consumer)  # refuses what is no name
         return cls(
             location=location,
             columns=_columns(given),
-            starting_from=starting,
+            starting_from=given.get("startingFrom", SNAPSHOT),
             consumer=consumer,
             max_rows=_limit(given, "maxRowsPerTrigger"),
             max_bytes=_limit(given, "maxBytesPerTrigger"),
             retain=_retain(given, _STREAM_RETAIN),
             rows_per_partition=_rows_per_partition(given),
             keep_schema=_keeps_schema(given),
+            before_image=as_switch("beforeImage", given.get("beforeImage", "false")),
         )
 
 

@@ -77,6 +77,9 @@ class SparkRunner:
     1
     """
 
+    is_distributed = True
+    """That tasks run on machines of their own: what is worth dividing is divided sooner."""
+
     def __init__(self, spark: SparkSession, *, jobs: int = _MAX_JOBS) -> None:
         if jobs < 1:
             raise RunnerError(f"tasks cannot be divided into {jobs} jobs", where="jobs")

@@ -97,9 +97,14 @@ def scan_partitions(location: TableLocation, plan: ScanPlan, rows: int) -> list[
     rows : int
         Rows of the base table after which a part ends. A fragment is never divided.
     """
-    base, *fresh = plan.tasks
-    assert isinstance(base, DatasetTask)
-    groups: list[tuple[ScanTask, ...]] = [(part,) for part, count in base.split(rows) if count]
+    base, fresh = plan.tasks[0], list(plan.tasks[1:])
+    groups: list[tuple[ScanTask, ...]] = []
+    version = 0
+    if isinstance(base, DatasetTask):
+        groups += [(part,) for part, count in base.split(rows) if count]
+        version = base.source.version
+    else:
+        fresh.insert(0, base)  # what look-ups have found
     group: list[ScanTask] = []
     total = 0
     for piece, count in _pieces(fresh):
@@ -110,11 +115,11 @@ def scan_partitions(location: TableLocation, plan: ScanPlan, rows: int) -> list[
         total += count
     if group:
         groups.append(tuple(group))
-    return [ScanPartition(location, base.source.version, group) for group in groups]
+    return [ScanPartition(location, version, group) for group in groups]
 
 
 def _pieces(tasks: list[ScanTask]) -> Iterator[tuple[ScanTask, int]]:
-    """Yield the tasks for newer rows, each with the number of rows it looks at."""
+    """Yield tasks, each with the number of rows it looks at."""
     for task in tasks:
         if isinstance(task, DatasetTask):
             yield from task.split(sys.maxsize)

@@ -11,18 +11,32 @@ from pyspark.sql import SparkSession
 from weir.errors import RunnerError
 from weir.spark.data_source import WeirDataSource
 from weir.spark.event_source import EventDataSource
+from weir.spark.worker_python import check_workers, use_own_python
 
 __all__ = ["register", "start_session"]
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, check: bool = True) -> None:
     """Make the formats ``"weir"`` and ``"weir-events"`` known to a Spark session, classic or Connect.
+
+    Spark's Python workers need Weir too. On this machine they become the interpreter that runs this program,
+    unless the environment variable ``PYSPARK_PYTHON`` names another; wherever they are another one, a small
+    job asks for what they have.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
+    check : bool
+        Whether to ask. Default True.
+
+    Raises
+    ------
+    RunnerError
+        If the workers have no Weir, or another version of it or of Python.
     """
+    if not use_own_python(spark) and check:
+        check_workers(spark)
     spark.dataSource.register(WeirDataSource)
     spark.dataSource.register(EventDataSource)
 

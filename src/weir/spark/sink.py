@@ -27,6 +27,8 @@ from weir.errors import (
     WriterError,
 )
 from weir.format import stream_record
+from weir.format.field_births import births_of, same_birth
+from weir.format.field_ids import field_id
 from weir.format.source import Source
 from weir.format.stream_record import StreamRecord
 from weir.rows.changes import OPERATION
@@ -55,7 +57,7 @@ def prepare(table: Table, options: WriteOptions, schema: StructType, overwrite: 
     Raises
     ------
     OptionError
-        If the table is to be overwritten.
+        If the table is to be overwritten, or cannot be written in that mode.
     SchemaError, KeyValueError
         If rows of ``schema`` cannot be the table's, or a column of theirs cannot be added to it.
     """
@@ -66,17 +68,28 @@ def prepare(table: Table, options: WriteOptions, schema: StructType, overwrite: 
             hint='Write with mode("append"), or outputMode "append" or "update"; delete rows with a column '
             "_op, and for a table of other rows create a new one",
         )
+    options.check_mode(table)
     # Spark hands rows over as they are named here: instants in UTC, no unsigned numbers.
     given = to_arrow_schema(schema, timezone="UTC")
     if options.merge_schema:
         # What is there already has to fit before anything is added.
         known = table.internals.follow().names
-        rows = TaskRows.of(options.location, table, fsync=options.fsync)
+        rows = _rows_of(table, options)
         rows.check_schema(pa.schema([one for one in given if one.name in (*known, OPERATION)]))
         _add_columns(table, given)
-    rows = TaskRows.of(options.location, table, fsync=options.fsync)
+    rows = _rows_of(table, options)
     rows.check_schema(given)
     return rows
+
+
+def _rows_of(table: Table, options: WriteOptions) -> TaskRows:
+    return TaskRows.of(
+        options.location,
+        table,
+        fsync=options.fsync,
+        looks_as=options.looks_as,
+        is_merged_at_once=options.is_merged_at_once,
+    )
 
 
 def _add_columns(table: Table, given: pa.Schema) -> None:
@@ -130,14 +143,19 @@ def commit(
         If another writer had the shards for longer than the options say to wait.
     """
     changes, staged = _parted(table, results)
+    asked = [one.asked.rows for one in results if one.asked is not None]
     failpoint.reach("sink.before_commit")
 
     applied = False
 
     def write(writer: TableWriter) -> tuple[WriteResult, WriteResult]:
         nonlocal applied
-        first = writer.apply_routed(changes, source=source)
-        applied = bool(changes)
+        if asked:
+            _refuse_altered(table, asked[0].schema)
+            first = writer.apply(pa.concat_tables(asked), source=source)
+        else:
+            first = writer.apply_routed(changes, source=source)
+        applied = bool(changes or asked)
         receipts = first, writer.publish_routed(staged, source=source)
         failpoint.reach("sink.before_close")
         return receipts
@@ -152,7 +170,7 @@ def commit(
         # Without a mark only what has certainly not begun: a lease that is held is found before that.
         return source is not None or (isinstance(error, LeaseHeldError) and not applied)
 
-    if changes or staged:
+    if changes or staged or asked:
         receipts = in_turn(attempt, seconds=options.lease_wait, may_repeat=may_repeat, where=table.uri)
         _log.info(
             "sink.committed",
@@ -164,6 +182,30 @@ def commit(
             deduplicated=sum(len(receipt.deduplicated) for receipt in receipts),
         )
     failpoint.reach("sink.after_commit")
+
+
+def _refuse_altered(table: Table, given: pa.Schema) -> None:
+    """Refuse rows that were read when the table's columns had other names: these say what is set.
+
+    Raises
+    ------
+    SchemaError
+        Naming a column that is another one by now.
+    """
+    table.internals.follow()
+    current = table.internals.row_schema
+    before, now = births_of(given), births_of(current)
+    for field in given:
+        if field.name == OPERATION:
+            continue
+        number = field_id(field)
+        there = field.name in current.names and field_id(current.field(field.name)) == number
+        if not there or not (number is None or same_birth(number, before, now)):
+            raise SchemaError(
+                f"column {field.name!r} was renamed or dropped while its rows were on their way",
+                where=table.uri,
+                hint="Nothing of them was written: write them again, with the columns there are now",
+            )
 
 
 def abort(table: Table, messages: Sequence[object]) -> None:

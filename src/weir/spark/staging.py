@@ -17,24 +17,21 @@ from pyspark.sql.datasource import WriterCommitMessage
 from weir.engine import failpoint
 from weir.format.field_ids import without_field_ids
 from weir.format.wal_entry import TOMBSTONE
-from weir.rows import change_table
+from weir.rows import OPERATION, as_row_tables, change_table
+from weir.rows.asked import checked_rows
+from weir.rows.changes import INSERT
+from weir.rows.patches import patch_batches
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.spark.options import TableLocation
 from weir.table.table import Table
+from weir.write.flush.rows_to_stage import RowsToStage
 from weir.write.flush.staged_generations import StagedGeneration
 
 __all__ = ["InlineRows", "Piece", "TaskResult", "TaskRows", "pieces_by_shard"]
 
 _MAX_INLINE_BYTES = 1024 * 1024
 """How many bytes of rows a task hands to the driver: some hundred of them have room there at once."""
-
-_MAX_HELD_BYTES = 128 * 1024 * 1024
-"""How many bytes of rows a task holds before it stages those of the shard that has most."""
-
-_ROUTED_TOGETHER_BYTES = 16 * 1024 * 1024
-"""How many bytes of rows are split by shard at once: Spark hands over some thousand rows at a time, and a
-generation of as many pieces takes half as long again to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +89,13 @@ class TaskResult(WriterCommitMessage):
         Its rows; those of one shard in their order.
     query_id : str, optional
         The streaming query it belongs to.
+    asked : InlineRows, optional
+        Rows that the driver decides on, since what they do depends on the rows that are there.
     """
 
     pieces: tuple[Piece, ...]
     query_id: str | None = None
+    asked: InlineRows | None = None
 
     @property
     def staged(self) -> tuple[StagedGeneration, ...]:
@@ -122,6 +122,10 @@ class TaskRows:
         As for :func:`weir.open`.
     sequence_by : str or None, default None
         The column by which deletes count too.
+    looks_as : str, optional
+        What a row does that does not say, if it depends on the row that is there.
+    is_merged_at_once : bool, default False
+        Whether the commit merges the rows, so that their generations need no indexes.
     """
 
     location: TableLocation
@@ -130,9 +134,18 @@ class TaskRows:
     router: Router
     fsync: bool = True
     sequence_by: str | None = None
+    looks_as: str | None = None
+    is_merged_at_once: bool = False
 
     @staticmethod
-    def of(location: TableLocation, table: Table, *, fsync: bool) -> TaskRows:
+    def of(
+        location: TableLocation,
+        table: Table,
+        *,
+        fsync: bool,
+        looks_as: str | None = None,
+        is_merged_at_once: bool = False,
+    ) -> TaskRows:
         """Return how the rows of a table are read."""
         engine = table.merge_engine
         return TaskRows(
@@ -142,6 +155,8 @@ class TaskRows:
             table.internals.router,
             fsync,
             None if engine is None else engine.sequence_by,
+            looks_as,
+            is_merged_at_once,
         )
 
     @property
@@ -158,7 +173,51 @@ class TaskRows:
         SchemaError, KeyValueError
             Naming the column.
         """
-        self._changes(given.empty_table())
+        if self.looks_as is None:
+            self._changes(given.empty_table())
+            return
+        rows = self._checked(given.empty_table()).drop_columns([OPERATION])
+        if self.looks_as == INSERT:
+            list(as_row_tables(rows, self.schema, self.primary_key))
+        else:
+            also = self.router.source_columns
+            list(patch_batches(rows, self.schema, self.row_schema, self.primary_key, also=also))
+
+    def result(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        inline_bytes: int | None = None,
+        query_id: str | None = None,
+    ) -> TaskResult:
+        """Check the rows of a task, and return what the driver is to get.
+
+        Parameters
+        ----------
+        batches, inline_bytes
+            As for :meth:`pieces`.
+        query_id : str, optional
+            The streaming query.
+
+        Raises
+        ------
+        InputError, SchemaError, KeyValueError
+            If a row does not fit the table.
+        """
+        if self.looks_as is None:
+            return TaskResult(self.pieces(batches, inline_bytes=inline_bytes), query_id)
+        checked: list[pa.Table] = []
+        first_row = 0
+        for batch in batches:
+            if batch.num_rows:
+                checked.append(self._checked(pa.Table.from_batches([batch]), first_row))
+                first_row += batch.num_rows
+        failpoint.reach("sink.after_task")
+        return TaskResult((), query_id, InlineRows.of(pa.concat_tables(checked)) if checked else None)
+
+    def _checked(self, rows: pa.Table, first_row: int = 0) -> pa.Table:
+        assert self.looks_as is not None
+        return checked_rows(rows, self.row_schema, self.primary_key, self.looks_as, first_row=first_row)
 
     def pieces(
         self, batches: Iterable[pa.RecordBatch], *, inline_bytes: int | None = None
@@ -205,46 +264,29 @@ class _Task:
     def __init__(self, rows: TaskRows, inline_bytes: int) -> None:
         self._rows = rows
         self._inline_bytes = inline_bytes
-        self._unrouted: list[pa.Table] = []
-        self._unrouted_bytes = 0
-        self._held: dict[ShardValues, list[pa.Table]] = {}
-        self._nbytes: dict[ShardValues, int] = {}
+        self._held = RowsToStage(rows.router, self._stage)
         self._pieces: list[Piece] = []
         self._opened: Table | None = None
 
     def add(self, changes: pa.Table) -> None:
-        self._unrouted.append(changes)
-        self._unrouted_bytes += changes.nbytes
-        held = self._unrouted_bytes + sum(self._nbytes.values())
-        if self._unrouted_bytes >= _ROUTED_TOGETHER_BYTES or held > _MAX_HELD_BYTES:
-            self._route()
-        while sum(self._nbytes.values()) > _MAX_HELD_BYTES:
-            self._stage(max(self._nbytes, key=self._nbytes.__getitem__))
-
-    def _route(self) -> None:
-        changes = pa.concat_tables(self._unrouted)
-        self._unrouted, self._unrouted_bytes = [], 0
-        for shard, rows in self._rows.router.route(changes.combine_chunks()):
-            self._held.setdefault(shard, []).append(rows)
-            self._nbytes[shard] = self._nbytes.get(shard, 0) + rows.nbytes
+        self._held.add(changes)
 
     def finish(self) -> tuple[Piece, ...]:
-        if self._unrouted:
-            self._route()
-        staged = {piece.shard for piece in self._pieces}
         left = self._inline_bytes
-        for shard in sorted(self._nbytes, key=self._nbytes.__getitem__):
-            left -= self._nbytes[shard]
+        held = self._held.held()
+        staged = {piece.shard for piece in self._pieces}
+        for shard, nbytes in held.items():
+            left -= nbytes
+            rows = self._held.take(shard)
             if shard in staged or left < 0:
-                self._stage(shard)
+                self._stage(shard, rows)
             else:
-                self._pieces.append(Piece(shard, InlineRows.of(pa.concat_tables(self._held[shard]))))
+                self._pieces.append(Piece(shard, InlineRows.of(rows)))
         return tuple(self._pieces)
 
-    def _stage(self, shard: ShardValues) -> None:
-        rows = pa.concat_tables(self._held.pop(shard))
-        self._nbytes.pop(shard)
-        self._pieces.append(Piece(shard, self._table.internals.stage(shard, rows)))
+    def _stage(self, shard: ShardValues, rows: pa.Table) -> None:
+        staged = self._table.internals.stage(shard, rows, indexed=not self._rows.is_merged_at_once)
+        self._pieces.append(Piece(shard, staged))
 
     @property
     def _table(self) -> Table:

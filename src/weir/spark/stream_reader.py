@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from weir.changes.feed import ChangeFeed
+from weir.changes.images import INSERT, with_images
 from weir.changes.range import ChangeRange
 from weir.changes.rows import check_names
 from weir.errors import InputError, OptionError, SchemaError
@@ -117,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the place before the first micro-batch: the same whenever Spark asks."""
-        return {"startingFrom": str(self._options.starting_from)}
+        return {"startingFrom": self._options.starting_from}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take note of where to stop."""
@@ -136,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return {"token": str(token), "content": True}
         else:
             first = _token(start)
-        feed = table.changes(first, until=self._target)
+        feed = table.changes(first, until=self._target, before=self._options.before_image)
         plan = feed.plan(**self._most(limit))
         if "startingFrom" in start:
             end = plan.until if plan.ranges else first
@@ -157,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return scan_partitions(self._options.location, plan, self._options.rows_per_partition)
         else:
             since = _token(end, "since")
-        ranges = self._table.changes(since, until=until).plan().ranges
+        ranges = self._table.changes(since, until=until, before=self._options.before_image).plan().ranges
         # With the columns that Spark expects, whatever was altered since the stream began.
         return [
             ChangePartition(replace(one, source=replace(one.source, row_schema=self._row_schema)))
@@ -199,10 +200,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of a part, in order."""
         convert = SparkBatches(self._schema).convert
         if isinstance(partition, ScanPartition):
-            yield from (convert(_as_upserts(batch)) for batch in partition.batches())
+            operation = INSERT if self._options.before_image else "upsert"
+            yield from (convert(_as_changes(batch, operation)) for batch in partition.batches())
         elif isinstance(partition, ChangePartition):
             for changes in partition.changes.batches():
-                for batch in changes.rows.combine_chunks().to_batches():
+                rows = with_images(changes.rows) if self._options.before_image else changes.rows
+                for batch in rows.combine_chunks().to_batches():
                     yield from map(convert, bounded(batch))
 
     def commit(self, end: Offset) -> None:
@@ -236,12 +239,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the place where a stream without a checkpoint begins; None for the content at first."""
         options, table = self._options, self._table
         if options.consumer is not None and self._has_consumer(options.consumer):
-            return table.changes(consumer=options.consumer).token
+            return table.changes(consumer=options.consumer, before=options.before_image).token
         if options.starting_from == SNAPSHOT:
             # A consumer that is made now would stand for content that nobody has read yet.
             return None
         since = table.snapshot(retain=None) if options.starting_from == LATEST else options.starting_from
-        return table.changes(since, consumer=options.consumer).token
+        return table.changes(since, consumer=options.consumer, before=options.before_image).token
 
     def _has_consumer(self, name: str) -> bool:
         location = self._options.location
@@ -275,7 +278,7 @@ def change_columns(options: StreamReadOptions) -> pa.Schema:
         If it does not have one of the columns, or has one that is named like one of the feed's.
     """
     columns = options.location.open().schema
-    check_names(columns, before=False)
+    check_names(columns, before=options.before_image)
     return _with_added(columns if options.columns is None else selected(columns, options.columns))
 
 
@@ -294,10 +297,10 @@ def _with_added(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*columns, *_ADDED])
 
 
-def _as_upserts(rows: pa.RecordBatch) -> pa.RecordBatch:
+def _as_changes(rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
     """Return rows of the content as changes that are of no place in a log."""
     operation, *places = _ADDED
-    added = [pa.repeat("upsert", rows.num_rows), *(pa.nulls(rows.num_rows, one.type) for one in places)]
+    added = [pa.repeat(what, rows.num_rows), *(pa.nulls(rows.num_rows, one.type) for one in places)]
     return pa.RecordBatch.from_arrays(
         [*rows.columns, *added], schema=pa.schema([*rows.schema, operation, *places])
     )

@@ -15,7 +15,7 @@ from weir.spark.staging import TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.table.table import Table
 
-__all__ = ["StreamWriter", "inline_bytes"]
+__all__ = ["StreamWriter", "inline_bytes", "task_number"]
 
 # Spark documents neither; it sets both for every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
@@ -26,7 +26,7 @@ _LEAST_INLINE_BYTES = 1024 * 1024
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Upserts, and deletes, the rows of a streaming query, each batch once.
+    """Writes the rows of a streaming query, each batch once.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Read the rows of a partition, on an executor."""
-        return TaskResult(self._rows.pieces(iterator, inline_bytes=inline_bytes(_task_number())), _query_id())
+        return self._rows.result(iterator, inline_bytes=inline_bytes(task_number()), query_id=_query_id())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Write the rows of all partitions, on the driver."""
@@ -65,9 +65,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def inline_bytes(task: int) -> int:
-    """Return how many bytes of rows a task of a micro-batch hands to the driver.
+    """Return how many bytes of rows a task of a batch hands to the driver.
 
-    A log entry costs a fraction of a generation that is staged, and micro-batches are small. Its own number
+    A log entry costs a fraction of a generation that is staged, and the small shares that many tasks have of
+    a shard come together there, in one. Its own number
     is all that a task knows of how many there are, so those with low numbers may send more.
 
     Examples
@@ -80,7 +81,8 @@ def inline_bytes(task: int) -> int:
     return min(_MAX_INLINE_BYTES, max(_SHARED_INLINE_BYTES // (task + 1), _LEAST_INLINE_BYTES))
 
 
-def _task_number() -> int:
+def task_number() -> int:
+    """Return the number of the partition that a task writes; 0 outside of one."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 

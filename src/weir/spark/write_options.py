@@ -10,14 +10,30 @@ from typing import Any
 from weir.config import WriterOptions
 from weir.errors import OptionError
 from weir.format.source import Source
+from weir.rows.changes import INSERT, PATCH, UPSERT
 from weir.spark.options import TableLocation, as_switch, as_whole_number, split_options
+from weir.table.table import Table
 
-__all__ = ["WriteOptions"]
+__all__ = ["WRITE_MODES", "WriteOptions"]
 
 _COUNTS = ("max_memtable_rows", "max_memtable_bytes", "max_memtable_entries")
 _SWITCHES = ("takeover", "flush", "fsync", "mergeSchema")
-_NAMES = ("source", "sequence", "lease_ttl", "lease_wait", "max_memtable_age", *_COUNTS, *_SWITCHES)
+_NAMES = (
+    "write_mode",
+    "source",
+    "sequence",
+    "lease_ttl",
+    "lease_wait",
+    "max_memtable_age",
+    *_COUNTS,
+    *_SWITCHES,
+)
 _LEASE_WAIT_SECONDS = 60.0
+
+_ADDS = "append"
+_LOADS = "load"
+WRITE_MODES = {"upsert": UPSERT, "patch": PATCH, "insert-if-absent": INSERT, _ADDS: UPSERT, _LOADS: UPSERT}
+"""What a row does that has no operation of its own, by the names of the modes."""
 
 # Every commit claims its shards anew, and reads what former ones have left in the log.
 _MAX_TAIL_ENTRIES = 64
@@ -44,6 +60,9 @@ class WriteOptions:
         Seconds a commit waits for shards that another writer has.
     merge_schema : bool, default False
         Whether columns of the rows that the table does not have are added to it.
+    write_mode : str, default ""
+        One of :data:`WRITE_MODES`. Default: what the table does, which is upsert, or append where rows are
+        only added.
     """
 
     location: TableLocation
@@ -53,6 +72,62 @@ class WriteOptions:
     writer: Mapping[str, Any]
     lease_wait: float = _LEASE_WAIT_SECONDS
     merge_schema: bool = False
+    write_mode: str = ""
+
+    @property
+    def looks_as(self) -> str | None:
+        """What rows do that have no operation, if the mode depends on rows that are there."""
+        operation = WRITE_MODES.get(self.write_mode)
+        return operation if operation in (PATCH, INSERT) else None
+
+    @property
+    def is_merged_at_once(self) -> bool:
+        """Whether a write is a bulk load, whose commit merges it."""
+        return self.write_mode == _LOADS
+
+    def check_mode(self, table: Table) -> None:
+        """Refuse a mode that a table cannot be written in.
+
+        Raises
+        ------
+        OptionError
+            If rows are only added, or replace others, and the mode says otherwise; or if it depends on rows
+            that a merge engine settles when they are read.
+        """
+        if not self.write_mode or self.is_merged_at_once:
+            return
+        if table.is_append_only != (self.write_mode == _ADDS):
+            raise OptionError(
+                f"the table has no key by which {self.write_mode!r} finds a row: rows are only added"
+                if table.is_append_only
+                else "rows of the table have a key, by which they replace others",
+                where="write_mode",
+                hint=f"Leave the option out, or write with {_ADDS!r}"
+                if table.is_append_only
+                else "Write with 'upsert', or 'insert-if-absent', which leaves rows alone that are there",
+            )
+        if self.looks_as is not None and table.merge_engine is not None:
+            raise OptionError(
+                f"{self.write_mode!r} depends on the row that is there, and this table settles rows when "
+                f"they are read: its merge engine is {table.merge_engine}",
+                where="write_mode",
+                hint="Write with 'upsert'; the engine \"partial_update\" keeps what a row leaves null",
+            )
+
+    def check_stream(self) -> None:
+        """Refuse what a streaming query cannot do.
+
+        Raises
+        ------
+        OptionError
+            Each of its batches would be a bulk load.
+        """
+        if self.is_merged_at_once:
+            raise OptionError(
+                "a streaming query writes a little at a time, and does not load",
+                where="write_mode",
+                hint="Leave the option out: what the query writes is merged by the table's upkeep",
+            )
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> WriteOptions:
@@ -83,6 +158,7 @@ class WriteOptions:
             writer,
             _lease_wait(given),
             switches.get("mergeSchema", False),
+            _write_mode(given),
         )
 
     def of_writer(self, *, holder: str | None, flush: bool) -> dict[str, Any]:
@@ -101,6 +177,16 @@ class WriteOptions:
             "holder": holder,
             "flush_on_close": flush if self.flush is None else self.flush,
         }
+
+
+def _write_mode(given: Mapping[str, str]) -> str:
+    mode = given.get("write_mode", "").lower()
+    if mode and mode not in WRITE_MODES:
+        raise OptionError(
+            f"the option 'write_mode' must be one of {', '.join(WRITE_MODES)}, got {mode!r:.80}",
+            where="write_mode",
+        )
+    return mode
 
 
 def _source(given: Mapping[str, str]) -> Source | None:

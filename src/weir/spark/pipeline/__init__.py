@@ -18,6 +18,7 @@ from __future__ import annotations
 from weir.spark.pipeline.metrics import MetricsSample
 from weir.spark.pipeline.pipeline import Pipeline, PipelineCheck
 from weir.spark.pipeline.pipeline_file import PipelineFile, SessionSettings, read_pipeline_file
+from weir.spark.pipeline.prometheus import PrometheusSamples
 from weir.spark.pipeline.running import PipelineSummary, RunningPipeline
 from weir.spark.pipeline.schedule import ServiceState
 from weir.spark.pipeline.settings import (
@@ -25,10 +26,12 @@ from weir.spark.pipeline.settings import (
     CallableSource,
     FormatSource,
     Metrics,
+    Quarantine,
     Services,
     TargetTable,
     ValueFormat,
 )
+from weir.spark.pipeline.state import PipelineState, pipeline_state
 
 __all__ = [
     "AVAILABLE_NOW",
@@ -39,12 +42,16 @@ __all__ = [
     "Pipeline",
     "PipelineCheck",
     "PipelineFile",
+    "PipelineState",
     "PipelineSummary",
+    "PrometheusSamples",
+    "Quarantine",
     "RunningPipeline",
     "ServiceState",
     "Services",
     "SessionSettings",
     "TargetTable",
     "ValueFormat",
+    "pipeline_state",
     "read_pipeline_file",
 ]

@@ -40,7 +40,13 @@ class CheckpointState:
         --------
         >>> CheckpointState(10, 9, 11).describe()
         'micro-batch 9 is over, 10 is planned, the log of the source is at 11'
+        >>> CheckpointState(-1, -1, -1).describe()
+        'no micro-batch has begun yet'
         """
+        if self.planned < 0:
+            return "no micro-batch has begun yet"
+        if self.committed < 0:
+            return f"no micro-batch is over yet, {self.planned} is planned"
         found = f", the log of the source is at {self.found}" if self.found >= 0 else ""
         return f"micro-batch {self.committed} is over, {self.planned} is planned{found}"
 

@@ -9,12 +9,16 @@ from pyspark.sql.types import BinaryType, StringType
 from weir.errors import OptionError, SchemaError
 from weir.spark.pipeline.settings import ValueFormat
 
-__all__ = ["decoded"]
+__all__ = ["CORRUPT", "decoded"]
+
+CORRUPT = "__weir_unreadable"
+"""Column that has the text of a record which could not be read, where such records are left out."""
 
 _VALUE = "value"
+_ABOUT_UNREADABLE = ("mode", "columnnameofcorruptrecord")
 
 
-def decoded(source: DataFrame, value: ValueFormat) -> DataFrame:
+def decoded(source: DataFrame, value: ValueFormat, *, keep_unreadable: bool = False) -> DataFrame:
     """Return a stream whose column ``value`` is read.
 
     Parameters
@@ -23,6 +27,8 @@ def decoded(source: DataFrame, value: ValueFormat) -> DataFrame:
         The stream: ``value`` is text, or the UTF-8 of text.
     value : ValueFormat
         How to read it.
+    keep_unreadable : bool, default False
+        Whether the text of what cannot be read is put into the column :data:`CORRUPT`.
 
     Returns
     -------
@@ -49,7 +55,13 @@ def decoded(source: DataFrame, value: ValueFormat) -> DataFrame:
             where="source.value",
         )
     try:
-        stream = source.withColumn(_VALUE, _read(functions.col(_VALUE).cast("string"), value))
+        read = _read_all if keep_unreadable else _read
+        stream = source.withColumn(_VALUE, read(functions.col(_VALUE).cast("string"), value))
+        if keep_unreadable:
+            unreadable = functions.col(f"{_VALUE}.{CORRUPT}")
+            stream = stream.withColumn(CORRUPT, unreadable).withColumn(
+                _VALUE, functions.col(_VALUE).dropFields(CORRUPT)
+            )
         stream.schema  # noqa: B018
     except PySparkException as error:
         reason = str(error).strip().partition("\n")[0]
@@ -63,3 +75,12 @@ def _read(text: Column, value: ValueFormat) -> Column:
     if value.format == "csv":
         return functions.from_csv(text, value.schema, options)
     return functions.from_json(text, value.schema, options)
+
+
+def _read_all(text: Column, value: ValueFormat) -> Column:
+    options = {name: given for name, given in value.options.items() if name.lower() not in _ABOUT_UNREADABLE}
+    kept = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    schema = f"{value.schema.rstrip().rstrip(',')}, {CORRUPT} STRING"
+    if value.format == "csv":
+        return functions.from_csv(text, schema, kept)
+    return functions.from_json(text, schema, kept)

@@ -16,6 +16,7 @@ from itertools import accumulate
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import StructType, TimestampType
 
+from weir.spark.pipeline.decoding import CORRUPT
 from weir.spark.pipeline.micro_batch import OBSERVED, QUANTILES, MicroBatch
 from weir.spark.pipeline.settings import FILE_FORMATS, CallableSource, FormatSource
 
@@ -55,11 +56,12 @@ def arrival_of(source: FormatSource | CallableSource, columns: StructType, chose
 def observed(source: DataFrame, arrival: str | None) -> DataFrame:
     """Return a stream whose micro-batches say how many rows came in, and when they had arrived."""
     counted = functions.count(functions.lit(1)).alias("rows")
+    unreadable = [functions.count(CORRUPT).alias("unreadable")] if CORRUPT in source.columns else []
     if arrival is None:
-        return source.observe(OBSERVED, counted)
+        return source.observe(OBSERVED, counted, *unreadable)
     instant = functions.unix_micros(functions.expr(arrival).cast("timestamp"))
     arrivals = functions.percentile_approx(instant, list(QUANTILES), _ACCURACY).alias("arrivals")
-    return source.observe(OBSERVED, counted, arrivals)
+    return source.observe(OBSERVED, counted, arrivals, *unreadable)
 
 
 def percentiles(batches: Iterable[MicroBatch], wanted: Iterable[float]) -> tuple[float, ...] | None:

@@ -63,6 +63,8 @@ class MetricsSample:
         that say nothing.
     services : mapping of str to ServiceState
         How each service has done since the start.
+    bad_records, total_bad_records : int
+        Records in quarantine: those of the micro-batches since the sample before, and since the start.
     """
 
     at: datetime
@@ -81,6 +83,8 @@ class MetricsSample:
     unmerged_rows: int
     behind: Mapping[str, float] = field(default_factory=dict)
     services: Mapping[str, ServiceState] = field(default_factory=dict)
+    bad_records: int = 0
+    total_bad_records: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sample as plain values that JSON can hold, seconds to the millisecond."""
@@ -122,6 +126,7 @@ def take_sample(
         The sample before.
     """
     rows = sum(batch.rows for batch in batches)
+    bad = sum(batch.bad_records for batch in batches)
     fresh = percentiles(batches, _PERCENTILES)
     return MetricsSample(
         at=datetime.now(UTC),
@@ -140,6 +145,8 @@ def take_sample(
         unmerged_rows=status.unmerged_rows,
         behind=batches[-1].behind if batches else {},
         services=dict(services),
+        bad_records=bad,
+        total_bad_records=bad + (before.total_bad_records if before else 0),
     )
 
 

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-__all__ = ["OBSERVED", "QUANTILES", "MicroBatch"]
+__all__ = ["OBSERVED", "QUANTILES", "UNFIT", "MicroBatch"]
 
 OBSERVED = "weir_source"
 """Name under which a pipeline observes the rows of its source."""
+
+UNFIT = "weir_unfit"
+"""Name under which a pipeline with a quarantine observes the rows that do not fit its table."""
 
 QUANTILES = tuple((number + 0.5) / 100 for number in range(100))
 """Of the instants of arrival of a micro-batch: each stands for a hundredth of its rows."""
@@ -42,6 +45,8 @@ class MicroBatch:
         What the source says about what it has not handed out yet, as Spark names it.
     ends : tuple
         For each source, up to where it has been read, as the source says it: of files ``{"logOffset": 9}``.
+    bad_records : int
+        Records that could not be read, and rows that do not fit the table, where these are left out.
     """
 
     number: int
@@ -51,6 +56,7 @@ class MicroBatch:
     arrivals: tuple[float, ...] = ()
     behind: Mapping[str, float] = field(default_factory=dict)
     ends: tuple[Any, ...] = ()
+    bad_records: int = 0
 
     @property
     def seconds(self) -> float:
@@ -75,7 +81,9 @@ class MicroBatch:
         """
         began = datetime.fromisoformat(progress["timestamp"]).timestamp()
         took = progress.get("durationMs", {}).get("triggerExecution", 0) / 1e3
-        observed = _observed(progress.get("observedMetrics", {}).get(OBSERVED) or {})
+        metrics = progress.get("observedMetrics", {})
+        observed = _observed(metrics.get(OBSERVED) or {})
+        unfit = _observed(metrics.get(UNFIT) or {})
         sources = progress.get("sources", ())
         rows = int(observed["rows"] if "rows" in observed else sum(one["numInputRows"] for one in sources))
         arrivals = tuple(instant / 1e6 for instant in observed.get("arrivals") or ())
@@ -90,6 +98,7 @@ class MicroBatch:
             arrivals=arrivals if rows else (),
             behind=_behind(sources),
             ends=tuple(_offset(one.get("endOffset")) for one in sources),
+            bad_records=int(observed.get("unreadable") or 0) + int(unfit.get("rows") or 0),
         )
 
 

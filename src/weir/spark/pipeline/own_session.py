@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -43,7 +45,11 @@ def own_session(settings: SessionSettings, name: str) -> Iterator[SparkSession]:
     is_remote = settings.master is not None and settings.master.startswith("sc://")
     if not is_remote:
         check_java()
-    usual = {} if is_remote else _FAIR
+    # Weir's tables are in no catalog of Spark, which else leaves a spark-warehouse where it is started.
+    warehouse = (
+        None if is_remote else tempfile.TemporaryDirectory(prefix="weir-spark-", ignore_cleanup_errors=True)
+    )
+    usual = {} if warehouse is None else {**_FAIR, "spark.sql.warehouse.dir": Path(warehouse.name).as_uri()}
     spark = start_session(settings.master, name, {**usual, **settings.settings})
     try:
         yield spark

@@ -11,11 +11,21 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from weir.engine.runner import Runner, ThreadRunner
 from weir.engine.stop_signals import stop_when_asked
 from weir.errors import OptionError
 from weir.spark.cluster import cluster_by_shard
+from weir.spark.pipeline.bad_records import (
+    PLACE,
+    bad_records,
+    good_rows,
+    quarantine_of,
+    readable,
+    with_place,
+)
+from weir.spark.pipeline.decoding import CORRUPT
 from weir.spark.pipeline.file_order import in_order_of_files
 from weir.spark.pipeline.freshness import BATCH_ARRIVAL, arrival_of, observed
 from weir.spark.pipeline.metrics import MetricsSample, as_line_of, as_log_event
@@ -25,9 +35,12 @@ from weir.spark.pipeline.settings import (
     CallableSource,
     FormatSource,
     Metrics,
+    OnBadRecord,
+    Quarantine,
     Services,
     TargetTable,
     Trigger,
+    check_on_bad_record,
     check_trigger,
 )
 from weir.spark.pipeline.stream import read_source, transformed
@@ -37,6 +50,7 @@ from weir.spark.runner import SparkRunner
 from weir.spark.session import register
 from weir.spark.sink import prepare
 from weir.spark.write_options import WriteOptions
+from weir.table.table import Table
 
 __all__ = ["Pipeline", "PipelineCheck"]
 
@@ -91,6 +105,13 @@ class Pipeline:
         micro-batch any may count. Spark's setting ``spark.sql.shuffle.partitions`` is the number of tasks.
     write : mapping of str to str, default {}
         Further options of the format ``"weir"``.
+    on_bad_record : "fail" or "quarantine", default "fail"
+        What becomes of a record that cannot be read with the schema of the source, or whose row does not fit
+        the table: a null in its key or in a column that has none, an unknown ``_op``, a vector of another
+        length. It stops the stream, or it is left out and written to a table of its own, with the reason
+        and its place in the source. The source is then read a second time, for the bad records alone.
+    quarantine : Quarantine
+        That table, and when there is an alarm.
     services : Services
         What is done for the table meanwhile.
     metrics : Metrics
@@ -106,6 +127,8 @@ class Pipeline:
     trigger: Trigger = timedelta(0)
     cluster_by_shard: bool = False
     write: Mapping[str, str] = field(default_factory=dict, repr=False)
+    on_bad_record: OnBadRecord = "fail"
+    quarantine: Quarantine = field(default_factory=Quarantine)
     services: Services = field(default_factory=Services)
     metrics: Metrics = field(default_factory=Metrics)
     name: str = "weir-pipeline"
@@ -124,6 +147,7 @@ class Pipeline:
                 hint="Leave either this or in_order of the source away",
             )
         check_trigger(self.trigger)
+        check_on_bad_record(self.on_bad_record)
 
     def check(self, spark: SparkSession | None = None) -> PipelineCheck:
         """Check everything that can be known before anything runs. Nothing is written.
@@ -143,12 +167,12 @@ class Pipeline:
         if spark is None:
             return PipelineCheck(uri, found is not None)
         register(spark)
-        source = read_source(spark, self.source)
+        source = self._source(spark)
         stream, _ = self._incoming(source)
         options = self._write_options(uri)
         with transformed(spark, stream, self.transform) as rows:
             if found is not None:
-                prepare(found, options, rows.schema, overwrite=False)
+                prepare(found, options, rows.drop(PLACE).schema, overwrite=False)
             return PipelineCheck(uri, found is not None, _columns(source), _columns(rows))
 
     def start(self, spark: SparkSession, *, on_sample: OnSample | None = None) -> RunningPipeline:
@@ -168,8 +192,10 @@ class Pipeline:
         """
         register(spark)
         sinks: list[OnSample] = [as_log_event] if self.metrics.log else []
-        stream, arrival = self._incoming(read_source(spark, self.source))
+        source = self._source(spark)
+        stream, arrival = self._incoming(source)
         find_table(self.table)
+        quarantine = self._find_quarantine()
         with transformed(spark, stream, self.transform) as rows:
             if self.metrics.file is not None:
                 sinks.append(as_line_of(Path(self.metrics.file)))
@@ -177,24 +203,18 @@ class Pipeline:
                 sinks.append(on_sample)
             self._write_options(self.table.uri)
             table = open_or_create(self.table)
-            prepare(table, self._write_options(table.uri), rows.schema, overwrite=False)
+            prepare(table, self._write_options(table.uri), rows.drop(PLACE).schema, overwrite=False)
+            if quarantine is not None:
+                rows = good_rows(rows, table.schema, table.primary_key)
             placed = cluster_by_shard(rows, table) if self.cluster_by_shard else rows
-            writer = (
-                placed.writeStream.format("weir")
-                .queryName(self.name)
-                .options(**self._sink_options())
-                .option("checkpointLocation", self.checkpoint)
-            )
-            if self.trigger == AVAILABLE_NOW:
-                writer = writer.trigger(availableNow=True)
-            elif self.trigger:
-                milliseconds = self.trigger // timedelta(milliseconds=1)
-                writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
-            use_pool(spark, _STREAM_POOL)
+            query = self._start(placed, self.name, self.checkpoint, self._sink_options(), table.uri)
+        refused = None
+        if quarantine is not None:
             try:
-                query = writer.start(table.uri)
-            finally:
-                use_pool(spark, None)
+                refused = self._start_quarantine(spark, source, table, open_or_create(quarantine))
+            except BaseException:
+                query.stop()
+                raise
         runner = self._runner(spark)
         return RunningPipeline(
             spark,
@@ -207,6 +227,9 @@ class Pipeline:
             every=self.metrics.every,
             grace=self.services.grace,
             arrival=arrival or BATCH_ARRIVAL,
+            refused=refused,
+            quarantine="" if quarantine is None else quarantine.uri,
+            alarm_share=self.quarantine.alarm_share,
         )
 
     def run(
@@ -244,6 +267,52 @@ class Pipeline:
                     return running.stop(closing_round=at_the_end, break_off=asked.is_set)
             return running.stop()
 
+    def _source(self, spark: SparkSession) -> DataFrame:
+        """Return the source: where bad records are left out, with their places and what cannot be read."""
+        if self.on_bad_record == "fail":
+            return read_source(spark, self.source)
+        return with_place(read_source(spark, self.source, keep_unreadable=True), self.source)
+
+    def _find_quarantine(self) -> TargetTable | None:
+        if self.on_bad_record == "fail":
+            return None
+        quarantine = quarantine_of(self.table, self.quarantine.uri)
+        find_table(quarantine)
+        return quarantine
+
+    def _start_quarantine(
+        self, spark: SparkSession, source: DataFrame, table: Table, quarantine: Table
+    ) -> StreamingQuery:
+        with transformed(spark, readable(source), self.transform) as rows:
+            bad = bad_records(source, rows, table.schema, table.primary_key, self.name)
+            return self._start(
+                bad,
+                f"{self.name}-quarantine",
+                f"{self.checkpoint.rstrip('/')}-quarantine",
+                {**self._storage_options(), "flush": "true"},
+                quarantine.uri,
+            )
+
+    def _start(
+        self, rows: DataFrame, name: str, checkpoint: str, options: Mapping[str, str], uri: str
+    ) -> StreamingQuery:
+        writer = (
+            rows.writeStream.format("weir")
+            .queryName(name)
+            .options(**options)
+            .option("checkpointLocation", checkpoint)
+        )
+        if self.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif self.trigger:
+            milliseconds = self.trigger // timedelta(milliseconds=1)
+            writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
+        use_pool(rows.sparkSession, _STREAM_POOL)
+        try:
+            return writer.start(uri)
+        finally:
+            use_pool(rows.sparkSession, None)
+
     def _incoming(self, source: DataFrame) -> tuple[DataFrame, str | None]:
         arrival = arrival_of(self.source, source.schema, self.metrics.arrival)
         try:
@@ -255,15 +324,18 @@ class Pipeline:
                 f"the instant of arrival cannot be read: {str(error).partition(chr(10))[0]}",
                 where="metrics.arrival",
             ) from error
-        return in_order_of_files(stream) if self._in_order else stream, arrival
+        return readable(in_order_of_files(stream) if self._in_order else stream), arrival
 
     @property
     def _in_order(self) -> bool:
         return isinstance(self.source, FormatSource) and self.source.in_order
 
-    def _sink_options(self) -> dict[str, str]:
+    def _storage_options(self) -> dict[str, str]:
         storage = {f"storage.{name}": value for name, value in self.table.storage_options.items()}
-        return {**storage, "fsync": str(self.table.fsync).lower(), **self.write}
+        return {**storage, "fsync": str(self.table.fsync).lower()}
+
+    def _sink_options(self) -> dict[str, str]:
+        return {**self._storage_options(), **self.write}
 
     def _write_options(self, uri: str) -> WriteOptions:
         """Return what the sink will be told, which is checked here before Spark starts anything."""
@@ -283,4 +355,5 @@ def _asked_to_stop(on_second: Callable[[int], None] | None) -> Iterator[threadin
 
 
 def _columns(rows: DataFrame) -> dict[str, str]:
-    return {column.name: column.dataType.simpleString() for column in rows.schema}
+    ours = (PLACE, CORRUPT)
+    return {column.name: column.dataType.simpleString() for column in rows.schema if column.name not in ours}

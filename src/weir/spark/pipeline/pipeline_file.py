@@ -32,6 +32,11 @@
     checkpoint = "s3://bucket/checkpoints/flights"
     trigger = "10s"                           # or "available-now"; default: one batch after the other
     cluster_by_shard = true                   # a shuffle, so that each shard is written by one task
+    on_bad_record = "quarantine"              # or "fail", the default
+
+    [quarantine]
+    uri = "s3://bucket/flights-quarantine"
+    alarm_share = 0.01                        # of the rows, above which there is a warning
 
     [write]                                   # options of the format "weir"
 
@@ -82,20 +87,35 @@ from weir.spark.pipeline.settings import (
     CallableSource,
     FormatSource,
     Metrics,
+    OnBadRecord,
+    Quarantine,
     Services,
     TargetTable,
     Trigger,
     ValueFormat,
+    check_on_bad_record,
 )
 from weir.spark.pipeline.toml_table import TomlTable, read_toml
 
 __all__ = ["PipelineFile", "SessionSettings", "read_pipeline_file"]
 
-_TABLES = ("name", "source", "transform", "table", "stream", "write", "services", "metrics", "spark")
+_TABLES = (
+    "name",
+    "source",
+    "transform",
+    "table",
+    "stream",
+    "quarantine",
+    "write",
+    "services",
+    "metrics",
+    "spark",
+)
 _SOURCE = ("format", "callable", "schema", "path", "options", "value", "in_order")
 _VALUE = ("format", "schema", "options")
 _TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "storage_options")
-_STREAM = ("checkpoint", "trigger", "cluster_by_shard")
+_STREAM = ("checkpoint", "trigger", "cluster_by_shard", "on_bad_record")
+_QUARANTINE = ("uri", "alarm_share")
 _INTERVALS = ("merge", "index", "compact", "collect")
 _MERGE_POLICY = ("merge_share", "merge_generations", "merge_age")
 _SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace", *_MERGE_POLICY)
@@ -168,6 +188,8 @@ def read_pipeline_file(path: str | Path) -> PipelineFile:
             transform=whole.table("transform", ("sql",)).text("sql"),
             trigger=_trigger(stream),
             cluster_by_shard=stream.switch("cluster_by_shard", False),
+            on_bad_record=_on_bad_record(stream),
+            quarantine=_quarantine(whole.table("quarantine", _QUARANTINE)),
             write=whole.options("write"),
             services=_services(whole.table("services", _SERVICES)),
             metrics=_metrics(whole.table("metrics", _METRICS)),
@@ -229,6 +251,17 @@ def _trigger(table: TomlTable) -> Trigger:
     if table.values.get("trigger") == AVAILABLE_NOW:
         return AVAILABLE_NOW
     return table.duration("trigger", timedelta(0))
+
+
+def _on_bad_record(table: TomlTable) -> OnBadRecord:
+    chosen = table.text("on_bad_record") or "fail"
+    with table.placing("on_bad_record"):
+        return check_on_bad_record(chosen)
+
+
+def _quarantine(table: TomlTable) -> Quarantine:
+    usual = Quarantine()
+    return Quarantine(uri=table.text("uri"), alarm_share=table.number("alarm_share", usual.alarm_share))
 
 
 def _services(table: TomlTable) -> Services:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ _log = get_logger(__name__)
 
 _SERVICE_POOL = "weir-services"
 _POLL_SECONDS = 0.02
+_BOTH_SECONDS = 0.25
+"""How long to wait for one of two queries before the other is looked at."""
 
 # The line that ends a traceback of Python.
 _RAISED = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -49,6 +52,10 @@ class PipelineSummary:
         How each service has done.
     unfinished : tuple of str
         Services that were still running when the pipeline had waited long enough for them.
+    bad_records : int
+        Records that were left out because they are no rows of the table.
+    quarantine : str
+        The table that has them; empty if they stop the stream.
     """
 
     uri: str
@@ -57,6 +64,8 @@ class PipelineSummary:
     rows: int
     services: dict[str, ServiceState] = field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
+    bad_records: int = 0
+    quarantine: str = ""
 
 
 def use_pool(spark: SparkSession, pool: str | None) -> None:
@@ -98,6 +107,12 @@ class RunningPipeline:
         How long to wait for services at the end.
     arrival : str
         What says when a row arrived.
+    refused : StreamingQuery, optional
+        The query that writes bad records to the quarantine.
+    quarantine : str
+        That table.
+    alarm_share : float
+        Share of bad records in a sample above which there is a warning.
     """
 
     def __init__(
@@ -113,6 +128,9 @@ class RunningPipeline:
         every: timedelta,
         grace: timedelta,
         arrival: str,
+        refused: StreamingQuery | None = None,
+        quarantine: str = "",
+        alarm_share: float = 0.0,
     ) -> None:
         self._table = table
         self._query = query
@@ -122,9 +140,13 @@ class RunningPipeline:
         self._arrival = arrival
         self._began = time.monotonic()
         self._watch = QueryWatch(query)
+        self._refused = refused
+        self._refused_watch = None if refused is None else QueryWatch(refused)
+        self._quarantine = quarantine
+        self._alarm_share = alarm_share
         self._batches = MicroBatches(query)
         self._not_sampled: list[MicroBatch] = []
-        self._total_batches = self._total_rows = 0
+        self._total_batches = self._total_rows = self._total_bad = 0
         self._summary: PipelineSummary | None = None
         self._failure: PipelineError | None = None
         self._schedule = Schedule(services, prepare=lambda: use_pool(spark, _SERVICE_POOL))
@@ -161,11 +183,26 @@ class RunningPipeline:
         PipelineError
             If the stream has failed, or Spark has not answered for a minute.
         """
+        seconds = None if timeout is None else timeout.total_seconds()
         try:
-            return self._watch.wait(None if timeout is None else timeout.total_seconds())
+            if self._refused_watch is None:
+                return self._watch.wait(seconds)
+            return self._both_end(self._refused_watch, math.inf if seconds is None else seconds)
         except Exception as error:
             self._failure = _failure(error, self._table.uri)
             raise self._failure from error
+
+    def _both_end(self, other: QueryWatch, seconds: float) -> bool:
+        """Wait for both queries: either may fail, and both have to end."""
+        give_up = time.monotonic() + seconds
+        while True:
+            left = give_up - time.monotonic()
+            pause = min(max(left, 0.0), _BOTH_SECONDS)
+            if self._watch.wait(pause) and other.wait(pause):
+                return True
+            other.wait(0)
+            if left <= 0:
+                return False
 
     def stop(
         self, *, closing_round: bool = False, break_off: Callable[[], bool] = lambda: False
@@ -208,6 +245,8 @@ class RunningPipeline:
         if self._watch.is_silent:
             self._sampler.stop(answered=False)
         self._watch.close()
+        if self._refused_watch is not None:
+            self._refused_watch.close()
         self._summary = PipelineSummary(
             uri=self._table.uri,
             seconds=time.monotonic() - self._began,
@@ -215,6 +254,8 @@ class RunningPipeline:
             rows=self._total_rows,
             services=self._schedule.states,
             unfinished=unfinished,
+            bad_records=self._total_bad,
+            quarantine=self._quarantine,
         )
         _log.info(
             "pipeline.stopped",
@@ -249,6 +290,10 @@ class RunningPipeline:
         # Before it is stopped: what Spark makes of a micro-batch that it breaks off is no failure.
         self._ask(lambda: self._note(self._query.exception()))
         self._ask(self._query.stop)
+        refused = self._refused
+        if refused is not None:
+            self._ask(lambda: self._note(refused.exception()))
+            self._ask(refused.stop)
 
     def _ask(self, call: Callable[[], object]) -> None:
         """Do what asks Spark, unless it is gone; note what it fails with."""
@@ -282,6 +327,7 @@ class RunningPipeline:
             self._not_sampled.append(batch)
             self._total_batches += 1
             self._total_rows += batch.rows
+            self._total_bad += batch.bad_records
 
     def _take(self, seconds: float, before: MetricsSample | None) -> MetricsSample:
         sample = take_sample(
@@ -293,6 +339,15 @@ class RunningPipeline:
             before=before,
         )
         self._not_sampled = []
+        if sample.bad_records > self._alarm_share * sample.rows:
+            _log.warning(
+                "pipeline.bad_records",
+                table=self._table.uri,
+                quarantine=self._quarantine,
+                bad_records=sample.bad_records,
+                rows=sample.rows,
+                share=round(sample.bad_records / sample.rows, 4) if sample.rows else 1.0,
+            )
         return sample
 
 

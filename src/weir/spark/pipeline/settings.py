@@ -25,10 +25,13 @@ __all__ = [
     "CallableSource",
     "FormatSource",
     "Metrics",
+    "OnBadRecord",
+    "Quarantine",
     "Services",
     "TargetTable",
     "Trigger",
     "ValueFormat",
+    "check_on_bad_record",
     "check_trigger",
 ]
 
@@ -37,6 +40,9 @@ AVAILABLE_NOW: Final = "available-now"
 
 Trigger = timedelta | Literal["available-now"]
 """How long after the beginning of one micro-batch the next begins; or :data:`AVAILABLE_NOW`."""
+
+OnBadRecord = Literal["fail", "quarantine"]
+"""What becomes of a record that is no row of the table."""
 
 Runners = Literal["spark", "threads"]
 
@@ -272,6 +278,50 @@ class Metrics:
         _check_length(self.every, "metrics.every", more_than_none=True)
         if self.arrival is not None and not self.arrival.strip():
             raise OptionError("the instant of arrival is empty", where="metrics.arrival")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """Where records go that are no rows of the table: what cannot be read, and what does not fit.
+
+    Parameters
+    ----------
+    uri : str, optional
+        The table that takes them, which is created; storage options are those of the pipeline's table.
+        Default: beside that, with ``-quarantine`` after its name.
+    alarm_share : float
+        Share of the rows since the sample before above which a sample is a warning in the log. Default
+        0.01.
+    """
+
+    uri: str | None = None
+    alarm_share: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.uri is not None and not self.uri:
+            raise OptionError("the location of the quarantine is empty", where="quarantine.uri")
+        if not 0 <= self.alarm_share <= 1:
+            raise OptionError(
+                f"the share for the alarm is from 0 to 1, got {self.alarm_share}",
+                where="quarantine.alarm_share",
+            )
+
+
+def check_on_bad_record(chosen: object) -> OnBadRecord:
+    """Return what becomes of a bad record.
+
+    Raises
+    ------
+    OptionError
+        If it is neither ``"fail"`` nor ``"quarantine"``.
+    """
+    if chosen == "fail":
+        return "fail"
+    if chosen == "quarantine":
+        return "quarantine"
+    raise OptionError(
+        f"on_bad_record is 'fail' or 'quarantine', not {chosen!r}", where="stream.on_bad_record"
+    )
 
 
 def check_trigger(trigger: object) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from weir.errors import MissingDependencyError, OptionError, SchemaError
-from weir.spark.pipeline.decoding import decoded
+from weir.spark.pipeline.decoding import CORRUPT, decoded
 from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.settings import CallableSource, FormatSource
 
@@ -27,14 +27,26 @@ _PACKAGES = {
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13",
     "avro": "org.apache.spark:spark-avro_2.13",
 }
+_TEXT_FORMATS = ("csv", "json")
 _NO_SUCH_FORMAT = ("DATA_SOURCE_NOT_FOUND", "KAFKA_DATA_SOURCE_NOT_ENABLED", "AVRO_NOT_LOADED")
 
 # The view has one name for all pipelines of a session.
 _one_view = threading.Lock()
 
 
-def read_source(spark: SparkSession, source: FormatSource | CallableSource) -> DataFrame:
+def read_source(
+    spark: SparkSession, source: FormatSource | CallableSource, *, keep_unreadable: bool = False
+) -> DataFrame:
     """Return the stream of a source.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    source : FormatSource or CallableSource
+        The source.
+    keep_unreadable : bool, default False
+        Whether records that cannot be read are in it, their text in a column of its own.
 
     Raises
     ------
@@ -49,7 +61,7 @@ def read_source(spark: SparkSession, source: FormatSource | CallableSource) -> D
         stream = resolve(source)(spark)
         where = "source.callable"
     else:
-        stream = _load(spark, source)
+        stream = _load(spark, source, keep_unreadable)
         where = "source.format"
     if not stream.isStreaming:
         raise OptionError(
@@ -86,11 +98,15 @@ def resolve(source: CallableSource) -> Callable[[SparkSession], DataFrame]:
     return found
 
 
-def _load(spark: SparkSession, source: FormatSource) -> DataFrame:
+def _load(spark: SparkSession, source: FormatSource, keep_unreadable: bool) -> DataFrame:
     reader = spark.readStream.format(source.format).options(**source.options)
+    schema = source.schema
+    if keep_unreadable and schema is not None and source.format in _TEXT_FORMATS:
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+        schema = f"{schema.rstrip().rstrip(',')}, {CORRUPT} STRING"
     try:
-        if source.schema is not None:
-            reader = reader.schema(source.schema)
+        if schema is not None:
+            reader = reader.schema(schema)
         stream = reader.load(source.path)
         # On Spark Connect nothing is looked up before somebody asks.
         stream.schema  # noqa: B018
@@ -112,7 +128,7 @@ def _load(spark: SparkSession, source: FormatSource) -> DataFrame:
         raise OptionError(
             f"the source cannot be read: {_first_line(text)}", where="source.options"
         ) from error
-    return stream if source.value is None else decoded(stream, source.value)
+    return stream if source.value is None else decoded(stream, source.value, keep_unreadable=keep_unreadable)
 
 
 @contextmanager

@@ -1,0 +1,153 @@
+"""Enriching a data frame with the rows of a table, by point reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from weir.errors import KeyValueError, OptionError, SchemaError
+from weir.format.plain_keys import stored_keys, stored_type
+from weir.spark.options import TableLocation
+from weir.spark.types import SparkBatches, selected, spark_schema
+from weir.table.table import Table
+
+__all__ = ["lookup_join"]
+
+_ROW = "__row"
+_AT = "__at"
+
+
+def lookup_join(
+    stream: DataFrame,
+    table: Table,
+    key: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    *,
+    how: Literal["left", "inner"] = "left",
+) -> DataFrame:
+    """Return the rows of a data frame, each with columns of the row of a table that has its key.
+
+    Executors look keys up (:meth:`weir.Table.get`), some thousands at a time: the table is neither read as a
+    whole nor shuffled, and each look-up sees what has been acknowledged before it, also what is not merged.
+    A task that Spark runs again may so find newer rows than the first time.
+
+    Parameters
+    ----------
+    stream : DataFrame
+        A data frame.
+    table : Table
+        The table, with a primary key, where executors reach it.
+    key : str or sequence of str
+        Its columns that hold the primary key of the table, in the order of its columns. Where
+        one is null, there is no such row.
+    columns : sequence of str, optional
+        Columns of the table to add, in order. Default: all but the primary key.
+    how : str
+        ``"left"``: rows without a match stay, with nulls. ``"inner"``: they are left out. Default
+        ``"left"``.
+
+    Returns
+    -------
+    DataFrame
+        The columns of the data frame, then those of the table.
+
+    Raises
+    ------
+    KeyValueError
+        If the data lacks a key column, or there are not as many as the primary key has; or if rows of the
+        table are only added, so that nothing is looked up by key.
+    SchemaError
+        If the table lacks a column, or the data has one of that name.
+    OptionError
+        If ``how`` is neither, or there is nothing to add.
+    """
+    key = (key,) if isinstance(key, str) else tuple(key)
+    if table.is_append_only:
+        raise KeyValueError("rows of this table are only added, and not looked up by key", where=table.uri)
+    if how not in ("left", "inner"):
+        raise OptionError(f"a join by look-ups is 'left' or 'inner', got {how!r}", where="how")
+    for name in key:
+        if name not in stream.columns:
+            raise KeyValueError(f"column {name!r} is missing from the data", where=name)
+    if len(key) != len(table.primary_key):
+        raise KeyValueError(
+            f"the primary key is {', '.join(table.primary_key)}, and {len(key)} columns are given",
+            where="key",
+            hint="Name the columns that hold it, in that order",
+        )
+    if columns is None:
+        columns = [name for name in table.schema.names if name not in table.primary_key]
+    if not columns:
+        raise OptionError("there is no column of the table to add", where="columns")
+    added = spark_schema(selected(table.schema, columns))
+    for name in columns:
+        if name in stream.columns:
+            raise SchemaError(
+                f"the data and the table both have a column {name!r}",
+                where=name,
+                hint="Rename it in the data, or leave it out of columns",
+            )
+    nullable = [StructField(one.name, one.dataType, True) for one in added]
+    store = table.internals.store
+    work = _LookUps(
+        TableLocation(store.uri, dict(store.storage_options)), key, StructType(nullable), how == "left"
+    )
+    return stream.mapInArrow(work, StructType([*stream.schema.fields, *nullable]))
+
+
+@dataclass(frozen=True, slots=True)
+class _LookUps:
+    """What an executor does with its rows."""
+
+    location: TableLocation
+    key: tuple[str, ...]
+    added: StructType
+    keeps_others: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table: Table | None = None
+        convert: Callable[[pa.RecordBatch], pa.RecordBatch] = SparkBatches(self.added).convert
+        for batch in batches:
+            if table is None:
+                table = self.location.open()
+            found, at = self._found(table, batch)
+            if not self.keeps_others:
+                batch, at = batch.filter(at.is_valid()), at.drop_null()
+            taken = found.select(self.added.names).take(at).combine_chunks()
+            (looked_up,) = taken.to_batches() or [pa.RecordBatch.from_pylist([], taken.schema)]
+            columns = [*batch.columns, *convert(looked_up).columns]
+            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *self.added.names])
+
+    def _found(self, table: Table, batch: pa.RecordBatch) -> tuple[pa.Table, pa.Array]:
+        """Return rows of the table, and for each row of the batch where its row is among them, or null."""
+        pairs = zip(table.primary_key, self.key, strict=True)
+        keys = pa.table({name: self._key(table, name, batch, own) for name, own in pairs})
+        there = reduce(pc.and_, (column.is_valid() for column in keys.columns))
+        known = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows))).filter(there)
+        names = list(table.primary_key)
+        wanted = known.group_by(names).aggregate([]).select(names)
+        found = table.get(wanted, list(dict.fromkeys([*names, *self.added.names])))
+        own = pa.table({name: stored_keys(found.column(name)) for name in names})
+        places = own.append_column(_AT, pa.array(np.arange(found.num_rows)))
+        matched = known.join(places, names, join_type="inner")
+        at = np.full(keys.num_rows, -1, dtype=np.int64)
+        at[matched.column(_ROW).to_numpy()] = matched.column(_AT).to_numpy()
+        return found, pa.array(at, mask=at < 0)
+
+    def _key(self, table: Table, name: str, batch: pa.RecordBatch, own: str) -> pa.Array:
+        kind = stored_type(table.schema.field(name).type)
+        try:
+            return batch.column(own).cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise KeyValueError(
+                f"a value of column {own!r} is no key of the table, whose {name!r} is {kind}: {error}",
+                where=own,
+            ) from error

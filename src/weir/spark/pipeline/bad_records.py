@@ -1,0 +1,165 @@
+"""Records of a stream that are no rows of its table: told apart with SQL, and kept in a table of their own.
+
+A second query reads the source once more, for the bad records alone: both have checkpoints, and both write
+exactly once, so that after a crash every record is in one of the two tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import ArrayType, StructType
+
+from weir.spark.pipeline.decoding import CORRUPT
+from weir.spark.pipeline.micro_batch import UNFIT
+from weir.spark.pipeline.settings import FILE_FORMATS, CallableSource, FormatSource, TargetTable
+
+__all__ = [
+    "BAD_RECORD_SCHEMA",
+    "PLACE",
+    "bad_records",
+    "good_rows",
+    "quarantine_of",
+    "readable",
+    "with_place",
+]
+
+PLACE = "__weir_source_place"
+"""Column of the stream that says where a record comes from, as JSON."""
+
+BAD_RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("pipeline", pa.string()),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("reason", pa.string()),
+        pa.field("place", pa.string()),
+        pa.field("record", pa.string()),
+    ]
+)
+"""The columns of a quarantine: when a record was refused, why, where it comes from as JSON, and itself."""
+
+_KAFKA_PLACE = ("topic", "partition", "offset")
+_OPERATIONS = ("upsert", "delete")
+_OPERATION = "_op"
+
+
+def quarantine_of(table: TargetTable, uri: str | None) -> TargetTable:
+    """Return the table that takes the bad records of a pipeline; by default beside its table."""
+    beside = f"{table.uri.rstrip('/')}-quarantine"
+    return replace(table, uri=uri or beside, schema=BAD_RECORD_SCHEMA, primary_key=("id",), shard_by=())
+
+
+def with_place(stream: DataFrame, source: FormatSource | CallableSource) -> DataFrame:
+    """Return a stream whose records say where they come from, as far as its source knows."""
+    names: list[Column] = []
+    if isinstance(source, FormatSource) and source.format in FILE_FORMATS:
+        names = [
+            functions.col("_metadata.file_path").alias("file"),
+            functions.col("_metadata.file_modification_time").alias("modified"),
+        ]
+    elif set(_KAFKA_PLACE) <= set(stream.columns):
+        names = [functions.col(name) for name in _KAFKA_PLACE]
+    place = functions.to_json(functions.struct(*names)) if names else functions.lit(None).cast("string")
+    return stream.withColumn(PLACE, place)
+
+
+def readable(stream: DataFrame) -> DataFrame:
+    """Return the records of a stream that could be read."""
+    return (
+        stream.where(functions.col(CORRUPT).isNull()).drop(CORRUPT) if CORRUPT in stream.columns else stream
+    )
+
+
+def good_rows(rows: DataFrame, table: pa.Schema, primary_key: Sequence[str]) -> DataFrame:
+    """Return the rows of a stream that fit the table; its micro-batches say how many do not."""
+    reason = _row_reason(rows.schema, table, primary_key)
+    counted = rows.observe(UNFIT, functions.count(reason).alias("rows"))
+    return counted.where(reason.isNull()).drop(PLACE)
+
+
+def bad_records(
+    source: DataFrame, rows: DataFrame, table: pa.Schema, primary_key: Sequence[str], pipeline: str
+) -> DataFrame:
+    """Return the bad records of a stream as rows of a quarantine.
+
+    Parameters
+    ----------
+    source : DataFrame
+        The records with :data:`PLACE`, and with :data:`CORRUPT` where they are read from text.
+    rows : DataFrame
+        What the transform makes of those that could be read.
+    table : pyarrow.Schema
+        The columns of the table.
+    primary_key : sequence of str
+        Its key.
+    pipeline : str
+        The name of the pipeline.
+    """
+    reason = _row_reason(rows.schema, table, primary_key)
+    held = [name for name in rows.columns if name != PLACE]
+    place = functions.col(PLACE) if PLACE in rows.columns else functions.lit(None).cast("string")
+    refused = rows.where(reason.isNotNull()).select(
+        reason.alias("reason"),
+        place.alias("place"),
+        functions.to_json(functions.struct(*(functions.col(f"`{name}`") for name in held))).alias("record"),
+    )
+    if CORRUPT in source.columns:
+        # Spark refuses to read nothing but what it could not read.
+        columns = [functions.col(f"`{name}`") for name in source.columns if name not in (PLACE, CORRUPT)]
+        corrupt = functions.col(CORRUPT)
+        unreadable = source.where(corrupt.isNotNull()).select(
+            functions.lit("the record cannot be read with the schema of the source").alias("reason"),
+            functions.col(PLACE).alias("place"),
+            functions.when(corrupt.isNotNull(), corrupt)
+            .otherwise(functions.to_json(functions.struct(*columns)))
+            .alias("record"),
+        )
+        refused = unreadable.union(refused)
+    return refused.select(
+        functions.expr("uuid()").alias("id"),
+        functions.lit(pipeline).alias("pipeline"),
+        functions.current_timestamp().alias("at"),
+        "reason",
+        "place",
+        "record",
+    )
+
+
+def _row_reason(rows: StructType, table: pa.Schema, primary_key: Sequence[str]) -> Column:
+    """Return what says why a row does not fit the table; null where it does."""
+    checks: list[tuple[Column, str]] = []
+    names = set(rows.fieldNames())
+    is_delete = functions.lit(False)
+    if _OPERATION in names and _OPERATION not in table.names:
+        operation = functions.col(_OPERATION)
+        checks.append(
+            (operation.isNotNull() & ~operation.isin(*_OPERATIONS), "_op is neither 'upsert' nor 'delete'")
+        )
+        is_delete = functions.coalesce(operation == "delete", functions.lit(False))
+    checks += [
+        (functions.col(f"`{name}`").isNull(), f"primary-key column '{name}' is null")
+        for name in primary_key
+        if name in names
+    ]
+    for field in table:
+        if field.name not in names or field.name in primary_key:
+            continue
+        column = functions.col(f"`{field.name}`")
+        if not field.nullable:
+            checks.append(
+                (column.isNull() & ~is_delete, f"column '{field.name}' is null, and cannot be null")
+            )
+        if pa.types.is_fixed_size_list(field.type) and isinstance(rows[field.name].dataType, ArrayType):
+            size = field.type.list_size
+            wrong = functions.coalesce(functions.size(column) != size, functions.lit(False))
+            checks.append(
+                (wrong & column.isNotNull() & ~is_delete, f"column '{field.name}' has not {size} values")
+            )
+    reason = functions.lit(None).cast("string")
+    for fails, said in reversed(checks):
+        reason = functions.when(fails, functions.lit(said)).otherwise(reason)
+    return reason

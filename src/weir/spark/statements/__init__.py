@@ -1,0 +1,1 @@
+"""SQL statements that Spark hands to no source written in Python: told apart, and run as writes of Weir."""

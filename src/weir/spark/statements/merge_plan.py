@@ -1,0 +1,271 @@
+"""What a ``MERGE INTO`` comes to, as writes of Weir. Nothing here reads or writes.
+
+For each row of the source Spark finds out which clause applies if the table has its key, and which if it has
+not: conditions on the source alone choose between clauses. Whether the table has the key, and what its row
+looks like, Weir decides where the write stands in the order of the log. So a condition on the row of the
+table can be on one clause only, the last for keys that are there, and what a clause sets is made of the
+source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn, cast
+
+from sqlglot import exp
+
+from weir.errors import QueryError, SchemaError, UnsupportedError
+from weir.spark.statements.expressions import filter_text, renamed
+
+__all__ = ["Clause", "MergePlan", "plan_merge_rows"]
+
+_WHERE = "MERGE INTO"
+Values = dict[str, exp.Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One ``WHEN``.
+
+    Parameters
+    ----------
+    chosen_by : Expression or None
+        The condition on the source.
+    values : dict of str to Expression, or None
+        What it sets, by column, the key among it, of expressions over the source. None: it deletes.
+    condition : str or None
+        The condition on the row of the table, as Weir has it.
+    """
+
+    chosen_by: exp.Expression | None
+    values: Values | None
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """A ``MERGE INTO`` that can be done.
+
+    Parameters
+    ----------
+    keys : dict of str to Expression
+        For each column of the primary key, what it is in the source.
+    matched : tuple of Clause
+        In order: the first that is chosen applies, if the key is there.
+    absent : tuple of Clause
+        Likewise, if it is not.
+    """
+
+    keys: Values
+    matched: tuple[Clause, ...]
+    absent: tuple[Clause, ...]
+
+    def is_upsert(self, matched: int, absent: int, columns: Sequence[str]) -> bool:
+        """Whether two clauses together write the same whole row, if the key is there or not."""
+        update, insert = self.matched[matched].values, self.absent[absent].values
+        return update is not None and update.keys() == set(columns) and update == insert
+
+
+def plan_merge_rows(
+    statement: exp.Merge, columns: Sequence[str], primary_key: Sequence[str], source_columns: Sequence[str]
+) -> MergePlan:
+    """Return what a statement comes to.
+
+    Parameters
+    ----------
+    statement : Merge
+        The statement.
+    columns : sequence of str
+        Columns of the table.
+    primary_key : sequence of str
+        Those of its key.
+    source_columns : sequence of str
+        Columns of the source.
+
+    Raises
+    ------
+    UnsupportedError
+        If a write of Weir's cannot do what it says.
+    SchemaError
+        If it names a column that there is not.
+    QueryError
+        If it is not clear which column is meant.
+    """
+    names = _Names(statement, tuple(columns), tuple(source_columns))
+    keys = _keys(names, statement.args["on"], primary_key)
+    matched: list[Clause] = []
+    absent: list[Clause] = []
+    for when in statement.args["whens"].expressions:
+        if when.args.get("source"):
+            _refuse("WHEN NOT MATCHED BY SOURCE", "Delete such rows with DELETE FROM ... WHERE")
+        is_match = bool(when.args["matched"])
+        if is_match and matched and matched[-1].condition is not None:
+            _refuse(
+                f"a clause after WHEN MATCHED AND {matched[-1].condition}",
+                "A condition on the row of the table can be on the last WHEN MATCHED alone",
+            )
+        clause = _clause(names, when, keys)
+        (matched if is_match else absent).append(clause)
+    return MergePlan(keys, tuple(matched), tuple(absent))
+
+
+def _refuse(what: str, hint: str | None = None) -> NoReturn:
+    raise UnsupportedError(f"weir.spark.sql cannot do {what}", where=_WHERE, hint=hint)
+
+
+class _Names:
+    """Which columns of a statement are the table's, and which the source's."""
+
+    def __init__(self, statement: exp.Merge, columns: tuple[str, ...], source: tuple[str, ...]) -> None:
+        self._target = statement.this.alias_or_name.lower()
+        self._source = statement.args["using"].alias_or_name.lower()
+        self._columns = {name.lower(): name for name in columns}
+        self._source_columns = {name.lower(): name for name in source}
+        self.columns = columns
+        if self._target == self._source:
+            raise QueryError("table and source have one name", where=_WHERE, hint="Give them aliases")
+
+    def column(self, name: str) -> str:
+        """Return a column of the table by the name that it has there."""
+        if name.lower() not in self._columns:
+            raise SchemaError(f"the table has no column {name!r}", where=name)
+        return self._columns[name.lower()]
+
+    def of_source(self, name: str) -> exp.Column:
+        """Return a column of the source."""
+        if name.lower() not in self._source_columns:
+            raise SchemaError(f"the source has no column {name!r}", where=name)
+        identifier = exp.to_identifier(self._source_columns[name.lower()], quoted=True)
+        return exp.Column(this=identifier, table=exp.to_identifier(self._source, quoted=True))
+
+    def is_target(self, column: exp.Column) -> bool:
+        """Whether a column is one of the table."""
+        of = column.table.lower()
+        if of:
+            if of not in (self._target, self._source):
+                raise QueryError(f"{column.sql('spark')} is of neither table nor source", where=_WHERE)
+            return bool(of == self._target)
+        is_there = column.name.lower() in self._columns, column.name.lower() in self._source_columns
+        if all(is_there):
+            raise QueryError(
+                f"table and source both have a column {column.name!r}",
+                where=column.name,
+                hint="Write the name of the one that is meant before it",
+            )
+        if not any(is_there):
+            raise SchemaError(f"neither table nor source has a column {column.name!r}", where=column.name)
+        return is_there[0]
+
+    def depends_on_target(self, expression: exp.Expression) -> bool:
+        """Whether an expression has columns of the table."""
+        found = {self.is_target(column) for column in expression.find_all(exp.Column)}
+        return True in found
+
+    def over_source(self, expression: exp.Expression, what: str) -> exp.Expression:
+        """Return an expression whose columns are all the source's, and named as they are there."""
+        if self.depends_on_target(expression):
+            _refuse(
+                f"{what} {expression.sql('spark')}, which depends on the row of the table",
+                'Set such columns with UPDATE ... SET, or create the table with merge_engine="aggregation"',
+            )
+        if expression.find(exp.Subquery, exp.Select):
+            _refuse(f"{what} with a query inside", "Join it into the source")
+        return renamed(expression, lambda column: self.of_source(column.name))
+
+
+def _keys(names: _Names, on: exp.Expression, primary_key: Sequence[str]) -> Values:
+    keys: Values = {}
+    hint = f"Compare each column of the primary key with one of the source: {', '.join(primary_key)}"
+    for one in on.flatten() if isinstance(on, exp.And) else [on]:
+        one = one.unnest()
+        if not isinstance(one, exp.EQ):
+            _refuse(f"ON {one.sql('spark')}", hint)
+        left, right = one.this.unnest(), one.expression.unnest()
+        if isinstance(right, exp.Column) and names.is_target(right):
+            left, right = right, left
+        if not isinstance(left, exp.Column) or not names.is_target(left):
+            _refuse(f"ON {one.sql('spark')}", hint)
+        keys[names.column(left.name)] = names.over_source(right, "ON")
+    if set(keys) != set(primary_key):
+        _refuse(f"ON {on.sql('spark')}", hint)
+    return {name: keys[name] for name in primary_key}
+
+
+def _clause(names: _Names, when: exp.When, keys: Values) -> Clause:
+    condition = when.args.get("condition")
+    then = when.args["then"]
+    is_match = bool(when.args["matched"])
+    values: Values | None
+    if isinstance(then, exp.Update):
+        values = _updated(names, then, keys)
+    elif isinstance(then, exp.Insert):
+        values = _inserted(names, then, keys)
+    elif then.name.upper() == "DELETE":
+        values = None
+    else:
+        _refuse(f"THEN {then.sql('spark')}")
+    if condition is None:
+        return Clause(None, values)
+    if not names.depends_on_target(condition):
+        return Clause(names.over_source(condition, "WHEN"), values)
+    if not is_match:
+        raise QueryError("a row that is not matched has no columns of the table", where=_WHERE)
+    return Clause(None, values, filter_text(_on_present_row(names, condition, values)))
+
+
+def _on_present_row(names: _Names, condition: exp.Expression, values: Values | None) -> exp.Expression:
+    """Return a condition over the row that is there, and the new row as ``new``."""
+
+    def written(column: exp.Column) -> exp.Expression:
+        if names.is_target(column):
+            own = names.column(column.name)
+            return exp.Column(this=exp.to_identifier(own, quoted=not own.isidentifier()))
+        of_source = names.of_source(column.name)
+        for name, value in (values or {}).items():
+            if value == of_source:
+                new = exp.to_identifier(name, quoted=not name.isidentifier())
+                return exp.Column(this=new, table=exp.to_identifier("new"))
+        _refuse(
+            f"WHEN MATCHED AND {condition.sql('spark')}, since {column.sql('spark')} is not written",
+            "A condition on the row of the table may compare it with values that the clause writes",
+        )
+
+    return renamed(condition, written)
+
+
+def _updated(names: _Names, then: exp.Update, keys: Values) -> Values:
+    values = dict(keys)
+    for one in then.expressions:
+        if isinstance(one, exp.Star):
+            values |= {name: names.of_source(name) for name in names.columns if name not in keys}
+            continue
+        column = cast(exp.Column, one.this)
+        if column.table and not names.is_target(column):
+            _refuse(f"SET {one.sql('spark')}", "Only columns of the table are set")
+        name = names.column(column.name)
+        value = names.over_source(one.expression, f"SET {name} =")
+        if name in keys and value != keys[name]:
+            _refuse(f"SET {one.sql('spark')}", "The primary key of a row does not change")
+        values[name] = value
+    return values
+
+
+def _inserted(names: _Names, then: exp.Insert, keys: Values) -> Values:
+    if isinstance(then.this, exp.Star):
+        return {
+            **keys,
+            **{name: names.of_source(name) for name in names.columns if name not in keys},
+        }
+    columns = then.this.expressions if then.this is not None else None
+    given = then.expression.expressions if then.expression is not None else []
+    if not columns or len(columns) != len(given):
+        raise QueryError("INSERT needs as many columns as values", where=_WHERE)
+    values = {
+        names.column(one.name): names.over_source(value, "VALUES")
+        for one, value in zip(columns, given, strict=True)
+    }
+    for name, value in keys.items():
+        if values.get(name) != value:
+            _refuse(f"INSERT with another {name} than ON has", f"Insert {value.sql('spark')} as {name}")
+    return values

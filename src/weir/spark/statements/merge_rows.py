@@ -1,0 +1,185 @@
+"""Doing what a ``MERGE INTO`` comes to: which clause each row of the source falls to, and all writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession, functions
+from sqlglot import exp
+
+from weir.errors import KeyValueError, UnsupportedError
+from weir.rows.changes import OPERATION
+from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
+from weir.spark.statements.merge_plan import Clause, MergePlan, plan_merge_rows
+from weir.spark.statements.names import NamedTables, options_of
+from weir.table.table import Table
+
+__all__ = ["merge_rows"]
+
+_MATCHED = "__matched"
+_ABSENT = "__absent"
+_NONE = -1
+_WHERE = "MERGE INTO"
+
+
+def merge_rows(spark: SparkSession, statement: exp.Merge, tables: NamedTables) -> int:
+    """Do a ``MERGE INTO``, and return how many rows were written and keys deleted.
+
+    Raises
+    ------
+    UnsupportedError, SchemaError, QueryError
+        As :func:`~weir.spark.statements.merge_plan.plan_merge_rows`.
+    KeyValueError
+        If two rows of the source have one key, or one has none. Nothing is written.
+    """
+    table = tables.table(statement.this)
+    source = tables.readable(spark, statement.args["using"])
+    plan = plan_merge_rows(
+        statement,
+        table.schema.names,
+        table.primary_key,
+        spark.sql(exp.select("*").from_(source).sql("spark")).columns,
+    )
+    chosen = spark.sql(_choice(source, plan).sql("spark")).persist()
+    try:
+        _check_keys(chosen, table.primary_key)
+        counted = chosen.groupBy(_MATCHED, _ABSENT).count().collect()
+        counts = {(row[_MATCHED], row[_ABSENT]): row["count"] for row in counted}
+        counts.pop((_NONE, _NONE), None)
+        _refuse_delete_or_insert(plan, counts)
+        if _fits_sink(plan, counts, table.schema.names):
+            _write_by_sink(chosen, plan, table)
+            return sum(counts.values())
+        with table.writer() as writer:
+            done = writer.apply(list(_operations(chosen.toArrow(), plan, table.schema.names, counts)))
+        return 0 if done.done is None else done.done.num_rows
+    finally:
+        chosen.unpersist()
+
+
+def _choice(source: exp.Expression, plan: MergePlan) -> exp.Select:
+    """Return the query whose rows say which clauses they fall to, with the values that these set."""
+    columns = [
+        _case(plan.matched).as_(_MATCHED),
+        _case(plan.absent).as_(_ABSENT),
+        *(value.copy().as_(name, quoted=True) for name, value in plan.keys.items()),
+    ]
+    for name, value in _values(plan):
+        columns.append(value.copy().as_(name, quoted=True))
+    return exp.select(*columns).from_(source)
+
+
+def _case(clauses: Sequence[Clause]) -> exp.Expression:
+    """Return the number of the first clause that is chosen, or -1."""
+    case = exp.Case()
+    for number, clause in enumerate(clauses):
+        if clause.chosen_by is None:
+            # Nothing after it is ever chosen.
+            return case.else_(exp.Literal.number(number)) if case.args.get("ifs") else _number(number)
+        case = case.when(clause.chosen_by.copy(), exp.Literal.number(number))
+    return case.else_(_number(_NONE)) if case.args.get("ifs") else _number(_NONE)
+
+
+def _number(value: int) -> exp.Expression:
+    return exp.cast(exp.Literal.number(value), "int")
+
+
+def _value_name(kind: str, number: int, column: str) -> str:
+    return f"__{kind}_{number}_{column}"
+
+
+def _values(plan: MergePlan) -> Iterator[tuple[str, exp.Expression]]:
+    for kind, clauses in (("matched", plan.matched), ("absent", plan.absent)):
+        for number, clause in enumerate(clauses):
+            for column, value in (clause.values or {}).items():
+                yield _value_name(kind, number, column), value
+
+
+def _check_keys(chosen: DataFrame, primary_key: Sequence[str]) -> None:
+    keys = [functions.col(f"`{name}`") for name in primary_key]
+    lacking = reduce(lambda one, other: one | other, [key.isNull() for key in keys])
+    own = chosen.where((functions.col(_MATCHED) != _NONE) | (functions.col(_ABSENT) != _NONE))
+    twice = own.groupBy(*keys).count().where((functions.col("count") > 1) | lacking).limit(1).collect()
+    for row in twice:
+        key = ", ".join(f"{name} = {row[name]!r}" for name in primary_key)
+        many = row["count"] > 1
+        raise KeyValueError(
+            f"{row['count']} rows of the source have the key {key}" if many else f"a row has the key {key}",
+            where=_WHERE,
+            hint="Leave one row for each key in the source: which of them counts is not defined"
+            if many
+            else "A row of the source needs a key: leave the others out",
+        )
+
+
+def _refuse_delete_or_insert(plan: MergePlan, counts: dict[tuple[int, int], int]) -> None:
+    for (matched, absent), count in counts.items():
+        if matched != _NONE and absent != _NONE and plan.matched[matched].values is None:
+            raise UnsupportedError(
+                f"{count} rows of the source are to delete the row with their key, and to be inserted where "
+                "there is none",
+                where=_WHERE,
+                hint="Give WHEN NOT MATCHED a condition that leaves them out",
+            )
+
+
+def _fits_sink(plan: MergePlan, counts: dict[tuple[int, int], int], columns: Sequence[str]) -> bool:
+    """Whether executors can write everything: whole rows and deletes, whatever is there."""
+    for matched, absent in counts:
+        if matched == _NONE or plan.matched[matched].condition is not None:
+            return False
+        is_delete = absent == _NONE and plan.matched[matched].values is None
+        if not is_delete and (absent == _NONE or not plan.is_upsert(matched, absent, columns)):
+            return False
+    return True
+
+
+def _write_by_sink(chosen: DataFrame, plan: MergePlan, table: Table) -> None:
+    columns = []
+    for name in table.schema.names:
+        if name in table.primary_key:
+            columns.append(functions.col(f"`{name}`"))
+            continue
+        value = functions.lit(None)
+        for number, clause in enumerate(plan.matched):
+            if clause.values is not None and name in clause.values:
+                own = functions.col(f"`{_value_name('matched', number, name)}`")
+                value = functions.when(functions.col(_MATCHED) == number, own).otherwise(value)
+        columns.append(value.alias(name))
+    deletes = [number for number, clause in enumerate(plan.matched) if clause.values is None]
+    is_delete = functions.col(_MATCHED).isin(deletes) if deletes else functions.lit(False)
+    operation = functions.when(is_delete, "delete").otherwise("upsert").alias(OPERATION)
+    rows = chosen.where(functions.col(_MATCHED) != _NONE).select(*columns, operation)
+    rows.write.format("weir").mode("append").options(**options_of(table)).save()
+
+
+def _operations(
+    chosen: pa.Table, plan: MergePlan, columns: Sequence[str], counts: dict[tuple[int, int], int]
+) -> Iterator[OperationInput]:
+    """Yield the writes, in an order in which none finds what another has written for the same key."""
+    for matched, absent in counts:
+        both = pc.and_(pc.equal(chosen[_MATCHED], matched), pc.equal(chosen[_ABSENT], absent))
+        rows = chosen.filter(both)
+        is_inserted = absent != _NONE
+        if matched != _NONE:
+            clause = plan.matched[matched]
+            if clause.values is None:
+                yield Delete(rows.select(list(plan.keys)), clause.condition)
+                continue
+            new = _rows(rows, "matched", matched, clause)
+            if is_inserted and plan.is_upsert(matched, absent, columns):
+                yield Upsert(new, clause.condition)
+                continue
+            if len(new.column_names) > len(plan.keys):
+                yield Patch(new, clause.condition)
+        if is_inserted:
+            # Where the row was there, it still is, so that this leaves it alone.
+            yield Insert(_rows(rows, "absent", absent, plan.absent[absent]))
+
+
+def _rows(rows: pa.Table, kind: str, number: int, clause: Clause) -> pa.Table:
+    names = list(clause.values or {})
+    return rows.select([_value_name(kind, number, name) for name in names]).rename_columns(names)

@@ -1,0 +1,104 @@
+"""The tables that a statement names: those of Weir, by the name given to them or by their path."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
+
+from weir.errors import QueryError
+from weir.spark.options import TableLocation
+from weir.storage.location import parse_location
+from weir.table.table import Table
+
+__all__ = ["NamedTable", "NamedTables"]
+
+_FORMAT = "weir"
+
+NamedTable: TypeAlias = "Table | str | Path"
+"""A table that is open, or where one is."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTables:
+    """What the names in statements stand for.
+
+    Parameters
+    ----------
+    given : mapping of str to Table, str or Path
+        By name, as it stands in a statement; capitals do not count.
+    _opened : dict of str to Table
+        By URI, those that have been opened for the statement.
+    """
+
+    given: Mapping[str, NamedTable]
+    _opened: dict[str, Table] = field(default_factory=dict)
+
+    def place(self, name: exp.Table) -> NamedTable | None:
+        """Return what a name of a statement stands for; None if it is no table of Weir's."""
+        if name.db.lower() == _FORMAT and not name.catalog:
+            return str(name.name)
+        if name.db or name.catalog:
+            return None
+        known = {text.lower(): place for text, place in self.given.items()}
+        return known.get(name.name.lower())
+
+    def table(self, name: exp.Table) -> Table:
+        """Open the table that a statement changes.
+
+        Raises
+        ------
+        QueryError
+            If the name stands for no table of Weir's.
+        TableNotFoundError
+            If there is none.
+        """
+        place = self.place(name)
+        if place is None:
+            raise QueryError(
+                f"{name.sql('spark')} is no table of Weir's",
+                where=name.sql("spark"),
+                hint="Name it in the argument tables, or write its path: weir.`s3://bucket/table`",
+            )
+        if isinstance(place, Table):
+            return place
+        uri = parse_location(place).uri
+        if uri not in self._opened:
+            self._opened[uri] = TableLocation(uri).open()
+        return self._opened[uri]
+
+    def of(self, statement: exp.Expression) -> Iterator[exp.Table]:
+        """Yield where a statement names tables of Weir's. What a WITH names hides them."""
+        hidden = {one.alias.lower() for one in statement.find_all(exp.CTE)}
+        for name in statement.find_all(exp.Table):
+            if self.place(name) is not None and (name.db or name.name.lower() not in hidden):
+                yield name
+
+    def readable(self, spark: SparkSession, statement: exp.Expression) -> exp.Expression:
+        """Return a statement for Spark: it reads tables of Weir's through views, as they are now."""
+        statement = statement.copy()
+        for name in list(self.of(statement)):
+            table = self.table(name)
+            view = f"weir_{hashlib.sha256(table.uri.encode()).hexdigest()[:24]}"
+            read(spark, table).createOrReplaceTempView(view)
+            own = exp.to_table(view)
+            alias = name.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name.name, quoted=True))
+            own.set("alias", alias)
+            name.replace(own)
+        return statement
+
+
+def options_of(table: Table) -> dict[str, str]:
+    """Return the options by which the format finds a table."""
+    store = table.internals.store
+    return {"path": store.uri, **{f"storage.{name}": value for name, value in store.storage_options.items()}}
+
+
+def read(spark: SparkSession, table: Table) -> DataFrame:
+    """Return the rows of a table."""
+    return spark.read.format(_FORMAT).options(**options_of(table)).load()

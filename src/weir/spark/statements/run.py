@@ -1,0 +1,203 @@
+"""Running a statement: those that write to tables of Weir's by Weir, all others by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlglot
+from pyspark.sql import DataFrame, Observation, SparkSession, functions
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from weir.errors import FilterError, QueryError, SchemaError, UnsupportedError
+from weir.spark.statements.definitions import create_table, is_of_weir
+from weir.spark.statements.expressions import filter_text, renamed
+from weir.spark.statements.merge_rows import merge_rows
+from weir.spark.statements.names import NamedTable, NamedTables, options_of
+from weir.table.table import Table
+
+__all__ = ["sql"]
+
+_PARSED = ("CREATE", "DELETE", "FROM", "INSERT", "MERGE", "SELECT", "UPDATE", "VALUES", "WITH", "(")
+_COUNT = "num_affected_rows"
+_OTHERS = {
+    "DROP": "Drop a table with weir.drop(uri)",
+    "ALTER": "Alter a table with table.alter(...)",
+    "TRUNCATE": "Delete every row with DELETE FROM",
+    "OPTIMIZE": "Compact a table with table.maintenance.compact()",
+    "VACUUM": "Collect garbage with table.maintenance.collect_garbage()",
+    "DESCRIBE": "The columns are in table.schema",
+    "DESC": "The columns are in table.schema",
+}
+
+
+def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | None = None) -> DataFrame:
+    """Run a statement of Spark's SQL that may write to tables of Weir's, or read them.
+
+    Spark hands ``CREATE TABLE``, ``MERGE INTO``, ``UPDATE`` and ``DELETE`` to no source that is written in
+    Python. Here they are told apart and run as writes of Weir's, with its promises: durable when the call
+    returns, decided where they stand in the order of the log. Queries are run by Spark, over the tables as
+    they are when this is called. Other statements are Spark's own.
+
+    ``MERGE INTO`` compares the primary key with columns of the source. Conditions choose between clauses by
+    columns of the source; the last ``WHEN MATCHED`` may have one on the row of the table too, which is
+    decided with the write: ``WHEN MATCHED AND t.version < s.version THEN UPDATE SET *``. Whole rows and
+    deletes are written by the executors; other rows go through this process, as those of the write mode
+    ``patch`` do. Rows of one shard become visible together.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A session that knows the format (:func:`register`).
+    statement : str
+        One statement.
+    tables : mapping of str to Table, str or Path, optional
+        What names in the statement stand for; capitals do not count. Without a name, write the path of a
+        table: ``weir.`s3://bucket/table```.
+
+    Returns
+    -------
+    DataFrame
+        The rows of a query. Of a write one row, whose ``num_affected_rows`` says how many rows were written
+        and keys deleted; of a ``MERGE INTO`` without a condition on the row of the table also keys that were
+        not there.
+
+    Raises
+    ------
+    UnsupportedError
+        If a statement on a table of Weir's cannot be done; what it cannot, and what to do.
+    QueryError
+        If it is no statement, or several, or it is not clear what a name stands for.
+    SchemaError, FilterError, KeyValueError
+        If columns, expressions or keys do not fit. Nothing is written.
+
+    Examples
+    --------
+    >>> sql(spark, "DELETE FROM flights WHERE delay IS NULL", {"flights": table})  # doctest: +SKIP
+    DataFrame[num_affected_rows: bigint]
+    """
+    known = NamedTables(tables or {})
+    first = statement.lstrip().partition(" ")[0].partition("\n")[0].upper()
+    if not first.startswith(_PARSED):
+        _refuse_others(first, statement, known)
+        return spark.sql(statement)
+    parsed = _parse(statement)
+    if isinstance(parsed, exp.Create) and is_of_weir(parsed):
+        create_table(parsed, known)
+        return _counted(spark, 0)
+    if isinstance(parsed, exp.Merge) and known.place(parsed.this) is not None:
+        return _counted(spark, merge_rows(spark, parsed, known))
+    if isinstance(parsed, exp.Update | exp.Delete) and known.place(parsed.this) is not None:
+        return _counted(spark, _change_by_filter(parsed, known))
+    if isinstance(parsed, exp.Insert) and known.place(_inserted(parsed)) is not None:
+        return _counted(spark, _insert(spark, parsed, known))
+    if not list(known.of(parsed)):
+        return spark.sql(statement)
+    return spark.sql(known.readable(spark, parsed).sql("spark"))
+
+
+def _parse(statement: str) -> exp.Expression:
+    try:
+        found = [one for one in sqlglot.parse(statement, read="spark") if one is not None]
+    except SqlglotError as error:
+        said = " ".join(str(error).split())
+        raise QueryError(f"the statement cannot be read: {said:.400}", where="weir.spark.sql") from error
+    if len(found) != 1:
+        raise QueryError(f"one statement at a time, and these are {len(found)}", where="weir.spark.sql")
+    (one,) = found
+    assert isinstance(one, exp.Expression)
+    return one
+
+
+def _refuse_others(first: str, statement: str, tables: NamedTables) -> None:
+    """Refuse what would go to a table of Weir's, and can only be told by words."""
+    words = {word.strip("`;,()").lower() for word in statement.split()}
+    names = {name.lower() for name in tables.given}
+    if words & names or any(word.startswith("weir.`") for word in words):
+        raise UnsupportedError(
+            f"weir.spark.sql cannot do {first} on a table of Weir's", where=first, hint=_OTHERS.get(first)
+        )
+
+
+def _counted(spark: SparkSession, count: int) -> DataFrame:
+    return spark.createDataFrame([(count,)], f"{_COUNT} BIGINT")
+
+
+def _change_by_filter(statement: exp.Update | exp.Delete, tables: NamedTables) -> int:
+    table = tables.table(statement.this)
+    names = {statement.this.alias_or_name.lower(), statement.this.name.lower()}
+    for part in ("using", "from_", "from", "order", "limit", "returning"):
+        if statement.args.get(part):
+            raise UnsupportedError(
+                f"weir.spark.sql cannot do {type(statement).__name__.upper()} with {part.strip('_').upper()}",
+                where=part.strip("_").upper(),
+                hint="Join tables with MERGE INTO",
+            )
+    where = statement.args.get("where")
+    text = "true" if where is None else _own(where.this, names, table)
+    if isinstance(statement, exp.Delete):
+        done = table.delete(where=text)
+    else:
+        new = {one.this.name: _own(one.expression, names, table) for one in statement.expressions}
+        known = {name.lower(): name for name in table.schema.names}
+        for name in new:
+            if name.lower() not in known:
+                raise SchemaError(f"the table has no column {name!r}", where=name)
+        done = table.update(text, {known[name.lower()]: value for name, value in new.items()})
+    return done.rows if done.done is None else done.done.num_rows
+
+
+def _own(expression: exp.Expression, names: set[str], table: Table) -> str:
+    """Return an expression over the columns of a table as Weir has it."""
+    if expression.find(exp.Select):
+        raise UnsupportedError(
+            "weir.spark.sql cannot do a query inside UPDATE or DELETE", where="SELECT", hint="Use MERGE INTO"
+        )
+    known = {name.lower(): name for name in table.schema.names}
+
+    def own(column: exp.Column) -> exp.Expression:
+        of = column.table.lower()
+        if of and of not in names and of in known:
+            # A field of a struct.
+            return column
+        if (of and of not in names) or column.name.lower() not in known:
+            raise FilterError(f"the table has no column {column.sql('spark')}", where=column.sql("spark"))
+        name = known[column.name.lower()]
+        return exp.Column(this=exp.to_identifier(name, quoted=not name.isidentifier()))
+
+    return filter_text(renamed(expression, own))
+
+
+def _inserted(statement: exp.Insert) -> exp.Table:
+    described = statement.this
+    found = described.this if isinstance(described, exp.Schema) else described
+    return found if isinstance(found, exp.Table) else exp.Table()
+
+
+def _insert(spark: SparkSession, statement: exp.Insert, tables: NamedTables) -> int:
+    if statement.args.get("overwrite") or statement.args.get("by_name") or statement.args.get("partition"):
+        raise UnsupportedError(
+            "weir.spark.sql cannot do INSERT with OVERWRITE, BY NAME or PARTITION",
+            where="INSERT",
+            hint="INSERT INTO upserts rows by their primary key; a data frame is written by the names of its "
+            "columns",
+        )
+    table = tables.table(_inserted(statement))
+    rows = spark.sql(tables.readable(spark, statement.expression).sql("spark"))
+    named = statement.this.expressions if isinstance(statement.this, exp.Schema) else ()
+    names = [one.name for one in named] or table.schema.names
+    if len(names) != len(rows.columns):
+        raise SchemaError(
+            f"{len(rows.columns)} values for {len(names)} columns: {', '.join(names)}", where="INSERT"
+        )
+    known = {name.lower(): name for name in table.schema.names}
+    counted = Observation()
+    (
+        rows.toDF(*(known.get(name.lower(), name) for name in names))
+        .observe(counted, functions.count(functions.lit(1)).alias(_COUNT))
+        .write.format("weir")
+        .mode("append")
+        .options(**options_of(table))
+        .save()
+    )
+    return int(counted.get[_COUNT])

@@ -1,0 +1,207 @@
+"""Statements of SQL on tables of Weir's, run by a real Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import weir
+from weir.errors import (
+    KeyValueError,
+    QueryError,
+    SchemaError,
+    TableExistsError,
+    UnsupportedError,
+    WeirError,
+)
+from weir.spark import sql
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("version", pa.int32()),
+        ("text", pa.string()),
+        ("v", pa.list_(pa.float32(), 2)),
+    ]
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
+    table.upsert([{"id": n, "version": n, "text": f"t{n}", "v": [n, n]} for n in range(6)])
+    return table
+
+
+def rows(table: weir.Table) -> dict[int, tuple[Any, ...]]:
+    return {
+        row["id"]: (row["version"], row["text"])
+        for row in table.scan(["id", "version", "text"]).to_table().to_pylist()
+    }
+
+
+def affected(spark: SparkSession, statement: str, table: weir.Table) -> int:
+    (row,) = sql(spark, statement, {"t": table}).collect()
+    return int(row.num_affected_rows)
+
+
+FIRST = {n: (n, f"t{n}") for n in range(6)}
+SOURCE = """(SELECT * FROM VALUES
+    (1L, 9, 'new', array(1f, 2f), 'U'), (2L, 1, 'old', array(1f, 2f), 'U'),
+    (3L, 9, 'gone', NULL, 'D'), (7L, 7, 'added', NULL, 'U'), (8L, 8, 'never', NULL, 'D')
+    AS r(id, version, text, v, op)) AS s"""
+
+
+@pytest.mark.everywhere
+def test_a_batch_of_changes_is_written_by_executors(
+    spark: SparkSession, table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weir.Table, "writer", None)
+    statement = f"""MERGE INTO t USING {SOURCE} ON t.id = s.id
+        WHEN MATCHED AND s.op = 'D' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET *
+        WHEN NOT MATCHED AND s.op <> 'D' THEN INSERT *"""
+    assert affected(spark, statement, table) == 5
+    expected = {**FIRST, 1: (9, "new"), 2: (1, "old"), 7: (7, "added")}
+    del expected[3]
+    assert rows(table) == expected
+
+
+@pytest.mark.everywhere
+def test_a_condition_on_the_row_is_decided_with_the_write(spark: SparkSession, table: weir.Table) -> None:
+    statement = f"""MERGE INTO t USING {SOURCE} ON s.id = t.id
+        WHEN MATCHED AND t.version < s.version THEN UPDATE SET *
+        WHEN NOT MATCHED THEN INSERT *"""
+    assert affected(spark, statement, table) == 4
+    assert rows(table) == {
+        **FIRST,
+        1: (9, "new"),
+        3: (9, "gone"),
+        7: (7, "added"),
+        8: (8, "never"),
+    }
+
+
+def test_some_columns_of_rows_that_are_there_and_whole_new_ones(
+    spark: SparkSession, table: weir.Table
+) -> None:
+    statement = f"""MERGE INTO t USING {SOURCE} ON t.id = s.id
+        WHEN MATCHED AND s.op = 'D' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET text = upper(s.text)
+        WHEN NOT MATCHED AND s.op = 'U' THEN INSERT (id, text) VALUES (s.id, 'x')"""
+    assert affected(spark, statement, table) == 5
+    expected = {**FIRST, 1: (1, "NEW"), 2: (2, "OLD"), 7: (None, "x")}
+    del expected[3]
+    assert rows(table) == expected
+
+
+@pytest.mark.long
+def test_only_rows_that_are_there_or_only_others(spark: SparkSession, table: weir.Table) -> None:
+    merge = f"MERGE INTO t USING {SOURCE} ON t.id = s.id "
+    assert affected(spark, merge + "WHEN NOT MATCHED THEN INSERT *", table) == 2
+    assert rows(table) == {**FIRST, 7: (7, "added"), 8: (8, "never")}
+    assert affected(spark, merge + "WHEN MATCHED AND s.id = 8 THEN UPDATE SET *", table) == 1
+    assert affected(spark, merge + "WHEN MATCHED AND t.version > 7 THEN DELETE", table) == 1
+    assert rows(table) == {**FIRST, 7: (7, "added")}
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        (
+            "MERGE INTO t USING (SELECT * FROM VALUES (1L, 1), (1L, 2) AS r(id, version)) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET version = s.version",
+            KeyValueError,
+            "2 rows of the source have the key id = 1",
+        ),
+        (
+            "MERGE INTO t USING (SELECT CAST(NULL AS BIGINT) AS id, 1 AS version) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET version = s.version",
+            KeyValueError,
+            "key id = None",
+        ),
+        (
+            f"MERGE INTO t USING {SOURCE} ON t.id = s.id WHEN MATCHED AND s.op = 'D' THEN DELETE "
+            "WHEN NOT MATCHED THEN INSERT *",
+            UnsupportedError,
+            "2 rows of the source are to delete",
+        ),
+        ("UPDATE t SET nothing = 1", SchemaError, "no column 'nothing'"),
+        ("UPDATE t SET text = 'x' WHERE id IN (SELECT 1)", UnsupportedError, "a query inside"),
+        ("DELETE FROM t WHERE other.id = 1", WeirError, "no column other.id"),
+        ("INSERT OVERWRITE t SELECT 1, 2, 'x', NULL", UnsupportedError, "OVERWRITE"),
+        ("INSERT INTO t SELECT 1", SchemaError, "1 values for 4 columns"),
+        ("OPTIMIZE t", UnsupportedError, "OPTIMIZE"),
+        ("DROP TABLE t", UnsupportedError, "weir.drop"),
+        ("SELECT 1; SELECT 2", QueryError, "one statement"),
+        ("MERGE INTO t USING", QueryError, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(
+    spark: SparkSession, table: weir.Table, statement: str, error: type[WeirError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        sql(spark, statement, {"t": table})
+    assert rows(table) == FIRST
+
+
+def test_update_and_delete(spark: SparkSession, table: weir.Table) -> None:
+    update = 'UPDATE t AS x SET version = x.version + 10, text = "it\'s" WHERE x.ID >= 4'
+    assert affected(spark, update, table) == 2
+    assert affected(spark, "DELETE FROM T WHERE text = 't1' OR version IS NULL", table) == 1
+    expected = {**FIRST, 4: (14, "it's"), 5: (15, "it's")}
+    del expected[1]
+    assert rows(table) == expected
+    assert affected(spark, "DELETE FROM t", table) == 5
+    assert rows(table) == {}
+
+
+@pytest.mark.everywhere
+def test_a_table_from_its_creation_to_queries(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "a b"
+    create = f"""CREATE TABLE IF NOT EXISTS weir.`{path}` (
+        id BIGINT, at TIMESTAMP_NTZ COMMENT 'when', tags ARRAY<STRING>, PRIMARY KEY (id)
+    ) USING weir CLUSTERED BY (id) INTO 2 BUCKETS"""
+    for _ in range(2):
+        sql(spark, create)
+    with pytest.raises(TableExistsError):
+        sql(spark, create.replace("IF NOT EXISTS ", ""))
+    table = weir.open(path)
+    assert table.primary_key == ("id",)
+    assert table.schema.field("at").type == pa.timestamp("us")
+    assert table.sharded_by == "bucket(id, 2)"
+    names = {"events": path}
+    counted = sql(spark, "INSERT INTO events (id, tags) VALUES (1, array('a')), (2, NULL)", names)
+    assert counted.first().num_affected_rows == 2  # type: ignore[union-attr]
+    query = f"""WITH e AS (SELECT id FROM Events WHERE id > 1)
+        SELECT events.id, size(x.tags) AS n FROM events JOIN weir.`{path}` x USING (id)
+        WHERE events.id NOT IN (SELECT id FROM e)"""
+    assert [tuple(row) for row in sql(spark, query, names).collect()] == [(1, 1)]
+    sql(spark, "INSERT INTO events SELECT id + 10, at, tags FROM events", names)
+    assert table.scan().count() == 4
+    sql(spark, "CREATE OR REPLACE TEMPORARY VIEW many AS SELECT count(*) AS n FROM events", names)
+    assert spark.sql("SELECT n FROM many").first().n == 4  # type: ignore[union-attr]
+    assert sql(spark, "SELECT 1 AS one").first().one == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("(id BIGINT) USING weir LOCATION '{}' TBLPROPERTIES ('x' = 'y')", UnsupportedError, "merge_engine"),
+        ("(id BIGINT, PRIMARY KEY (x)) USING weir LOCATION '{}'", SchemaError, "no column 'x'"),
+        ("(id BIGINT PRIMARY KEY) USING weir", QueryError, "nothing says where"),
+        ("USING weir LOCATION '{}' AS SELECT 1 AS id", UnsupportedError, "AS SELECT"),
+        ("(id BIGINT) USING weir PARTITIONED BY (days(id)) LOCATION '{}'", UnsupportedError, "PARTITIONED"),
+    ],
+)
+def test_tables_that_cannot_be_created(
+    spark: SparkSession, tmp_path: Path, text: str, error: type[WeirError], message: str
+) -> None:
+    place = tmp_path / "new"
+    with pytest.raises(error, match=message):
+        sql(spark, f"CREATE TABLE new {text.format(place)}")
+    assert not place.exists()
