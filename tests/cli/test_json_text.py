@@ -5,6 +5,7 @@ import json
 import math
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ _COLUMNS = [
     pa.array(["x", None, ""], pa.large_string()),
     pa.array([b"\x00\xff", None, b""]),
     pa.array([b"ab", None, b"cd"], pa.binary(2)),
+    pa.array([UUID(int=2**128 - 1), None, UUID(int=7)], pa.uuid()),
     pa.array([_AT, None, _AT], pa.timestamp("us", "UTC")),
     pa.array([_AT, None, _AT], pa.timestamp("ms", "America/New_York")),
     pa.array([_AT.replace(tzinfo=None), None, None], pa.timestamp("ns")),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.cli.main import _program, main
 
 _PROGRAM = (sys.executable, "-m", "weir.cli.main")
 
@@ -98,6 +99,21 @@ def test_output_that_cannot_be_written_is_one_line(table: Path, command: list[st
     if "--consumer" in command:
         # What could not be printed is not done.
         assert '"id":1' in _run(name, table, *options).stdout
+
+
+def test_only_the_command_that_is_asked_for_is_read() -> None:
+    everything = sorted(_program().commands)
+    assert len(everything) > 25
+    for name in everything:
+        assert list(_program(name).commands) == [name]
+    assert sorted(_program("no-such-command").commands) == sorted(_program("--help").commands) == everything
+
+
+def test_a_mistyped_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statu"]) == 2
+    assert capsys.readouterr().err == (
+        "error: No such command 'statu'. Did you mean 'status'? 'weir --help' says more\n"
+    )
 
 
 def test_a_program_without_standard_output_does_its_work(table: Path) -> None:

@@ -33,6 +33,7 @@ def test_the_load_never_makes_it_shorter() -> None:
     assert load() >= 1.0
 
 
+@pytest.mark.long
 def test_a_writer_that_stands_still_ends_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has acknowledged a batch, and then sleeps."""
     monkeypatch.setattr("weir.demo.patience.PATIENCE_SECONDS", 1.0)

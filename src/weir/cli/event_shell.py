@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weir.cli.line_editor import line_editor
 from weir.cli.options import output_for
 from weir.errors import WeirError
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["completions", "run_shell"]
 
-_HISTORY = Path.home() / ".weir_events_history"
+_HISTORY = ".weir_events_history"
 _ENDS = ("exit", "quit")
 
 
@@ -35,30 +33,26 @@ def completions(store: EventStore, text: str) -> list[str]:
 
 def run_shell(store: EventStore) -> None:
     r"""Read commands until the input ends; a line that ends with ``\`` goes on with the next."""
-    interactive = sys.stdin.isatty()
-    if interactive:
-        _prepare(store)
-    waiting = ""
-    while True:
-        try:
-            line = input(("... " if waiting else "weir> ") if interactive else "")
-        except EOFError:
-            break
-        except KeyboardInterrupt:
-            waiting = ""
-            print()
-            continue
-        waiting = f"{waiting}\n{line}" if waiting else line
-        if waiting.endswith("\\"):
-            waiting = waiting[:-1]
-            continue
-        text, waiting = waiting.strip(), ""
-        if text.lower() in _ENDS:
-            break
-        if text:
-            _run(store, text)
-    if interactive:
-        _keep_history()
+    with line_editor(_HISTORY, lambda text: completions(store, text)) as read_line:
+        waiting = ""
+        while True:
+            try:
+                line = read_line("... " if waiting else "weir> ")
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                waiting = ""
+                print()
+                continue
+            waiting = f"{waiting}\n{line}" if waiting else line
+            if waiting.endswith("\\"):
+                waiting = waiting[:-1]
+                continue
+            text, waiting = waiting.strip(), ""
+            if text.lower() in _ENDS:
+                return
+            if text:
+                _run(store, text)
 
 
 def _run(store: EventStore, text: str) -> None:
@@ -77,29 +71,3 @@ def _run(store: EventStore, text: str) -> None:
             print(result if isinstance(result, str) else result.version)
     except WeirError as error:
         print(f"error: {error}")
-
-
-def _prepare(store: EventStore) -> None:
-    with suppress(ImportError, OSError):
-        import readline
-
-        with suppress(FileNotFoundError):
-            readline.read_history_file(_HISTORY)
-        found: list[str] = []
-
-        def complete(text: str, state: int) -> str | None:
-            if state == 0:
-                found[:] = completions(store, text)
-            return found[state] if state < len(found) else None
-
-        readline.set_completer(complete)
-        readline.set_completer_delims(" \t\n,()[]=<>!;.")
-        readline.parse_and_bind("tab: complete")
-
-
-def _keep_history() -> None:
-    with suppress(ImportError, OSError):
-        import readline
-
-        readline.set_history_length(1000)
-        readline.write_history_file(_HISTORY)

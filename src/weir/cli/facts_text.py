@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
+
+from weir.cli.printable_text import printable
 
 __all__ = ["print_facts"]
 
@@ -29,16 +30,16 @@ def print_facts(console: Console, facts: Mapping[str, Any], depth: int = 1) -> N
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         if isinstance(value, Mapping) and value:
-            console.print(Text(f"{indent}{_safe(name)}"), soft_wrap=True)
+            console.print(Text(f"{indent}{printable(name)}"), soft_wrap=True)
             print_facts(console, value, depth + 1)
         elif _is_table(value):
-            console.print(Text(f"{indent}{_safe(name)}"), soft_wrap=True)
+            console.print(Text(f"{indent}{printable(name)}"), soft_wrap=True)
             for line in value if not _is_flat(value) else ():
                 print_facts(console, line, depth + 1)
             if _is_flat(value):
                 _print_table(console, value, depth + 1)
         else:
-            console.print(Text(f"{indent}{_safe(name):<{width}}  {_text(value)}"), soft_wrap=True)
+            console.print(Text(f"{indent}{printable(name):<{width}}  {_text(value)}"), soft_wrap=True)
 
 
 def _is_table(value: object) -> bool:
@@ -54,7 +55,7 @@ def _print_table(console: Console, rows: Sequence[Mapping[str, Any]], depth: int
     names = list(dict.fromkeys(name for row in rows for name in row))
     for number, name in enumerate(names):
         # The indentation is that of the first column.
-        table.add_column(Text(("  " * depth if not number else "") + _safe(name)))
+        table.add_column(Text(("  " * depth if not number else "") + printable(name)))
     for row in rows:
         cells = [_text(row.get(name)) for name in names]
         cells[0] = "  " * depth + cells[0]
@@ -68,15 +69,7 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return "none" if not value else ", ".join(f"{_safe(k)}={_text(v)}" for k, v in value.items())
+        return "none" if not value else ", ".join(f"{printable(k)}={_text(v)}" for k, v in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(_text, value)) or "none"
-    return _safe(str(value))
-
-
-def _safe(text: str) -> str:
-    """Return text that cannot drive a terminal."""
-    if text.isprintable():
-        return text
-    escaped = json.dumps(text, ensure_ascii=False)[1:-1]
-    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in escaped)
+    return printable(str(value))

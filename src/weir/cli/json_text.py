@@ -11,6 +11,7 @@ date, time             text, ``2013-01-01`` and ``10:00:00.000000``
 duration               number of units
 decimal                text, ``"10.50"`` (numbers are read too)
 binary                 text in Base64
+UUID                   text, ``12345678-1234-5678-1234-567812345678``
 vector, list           array
 struct                 object with every column, also those that are null
 map                    array of objects with ``key`` and ``value``
@@ -30,6 +31,7 @@ import pyarrow.json as pa_json
 
 from weir.cli.base64_text import decode_base64, encode_base64
 from weir.schema.list_cast import cast_array
+from weir.schema.uuid_text import texts_of_uuids, uuids_of_texts
 
 __all__ = ["from_json_type", "json_column", "json_lines", "json_type", "parse_json_column"]
 
@@ -70,6 +72,8 @@ def json_type(data_type: pa.DataType) -> pa.DataType:
         return pa.float32()
     if types.is_date(data_type) or types.is_time(data_type) or _is_binary(data_type):
         return pa.string()
+    if isinstance(data_type, pa.UuidType):
+        return pa.string()
     if types.is_duration(data_type):
         return pa.int64()
     if types.is_dictionary(data_type):
@@ -96,6 +100,8 @@ def from_json_type(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     types = pa.types
     if column.type == data_type:
         return column
+    if isinstance(data_type, pa.UuidType):
+        return uuids_of_texts(column).cast(data_type)
     if _is_binary(data_type):
         return decode_base64(column).cast(data_type)
     if types.is_time(data_type):
@@ -155,6 +161,8 @@ def parse_json_column(column: pa.Array, data_type: pa.DataType) -> pa.Array:
 def _text(column: pa.Array) -> pa.Array:
     """Return the JSON text of every value that is not null, and null or ``null`` for the others."""
     types, kind = pa.types, column.type
+    if isinstance(kind, pa.UuidType):
+        return _quoted(texts_of_uuids(column).cast(pa.large_string()))
     if isinstance(column, pa.ExtensionArray):
         return _text(column.storage)
     if types.is_dictionary(kind):

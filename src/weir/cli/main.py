@@ -6,10 +6,15 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
+from functools import cache
+from typing import Any
 
 import typer
 
 from weir.cli.commands import app
+from weir.cli.commands.completion import prepare_completion
+from weir.cli.printable_text import printable
 from weir.errors import WeirError
 
 __all__ = ["main"]
@@ -47,19 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    prepare_completion()
     try:
-        code = app(
-            args=None if arguments is None else list(arguments), prog_name="weir", standalone_mode=False
-        )
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        code = _program(given[0] if given else "")(args=given, prog_name="weir", standalone_mode=False)
         if sys.stdout is not None:
             # None where the program was started without a standard output.
             sys.stdout.flush()
     except WeirError as error:
-        return _refused(str(error))
+        from weir.cli.advice import error_for_shell
+
+        return _refused(error_for_shell(error, _options(sys.argv[1:] if arguments is None else arguments)))
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = "weir" if context is None else context.command_path
-        return _refused(f"{error.format_message().rstrip('.')}. '{command} --help' says more")
+        said = error.format_message().rstrip(".")
+        return _refused(f"{said}{'' if said.endswith('?') else '.'} '{command} --help' says more")
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
@@ -75,8 +83,34 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
+@cache
+def _program(first: str = "") -> Any:
+    """Return the command that the first argument names, or all of them, if it names none.
+
+    To read the signatures of every one of them takes longer than what most do.
+    """
+    commands = [one for one in app.registered_commands if one.name == first]
+    groups = [one for one in app.registered_groups if one.name == first]
+    if not (commands or groups):
+        return typer.main.get_command(app)
+    asked_for = copy(app)
+    asked_for.registered_commands, asked_for.registered_groups = commands, groups
+    return typer.main.get_command(asked_for)
+
+
+def _options(arguments: Sequence[str]) -> list[str]:
+    """Return the options of the command that the arguments name, without their dashes."""
+    command = _program(arguments[0] if arguments else "")
+    for argument in arguments:
+        found = command.commands.get(argument) if isinstance(command, typer.core.TyperGroup) else None
+        if found is None:
+            break
+        command = found
+    return [name.removeprefix("--") for one in command.params for name in one.opts if name.startswith("--")]
+
+
 def _refused(message: str) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return _FAILED
 
 

@@ -63,8 +63,9 @@ AtToken = Annotated[
     str | None,
     typer.Option(
         "--at",
-        metavar="TOKEN",
-        help="Read the table as it was at a token of 'weir snapshot', instead of as it is.",
+        metavar="TOKEN|TAG|TIME",
+        help="Read the table as it was: at a token or a tag of 'weir snapshot', or at a time with its zone, "
+        "such as 2026-01-31T12:00Z.",
         show_default=False,
     ),
 ]

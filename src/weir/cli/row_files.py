@@ -172,6 +172,7 @@ def _is_plain(kind: pa.DataType) -> bool:
         or types.is_duration(kind)
         or types.is_float16(kind)
         or types.is_dictionary(kind)
+        or isinstance(kind, pa.BaseExtensionType)
     )
 
 

@@ -84,4 +84,5 @@ def create_table(directory: Path, options: DemoOptions) -> Table:
         primary_key=PRIMARY_KEY,
         shard_by=weir.bucket(PRIMARY_KEY, NUM_SHARDS),
         fsync=options.fsync,
+        maintenance="off",
     )

@@ -115,7 +115,7 @@ def write_events(task: WriterTask) -> None:
     changes nothing in the end: each event says what the row is, not how it differs, and they come in the
     same order again.
     """
-    table = weir.open(task.uri, fsync=task.fsync)
+    table = weir.open(task.uri, fsync=task.fsync, maintenance="off")
     events = load_events(task.flights, task.batch_rows)
     sent: deque[_Sent] = deque()
     with table.writer(max_memtable_rows=task.memtable_rows) as writer:

@@ -97,6 +97,7 @@ def test_verify_prints_a_line_for_each_finding_and_fails(people: Path, weir_prog
     assert [one["check"] for one in said["findings"]] == ["key_index.unreadable", "bloom_filter.missing"]
 
 
+@pytest.mark.long
 def test_both_on_s3(s3_endpoint: S3Endpoint, weir_program: Run) -> None:
     uri = s3_endpoint.new_uri()
     options = [f"--storage-option={name}={value}" for name, value in s3_endpoint.options.items()]

@@ -53,7 +53,7 @@ def test_scan_sees_as_much_as_the_consistency_says(people: Path, weir_program: R
 
 def test_scan_explains_what_it_would_read(people: Path, weir_program: Run) -> None:
     text = weir_program("scan", people, "--explain", "--filter", "id = 1")
-    assert "base table version" in text.out
+    assert "base version" in text.out
     assert "pruned" in text.out
     assert json.loads(weir_program("scan", people, "--explain", "--filter", "id = 1", "--json").out)[
         "plan"

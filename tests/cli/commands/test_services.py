@@ -151,6 +151,7 @@ def test_maintain_looks_after_a_database(tmp_path: Path, weir_program: Run) -> N
             theirs.close()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_maintain_goes_on_until_a_signal(people: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "weir.cli.main", "maintain", str(people), "--every", "10ms", "--json"]

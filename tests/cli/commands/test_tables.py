@@ -90,6 +90,20 @@ def test_alter_changes_columns_at_once(people: Path, weir_program: Run) -> None:
     assert "other" in weir.open(people).schema.names
 
 
+def test_alter_changes_when_rows_expire(people: Path, weir_program: Run) -> None:
+    answer = weir_program("alter", people, "--expire-by", "born", "--expire-after", "365d")
+    assert answer.code == 0
+    assert "365 days" in answer.out
+    assert weir.open(people).expiry == "365 days, 0:00:00 after born"
+    assert weir.open(people).scan().count() == 1
+    refused = weir_program("alter", people, "--never-expire", "--expire-after", "7d")
+    assert refused.code == 2
+    said = weir_program("alter", people, "--never-expire", "--json")
+    assert json.loads(said.out)["expiry"] is None
+    assert weir.open(people).scan().count() == 3
+    assert "are not sorted" in weir_program("alter", people, "--sort-by", "born").err
+
+
 def test_alter_says_what_is_wrong_and_changes_nothing(people: Path, weir_program: Run) -> None:
     before = weir.open(people).schema
     for arguments, says in (

@@ -132,3 +132,32 @@ def test_following_ends_when_nothing_has_come_for_long_enough(people: Path, weir
     answer = weir_program("changes", people, "--follow", "--poll", "5ms", "--timeout", "30ms", "--json")
     assert len(lines(answer.out)) == 2
     assert weir_program("changes", people, "--timeout", "1s").code == 2
+
+
+def test_tags_from_a_shell(people: Path, weir_program: Run) -> None:
+    made = weir_program("snapshot", people, "--tag", "before-import")
+    assert made.lines == ["tagged before-import: version 3 of the base table"]
+    assert "--drop-tag before-import" in made.err
+    write(people, (1, "Augusta"), (3, "Alan"), delete=2)
+    assert weir_program("scan", people, "--count", "--at", "before-import").out == "2\n"
+    assert len(brief(weir_program("changes", people, "--since", "before-import", "--json").out)) == 3
+    token = weir_program("snapshot", people).lines[0]
+    assert (
+        lines(weir_program("snapshot", people, "--tag", "later", "--at", token, "--json").out)[0]["tag"]
+        == "later"
+    )
+    listed = weir_program("snapshot", people, "--list")
+    assert listed.lines[0].split() == ["tag", "base", "version", "made"]
+    assert [line.split()[0] for line in listed.lines[1:3]] == ["before-import", "later"]
+    assert token in listed.lines[3]
+    (said,) = lines(weir_program("snapshot", people, "--list", "--json").out)
+    assert [one["tag"] for one in said["tags"]] == ["before-import", "later"]
+    assert [one["token"] for one in said["snapshots"]] == [token]
+    assert "tag" in weir_program("inspect", people, "tag/later").out
+    again = weir_program("snapshot", people, "--tag", "later")
+    assert again.code != 0
+    assert "already" in again.err
+    assert weir_program("snapshot", people, "--drop-tag", "later").code == 0
+    assert weir_program("scan", people, "--at", "later").code != 0
+    assert weir_program("snapshot", people, "--tag", "x", "--list").code == 2
+    assert weir_program("snapshot", people, "--at", token).code == 2

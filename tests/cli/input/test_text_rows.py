@@ -111,6 +111,7 @@ def test_lines_longer_than_a_block_are_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert _json(data, schema).to_pydict() == {"id": list(range(len(texts))), "text": texts}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("column", "bad"),
     [

@@ -15,6 +15,7 @@ import typer
 
 import weir
 from weir.cli.commands import (
+    completion,
     demo,
     events,
     indexes,
@@ -65,10 +66,11 @@ _index.command("list")(indexes.list_indexes)
 _index.command("drop")(indexes.drop)
 _index.command("catch-up")(indexes.catch_up)
 
-_pipeline = typer.Typer(help="Check a pipeline that a file describes, or run it on Spark.")
+_pipeline = typer.Typer(help="Check a pipeline that a file describes, run it on Spark, ask how it is.")
 _pipeline.callback(invoke_without_command=True)(pipeline.help_if_alone)
 _pipeline.command("check")(pipeline.check)
 _pipeline.command("run")(pipeline.run)
+_pipeline.command("status")(pipeline.status)
 
 _keys = typer.Typer(help="Make, list, rotate and revoke the keys of a service.")
 _keys.callback(invoke_without_command=True)(service.help_if_alone)
@@ -110,10 +112,12 @@ app.command("gc")(services.collect_garbage)
 app.command("maintain")(services.maintain)
 app.command("clone")(tables.clone)
 app.command("drop")(tables.drop)
+app.command("upgrade")(tables.upgrade)
 app.command("inspect")(inspection.inspect)
 app.command("verify")(inspection.verify)
 app.add_typer(_pipeline, name="pipeline")
 app.command("serve")(service.serve)
 app.add_typer(_keys, name="keys")
 app.add_typer(_events, name="events")
+app.command("completion")(completion.completion)
 app.command("demo")(demo.demo)

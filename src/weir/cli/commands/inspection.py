@@ -30,7 +30,8 @@ def inspect(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="What of the table: details, snapshots, marks, pin/ID, consumer/NAME, or SHARD, "
+            help="What of the table: details, snapshots, marks, pin/ID, tag/NAME, consumer/NAME, "
+            "region/NAME/GENERATION, region/NAME/GENERATION/ENTRY, or SHARD, "
             "SHARD/manifest, SHARD/manifest/VERSION, SHARD/wal/POSITION, SHARD/generation/NUMBER, "
             "SHARD/lease, where SHARD is the beginning of an id; or a path below it. Default: an overview.",
             show_default=False,
@@ -43,13 +44,13 @@ def inspect(
     storage_option: StorageOptions = None,
 ) -> None:
     """Print what an object of a table says, broken ones as far as they can be read."""
-    from weir.maintenance.inspect import inspect as describe_object
+    from weir.first_index.inspect import inspect_regions
     from weir.maintenance.inspection.target import split_location
     from weir.storage.open import open_store
 
     root, path = split_location(uri, what)
     store = open_store(root, parse_storage_options(storage_option or ()), fsync=False)
-    description = describe_object(store, path, rows=rows)
+    description = inspect_regions(store, path, rows=rows)
     _output(json).described(description)
     if description.problems:
         for problem in description.problems:

@@ -1,10 +1,11 @@
-"""Commands about pipelines on Spark: check one that a file describes, and run it."""
+"""Commands about pipelines on Spark: check one that a file describes, run it, and ask how it is doing."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ from weir.engine.stop_signals import handle_stop_signals
 if TYPE_CHECKING:
     from weir.spark.pipeline import MetricsSample, PipelineFile
 
-__all__ = ["check", "help_if_alone", "run"]
+__all__ = ["check", "help_if_alone", "run", "status"]
 
 File = Annotated[
     Path,
@@ -27,7 +28,7 @@ File = Annotated[
 
 
 def help_if_alone(context: typer.Context) -> None:
-    """Check a pipeline that a file describes, or run it on Spark."""
+    """Check a pipeline that a file describes, run it on Spark, ask how it is."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -60,6 +61,15 @@ def run(
             "--log", help="Write log events to standard error, among them the metrics, not only warnings."
         ),
     ] = False,
+    metrics_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve the newest sample of the metrics to Prometheus, at /metrics. Without a host only to "
+            "this machine. Needs the extra weir-lance[service].",
+            show_default=False,
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Run a pipeline until its stream ends, or SIGINT or SIGTERM asks it to.
@@ -68,12 +78,16 @@ def run(
     second signal ends everything at once, and so does one that comes while Spark still starts.
     """
     from weir.spark.pipeline.own_session import own_session
+    from weir.spark.pipeline.prometheus import PrometheusSamples, parse_address
 
     described = _read(file)
     if log:
         _log_to_standard_error()
     answer = _output(json)
+    prometheus = PrometheusSamples(described.pipeline.name)
+    address = None if metrics_port is None else parse_address(metrics_port)
     with (
+        nullcontext() if address is None else prometheus.served(*address),
         # While Spark starts, and when the pipeline has ended, there is nothing to finish; and the exception
         # that Python makes of SIGINT may get lost where Spark starts Java.
         handle_stop_signals(_end_at_once),
@@ -82,11 +96,19 @@ def run(
     ):
 
         def on_sample(sample: MetricsSample) -> None:
+            prometheus.note(sample)
             show(_line(sample))
             answer.pipeline_sampled(sample)
 
         summary = described.pipeline.run(spark, on_sample=on_sample, on_second_signal=_end_at_once)
     answer.pipeline_ended(summary)
+
+
+def status(file: File, json: AsJson = False) -> None:
+    """Print how far a pipeline has got, what waits and what is in quarantine. No Spark is started."""
+    from weir.spark.pipeline import pipeline_state
+
+    _output(json).pipeline_status(pipeline_state(_read(file).pipeline))
 
 
 def _read(file: Path) -> PipelineFile:
@@ -116,6 +138,8 @@ def _line(sample: MetricsSample) -> str:
     if sample.freshness_p50 is not None and sample.freshness_p99 is not None:
         parts.append(f"fresh in {sample.freshness_p50:.1f} s (p50), {sample.freshness_p99:.1f} s (p99)")
     parts.append(f"{sample.unmerged_generations:,} generations unmerged")
+    if sample.total_bad_records:
+        parts.append(f"{sample.total_bad_records:,} bad records")
     failing = [name for name, state in sample.services.items() if state.failures_in_a_row]
     if failing:
         parts.append(f"failing: {', '.join(failing)}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weir.cli.bad_row_policy import BadRowPolicy
 from weir.cli.commands.services import merge_with_progress as _merge
 from weir.cli.input.formats import FileFormat
 from weir.cli.options import AsJson, AtToken, Consistent, NoFsync, StorageOptions, Uri
@@ -16,6 +18,7 @@ from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.cli.progress import progress_bar
 from weir.cli.text_values import parse_names
+from weir.engine.durations import parse_duration
 from weir.errors import OptionError
 
 if TYPE_CHECKING:
@@ -78,6 +81,43 @@ def ingest_files(
             show_default=False,
         ),
     ] = None,
+    on_bad_row: Annotated[
+        BadRowPolicy,
+        typer.Option(
+            help="What becomes of a row that does not fit the table: the end; it is left out; or it is left "
+            "out and written to the file of --quarantine. Rows that are left out are counted, and the first "
+            "ten shown.",
+        ),
+    ] = BadRowPolicy.FAIL,
+    quarantine: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --on-bad-row quarantine: the JSON lines file to which bad rows are added, each with "
+            "its file, its number, the reason, and itself.",
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long to wait for a shard that another writer holds: 30s, 5m. Default: not at all.",
+            show_default=False,
+        ),
+    ] = None,
+    takeover: Annotated[
+        bool,
+        typer.Option("--takeover", help="Claim a shard that another writer holds, which fences that writer."),
+    ] = False,
+    immutable: Annotated[
+        bool,
+        typer.Option(
+            "--immutable",
+            help="Promise that no row changes the columns by which the table is sharded, where these are "
+            "not part of its key.",
+        ),
+    ] = False,
     merge: Annotated[bool, typer.Option("--merge", help="Merge into the base table at the end.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check all files against the table and write nothing.")
@@ -90,7 +130,20 @@ def ingest_files(
     from weir.cli.ingest import IngestOptions, ingest
     from weir.cli.input.files import find_files
 
-    options = IngestOptions(format, op_column, delete, batch_rows, delimiter, tuple(null or ()), dry_run)
+    options = IngestOptions(
+        file_format=format,
+        op_column=op_column,
+        delete=delete,
+        batch_rows=batch_rows,
+        delimiter=delimiter,
+        null_values=tuple(null or ()),
+        dry_run=dry_run,
+        on_bad_row=on_bad_row,
+        quarantine=quarantine,
+        lease_wait=timedelta(0) if wait is None else parse_duration(wait, "wait"),
+        takeover=takeover,
+        immutable=immutable,
+    )
     table = _open(uri, storage_option, no_fsync)
     found = find_files(files)
     with progress_bar("ingest") as progress:
@@ -99,6 +152,7 @@ def ingest_files(
             found,
             options,
             on_progress=lambda rows, fraction: progress(fraction or None, f"{rows:,} rows"),
+            on_wait=lambda held: progress(None, f"waiting: {held.message}"),
         )
     merged = _merge(table) if merge and not dry_run else None
     _output(json).ingested(report, merged)
@@ -179,7 +233,8 @@ def get(
     wanted = parse_keys(keys, table.schema, table.primary_key)
     rows = table.get(wanted, names, consistency=_state(consistency, at), at=at)
     _output(json).rows(iter(rows.to_batches()), rows.schema)
-    missing = wanted.group_by(wanted.column_names).aggregate([]).num_rows - rows.num_rows
+    different = set(zip(*(column.to_pylist() for column in wanted.columns), strict=True))
+    missing = len(different) - rows.num_rows
     if missing:
         note(f"{missing} of the keys {'have' if missing > 1 else 'has'} no row")
 
@@ -187,13 +242,14 @@ def get(
 def sql(
     uri: Uri,
     query: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="QUERY",
-            help='One query, such as "SELECT carrier, avg(delay) FROM t GROUP BY carrier".',
+            help='One query, such as "SELECT carrier, avg(delay) FROM t GROUP BY carrier". Default: those of '
+            "standard input, each ended by a semicolon; in a terminal that is a shell with history.",
             show_default=False,
         ),
-    ],
+    ] = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="What the query calls the table.")] = "t",
     consistency: Consistent = "strong",
     at: AtToken = None,
@@ -210,23 +266,35 @@ def sql(
         raise OptionError("only one of --explain and --output can be had", where="sql")
     if output is not None:
         _check_name(output)
+    if query is None and output is not None:
+        raise OptionError("a file takes the rows of one query", where="output", hint="Give the query")
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
-    found = table.sql(query, name=name, consistency=_state(consistency, at), at=at)
-    if explain:
-        answer.plan(found.explain())
-        return
-    with progress_bar("sql"):
-        rows = found.to_table()
-    if output is not None:
-        from weir.cli.row_files import write_rows
+    state = _state(consistency, at)
 
-        answer.saved(write_rows(iter(rows.to_batches()), rows.schema, output), output)
+    def run(statement: str) -> None:
+        found = table.sql(statement, name=name, consistency=state, at=at)
+        if explain:
+            answer.plan(found.explain())
+            return
+        with progress_bar("sql"):
+            rows = found.to_table()
+        if output is not None:
+            from weir.cli.row_files import write_rows
+
+            answer.saved(write_rows(iter(rows.to_batches()), rows.schema, output), output)
+            return
+        shown = rows if answer.shows_all_rows else rows.slice(0, _ROWS_SHOWN)
+        answer.rows(iter(shown.to_batches()), shown.schema)
+        if shown.num_rows < rows.num_rows:
+            note(f"these are the first {_ROWS_SHOWN} of {rows.num_rows:,} rows; --json or --output gives all")
+
+    if query is not None:
+        run(query)
         return
-    shown = rows if answer.shows_all_rows else rows.slice(0, _ROWS_SHOWN)
-    answer.rows(iter(shown.to_batches()), shown.schema)
-    if shown.num_rows < rows.num_rows:
-        note(f"these are the first {_ROWS_SHOWN} of {rows.num_rows:,} rows; --json or --output gives all")
+    from weir.cli.sql_shell import run_sql_shell
+
+    run_sql_shell(table, name, run)
 
 
 def _state(consistency: str, at: str | None) -> str | Consistency:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,10 @@ from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.progress import progress_bar
 from weir.cli.text_values import parse_names, parse_pairs, parse_storage_options
+from weir.engine.durations import parse_duration
 from weir.errors import OptionError
 
-__all__ = ["adopt", "alter", "clone", "create", "drop", "status"]
+__all__ = ["adopt", "alter", "clone", "create", "drop", "status", "upgrade"]
 
 
 def create(
@@ -143,26 +144,69 @@ def alter(
             metavar="COLUMN=TYPE", help="A column to widen: n=int64. May be repeated.", show_default=False
         ),
     ] = None,
+    expire_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The column of times by which rows expire from now on.", show_default=False
+        ),
+    ] = None,
+    expire_after: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long after that time: 7d, 12h.", show_default=False),
+    ] = None,
+    never_expire: Annotated[
+        bool, typer.Option("--never-expire", help="Rows do not expire any more.", show_default=False)
+    ] = False,
+    sort_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="The columns by which the rows of an append-only table are sorted from now on.",
+            show_default=False,
+        ),
+    ] = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Add, drop, rename and widen columns, all in one step, while others read and write."""
+    """Add, drop, rename and widen columns, all in one step, while others read and write.
+
+    When rows expire and how they are sorted can be changed in the same step.
+    """
     from weir.schema.text import parse_column, parse_type
+
+    if never_expire and (expire_by is not None or expire_after is not None):
+        raise OptionError("rows expire, or they never do", where="--never-expire")
 
     columns = [parse_column(one) for one in add or ()]
     names = parse_pairs(rename or (), "rename", "OLD=NEW")
     types = {name: parse_type(text) for name, text in parse_pairs(widen or (), "widen", "n=int64").items()}
     table = _open(uri, storage_option, no_fsync)
-    table.alter(add=columns, drop=drop or (), rename=names, widen=types)
+    properties: dict[str, Any] = {"expire_by": None} if never_expire else {}
+    if expire_by is not None:
+        properties["expire_by"] = expire_by
+    if expire_after is not None:
+        properties["expire_after"] = parse_duration(expire_after, "expire-after")
+    if sort_by is not None:
+        properties["sort_by"] = parse_names(sort_by, "sort-by")
+    table.alter(add=columns, drop=drop or (), rename=names, widen=types, **properties)
     _output(json).altered(table)
 
 
 def status(
-    uri: Uri, json: AsJson = False, storage_option: StorageOptions = None, no_fsync: NoFsync = False
+    uri: Uri,
+    shards: Annotated[
+        bool,
+        typer.Option(
+            "--shards", help="Print every shard. Default: ten, those with problems first; with --json all."
+        ),
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
 ) -> None:
-    """Print shards, epochs, lag and merge progress."""
-    _output(json).status(_open(uri, storage_option, no_fsync).status())
+    """Print what is wrong, and shards, epochs, lag and merge progress."""
+    _output(json).status(_open(uri, storage_option, no_fsync).status(), all_shards=shards)
 
 
 def clone(
@@ -194,6 +238,55 @@ def clone(
         fsync=not no_fsync,
     )
     _output(json).created(table, table.status())
+
+
+def upgrade(
+    uri: Uri,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Where a copy is to be; the table stays as it is. Default: in place.",
+            show_default=False,
+        ),
+    ] = None,
+    primary_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN[,COLUMN]",
+            help="Columns that identify a row, for a table whose key is not marked. "
+            "They are marked as the key for good, in the table itself.",
+            show_default=False,
+        ),
+    ] = None,
+    shard_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help='How rows are split into shards: "bucket(id, 8)". Default: one shard.',
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")
+    ] = False,
+    json: AsJson = False,
+    storage_option: StorageOptions = None,
+    no_fsync: NoFsync = False,
+) -> None:
+    """Turn a table with the first form of the MemWAL index (regions) into a table of today."""
+    from weir.sharding.shard_text import parse_shard_by
+
+    report = weir.upgrade(
+        uri,
+        into=into,
+        primary_key=None if primary_key is None else parse_names(primary_key, "primary-key"),
+        shard_by=parse_shard_by(shard_by) if shard_by is not None else None,
+        dry_run=dry_run,
+        storage_options=parse_storage_options(storage_option or ()),
+        fsync=not no_fsync,
+    )
+    _output(json).upgraded(report)
 
 
 def drop(

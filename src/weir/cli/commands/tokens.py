@@ -12,6 +12,7 @@ from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.engine.durations import parse_duration
+from weir.errors import OptionError
 
 __all__ = ["changes", "snapshot"]
 
@@ -31,13 +32,56 @@ def snapshot(
             metavar="TOKEN", help="Keep nothing for this token any more; take none.", show_default=False
         ),
     ] = None,
+    tag: Annotated[
+        str | None,
+        typer.Option(
+            "--tag",
+            metavar="NAME",
+            help="Give the state a name, for --at, which is kept until it is dropped; print no token.",
+            show_default=False,
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TOKEN|TAG|TIME",
+            help="With --tag: the state to be named. Default: the table as it is now.",
+            show_default=False,
+        ),
+    ] = None,
+    drop_tag: Annotated[
+        str | None,
+        typer.Option("--drop-tag", metavar="NAME", help="Keep nothing for this tag.", show_default=False),
+    ] = None,
+    list_kept: Annotated[
+        bool, typer.Option("--list", help="Print the tags, and the tokens that are kept; take none.")
+    ] = False,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Print a token of the table as it is now, for 'scan --at', 'get --at' and 'changes --since'."""
+    """Print a token of the table as it is now, for 'scan --at' and 'changes --since', or give it a name.
+
+    Tags and tokens that are kept are listed by '--list'.
+    """
+    asked = {"--tag": tag, "--drop-tag": drop_tag, "--list": list_kept or None, "--release": release}
+    several = [name for name, value in asked.items() if value is not None]
+    if len(several) > 1:
+        raise OptionError(f"{' and '.join(several)} exclude each other", where=several[0])
+    if at is not None and tag is None:
+        raise OptionError("--at says which state a tag names, and there is no --tag", where="--at")
     kept = None if no_pin else parse_duration(retain, "retain")
     table = _open(uri, storage_option, no_fsync)
+    if list_kept:
+        _output(json).kept_states(table.tags.list(), table.tags.pinned())
+        return
+    if drop_tag is not None:
+        table.tags.drop(drop_tag)
+        return
+    if tag is not None:
+        _output(json).tagged(table.tags.create(tag, at))
+        return
     if release is not None:
         token = weir.SnapshotToken.parse(release)
         table.release(token)
@@ -51,16 +95,18 @@ def changes(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKEN|earliest",
-            help="Where to begin: after a token, or at the oldest change that is stored. Default: where the "
-            "consumer has come to, or at the first change of the table.",
+            metavar="TOKEN|TAG|TIME|earliest",
+            help="Where to begin: after a token, a tag or a time, or at the oldest change that is stored. "
+            "Default: where the consumer has come to, or at the first change of the table.",
             show_default=False,
         ),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKEN", help="Where to end. Default: at what is committed now.", show_default=False
+            metavar="TOKEN|TAG|TIME",
+            help="Where to end. Default: at what is committed now.",
+            show_default=False,
         ),
     ] = None,
     consumer: Annotated[

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.cli.input.rows import FileRows, first_failing, row_place
+from weir.cli.input.rows import BadRow, FileRows, OnBadRow, all_failing, first_failing, row_place
+from weir.cli.json_text import json_lines
 from weir.errors import InputError, KeyValueError, SchemaError
 from weir.format.newest import newest_rows
 from weir.rows import as_key_table, as_row_tables
@@ -101,15 +102,39 @@ class RowChecker:
         SchemaError, KeyValueError
             Naming the file, the row and the column.
         """
-
-        def number_of(row: int) -> int:
-            return rows.first_row + row
-
         if self.delete:
-            return Operations(self.schema.empty_table(), self._keys(rows.rows, number_of, file))
+            return Operations(self.schema.empty_table(), self._keys(rows.rows, rows.number_of, file))
         if self.op_column is None:
-            return Operations(self._rows(rows.rows, number_of, file), self._no_keys())
-        return self._parted(rows.rows, self.op_column, number_of, file)
+            return Operations(self._rows(rows.rows, rows.number_of, file), self._no_keys())
+        return self._parted(rows.rows, self.op_column, rows.number_of, file)
+
+    def check_apart(self, rows: FileRows, file: str, on_bad_row: OnBadRow) -> Operations:
+        """Return the rows that fit in the table's types, and tell of the others.
+
+        Parameters
+        ----------
+        rows, file
+            As for :meth:`check`.
+        on_bad_row : callable
+            Told of each row that does not fit.
+        """
+
+        def works(start: int, stop: int) -> bool:
+            try:
+                self.check(FileRows(rows.rows.slice(start, stop - start), 1), file)
+            except InputError:
+                return False
+            return True
+
+        bad = all_failing(rows.rows.num_rows, works)
+        for row in bad:
+            one, number = rows.rows.slice(row, 1), rows.number_of(row)
+            try:
+                self.check(FileRows(one, number), file)
+            except InputError as error:
+                record = next(json_lines(one.combine_chunks().to_batches()[0]))
+                on_bad_row(BadRow(file, number, error.message, record))
+        return self.check(rows.without(bad) if bad else rows, file)
 
     def _parted(self, rows: pa.Table, op_column: str, number_of: RowNumber, file: str) -> Operations:
         is_delete = _is_delete(rows.column(op_column), op_column, number_of, file)

@@ -7,26 +7,22 @@ JSON text (see :mod:`weir.cli.json_text`). A value that is empty and not quoted 
 from __future__ import annotations
 
 import csv
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from weir.cli.input.csv_good_rows import good_csv_rows
+from weir.cli.input.csv_quotes import OPEN_QUOTE, ClosedQuotes
+from weir.cli.input.csv_values import convert_options, converted, explained, read_type
 from weir.cli.input.prefixed import PrefixedStream, read_fully
-from weir.cli.input.rows import FileRows, ReadRequest, RowStream, bad_value, first_failing, reading, row_place
-from weir.cli.json_text import from_json_type, parse_json_column
+from weir.cli.input.rows import FileRows, ReadRequest, RowStream, reading
 from weir.errors import InputError
 
 __all__ = ["open_csv"]
 
 _BLOCK_BYTES = 1 << 20
-_COLUMN_ERROR = re.compile(
-    r"In CSV column #(\d+): (?:Row #(\d+): )?(?:CSV conversion error to .*?: )?(.*)", re.DOTALL
-)
-_ROW_ERROR = re.compile(r"CSV parse error: Row #(\d+): (.*)", re.DOTALL)
-_HEADER_ROWS = 1
 
 
 def open_csv(stream: BinaryIO, name: str, request: ReadRequest) -> RowStream:
@@ -57,7 +53,8 @@ def open_csv(stream: BinaryIO, name: str, request: ReadRequest) -> RowStream:
         if one in request.schema.names or not request.ignore_others
     ]
     whole = PrefixedStream(start, stream)
-    return RowStream(pa.schema(fields), _rows(whole, name, request, header, fields))
+    read = _rows if request.on_bad_row is None else good_csv_rows
+    return RowStream(pa.schema(fields), read(whole, name, request, header, fields))
 
 
 def _header(start: bytes, name: str, delimiter: str) -> list[str]:
@@ -71,94 +68,29 @@ def _header(start: bytes, name: str, delimiter: str) -> list[str]:
 def _rows(
     stream: PrefixedStream, name: str, request: ReadRequest, header: Sequence[str], fields: Sequence[pa.Field]
 ) -> Iterator[FileRows]:
-    names = [field.name for field in fields]
-    options = pa_csv.ConvertOptions(
-        column_types={field.name: _read_type(field.type) for field in fields},
-        include_columns=names,
-        null_values=list(request.null_values),
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
+    options = convert_options(request, {field.name: read_type(field.type) for field in fields})
     first_row = 1
     if not fields:
         return
+
+    def refused(line: int, row: bytes) -> bytes:
+        raise InputError(
+            OPEN_QUOTE,
+            where=f"{name}, line {line}",
+            hint="Double it where it belongs to the value; --on-bad-row skip leaves out the line",
+        )
+
     with reading(name):
         try:
             reader = pa_csv.open_csv(
-                stream,
+                ClosedQuotes(stream, request.delimiter, refused),
                 pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
                 pa_csv.ParseOptions(delimiter=request.delimiter, newlines_in_values=True),
                 options,
             )
             for batch in reader:
-                columns = [
-                    _converted(batch.column(number), field, name, first_row)
-                    for number, field in enumerate(fields)
-                ]
-                table = pa.table(columns, schema=pa.schema([pa.field(one.name, one.type) for one in fields]))
-                for start in range(0, table.num_rows, request.batch_rows):
-                    yield FileRows(table.slice(start, request.batch_rows), first_row + start)
+                table = converted(batch, fields, name, first_row)
+                yield from FileRows(table, first_row).parts(request.batch_rows)
                 first_row += table.num_rows
         except pa.ArrowInvalid as error:
-            raise _explained(error, name, header, fields) from error
-
-
-def _read_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which the CSV reader is to read a column; text if it cannot read its type."""
-    types = pa.types
-    if types.is_float16(kind):
-        return pa.float32()
-    if types.is_dictionary(kind):
-        return _read_type(kind.value_type)
-    if types.is_nested(kind) or types.is_decimal256(kind) or _is_binary(kind):
-        return pa.string()
-    return kind
-
-
-def _converted(column: pa.Array, field: pa.Field, name: str, first_row: int) -> pa.Array:
-    if column.type == field.type:
-        return column
-    convert = _conversion(field.type)
-    try:
-        return convert(column)
-    except pa.ArrowInvalid as error:
-
-        def works(start: int, stop: int) -> bool:
-            try:
-                convert(column.slice(start, stop - start))
-            except pa.ArrowInvalid:
-                return False
-            return True
-
-        row = first_failing(len(column), works)
-        raise bad_value(name, first_row + row, field, f"{column[row].as_py()!r} ({error})") from error
-
-
-def _conversion(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    if pa.types.is_nested(kind):
-        return lambda column: parse_json_column(column, kind)
-    if _is_binary(kind):
-        return lambda column: from_json_type(column, kind)
-    return lambda column: column.cast(kind)
-
-
-def _explained(
-    error: pa.ArrowInvalid, name: str, header: Sequence[str], fields: Sequence[pa.Field]
-) -> InputError:
-    """Say in our words what the CSV reader says in its own."""
-    text = str(error)
-    in_column = _COLUMN_ERROR.match(text)
-    if in_column is not None:
-        column, row, reason = in_column.groups()
-        field = next(one for one in fields if one.name == header[int(column)])
-        return bad_value(name, None if row is None else int(row) - _HEADER_ROWS, field, reason)
-    in_row = _ROW_ERROR.match(text)
-    if in_row is not None:
-        row, reason = in_row.groups()
-        return InputError(f"this is not CSV: {reason}", where=row_place(name, int(row) - _HEADER_ROWS))
-    return InputError(f"this is not CSV: {text}", where=name)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+            raise explained(error, name, header, fields) from error

@@ -9,11 +9,23 @@ import json
 from collections.abc import Iterator
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
 from weir.cli.input.prefixed import read_arrived
-from weir.cli.input.rows import FileRows, ReadRequest, RowStream, bad_value, first_failing, reading, row_place
+from weir.cli.input.rows import (
+    BadRow,
+    FileRows,
+    OnBadRow,
+    ReadRequest,
+    RowStream,
+    all_failing,
+    bad_value,
+    first_failing,
+    reading,
+    row_place,
+)
 from weir.cli.json_text import from_json_type, json_type
 from weir.errors import InputError, SchemaError
 
@@ -50,10 +62,12 @@ def _rows(stream: BinaryIO, name: str, request: ReadRequest) -> Iterator[FileRow
     first_row = 1
     with reading(name):
         for lines in _blocks(stream):
-            table = _parsed(lines, name, request, first_row)
-            for start in range(0, table.num_rows, request.batch_rows):
-                yield FileRows(table.slice(start, request.batch_rows), first_row + start)
-            first_row += table.num_rows
+            if request.on_bad_row is None:
+                found = FileRows(_parsed(lines, name, request, first_row), first_row)
+            else:
+                found = _parsed_apart(lines, name, request, first_row, request.on_bad_row)
+            yield from found.parts(request.batch_rows)
+            first_row += len(lines)
 
 
 def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -75,9 +89,36 @@ def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
         yield [rest]
 
 
+def _parsed_apart(
+    lines: list[bytes], name: str, request: ReadRequest, first_row: int, on_bad_row: OnBadRow
+) -> FileRows:
+    """Return the rows of the lines that can be read, and tell of the others."""
+
+    def works(start: int, stop: int) -> bool:
+        try:
+            table = _read(lines[start:stop], request.schema, others=_others(request))
+        except pa.ArrowInvalid:
+            return False
+        return request.ignore_others or len(table.column_names) == len(request.schema)
+
+    bad = all_failing(len(lines), works)
+    for row in bad:
+        try:
+            _parsed([lines[row]], name, request, first_row + row)
+        except InputError as error:
+            record = lines[row].decode("utf-8", errors="backslashreplace")
+            on_bad_row(BadRow(name, first_row + row, error.message, record))
+    numbers = np.delete(np.arange(first_row, first_row + len(lines), dtype=np.int64), bad)
+    kept = np.delete(np.arange(len(lines)), bad)
+    if not len(kept):
+        return FileRows(request.schema.empty_table(), first_row, numbers=numbers)
+    good = [lines[row] for row in kept]
+    return FileRows(_parsed(good, name, request, first_row), first_row, numbers=numbers)
+
+
 def _parsed(lines: list[bytes], name: str, request: ReadRequest, first_row: int) -> pa.Table:
     try:
-        table = _read(lines, request.schema, others="ignore" if request.ignore_others else "infer")
+        table = _read(lines, request.schema, others=_others(request))
     except pa.ArrowInvalid as error:
         raise _located(lines, name, request, first_row, error) from error
     for column in table.column_names:
@@ -89,6 +130,11 @@ def _parsed(lines: list[bytes], name: str, request: ReadRequest, first_row: int)
                 hint=f"The columns are {', '.join(request.schema.names)}",
             )
     return table
+
+
+def _others(request: ReadRequest) -> str:
+    """Return what is done with columns that were not asked for."""
+    return "ignore" if request.ignore_others else "infer"
 
 
 def _read(lines: list[bytes], schema: pa.Schema, *, others: str) -> pa.Table:
@@ -121,7 +167,7 @@ def _located(
     line = lines[row]
     try:
         value = json.loads(line)
-    except ValueError as reason:
+    except (ValueError, RecursionError) as reason:
         return InputError(f"this is not JSON: {reason}", where=row_place(name, first_row + row))
     if not isinstance(value, dict):
         return InputError(

@@ -6,19 +6,63 @@ Rows are counted from 1 and without a header, the way people count the rows of d
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError, SchemaError
 from weir.schema.text import format_type
 
-__all__ = ["FileRows", "ReadRequest", "RowStream", "bad_value", "first_failing", "reading", "row_place"]
+__all__ = [
+    "BadRow",
+    "FileRows",
+    "OnBadRow",
+    "ReadRequest",
+    "RowNumbers",
+    "RowStream",
+    "all_failing",
+    "bad_value",
+    "first_failing",
+    "reading",
+    "row_place",
+]
 
 UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error, pa.ArrowException)
 """What the readers of files raise when the bytes are not what they should be."""
+
+
+RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+"""The numbers in the file of some rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that is no row of the table.
+
+    Parameters
+    ----------
+    file : str
+        The file it is in.
+    row : int
+        Its number there.
+    reason : str
+        What is wrong with it.
+    record : str
+        The row: a JSON object where it could be taken apart into columns, and otherwise as it stands in
+        the file.
+    """
+
+    file: str
+    row: int
+    reason: str
+    record: str
+
+
+OnBadRow = Callable[[BadRow], None]
+"""Called with each row that is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +82,8 @@ class ReadRequest:
         Between the values of CSV.
     null_values : tuple of str
         What stands for null in CSV, when it is not quoted.
+    on_bad_row : callable, optional
+        Told of each row that cannot be read, which is then left out. Default: the first one is an error.
     """
 
     schema: pa.Schema
@@ -45,6 +91,7 @@ class ReadRequest:
     batch_rows: int = 10_000
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
+    on_bad_row: OnBadRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +106,32 @@ class FileRows:
         Number of the first of them.
     fraction : float
         How much of the file has been read with them, from 0 to 1; 0 if it cannot be told.
+    numbers : array of int64, optional
+        Their numbers, where bad rows between them were left out. Default: they follow each other.
     """
 
     rows: pa.Table
     first_row: int
     fraction: float = 0.0
+    numbers: RowNumbers | None = None
+
+    def number_of(self, row: int) -> int:
+        """Return the number in the file of one of these rows."""
+        return self.first_row + row if self.numbers is None else int(self.numbers[row])
+
+    def without(self, bad: Sequence[int]) -> FileRows:
+        """Return the other rows, when some of these are left out."""
+        numbers = self.numbers
+        if numbers is None:
+            numbers = np.arange(self.first_row, self.first_row + self.rows.num_rows, dtype=np.int64)
+        kept = np.delete(np.arange(self.rows.num_rows), list(bad))
+        return FileRows(self.rows.take(kept), self.first_row, self.fraction, numbers[kept])
+
+    def parts(self, most: int) -> Iterator[FileRows]:
+        """Yield the rows in parts of at most so many."""
+        for start in range(0, self.rows.num_rows, most):
+            numbers = None if self.numbers is None else self.numbers[start : start + most]
+            yield FileRows(self.rows.slice(start, most), self.first_row + start, self.fraction, numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +213,34 @@ def first_failing(count: int, works: Callable[[int, int], bool]) -> int:
         else:
             high = middle
     return low
+
+
+def all_failing(count: int, works: Callable[[int, int], bool]) -> list[int]:
+    """Return all of ``count`` rows that fail by themselves, in their order.
+
+    Few of many are found in few attempts: rows that work together are not looked at one by one.
+
+    Parameters
+    ----------
+    count : int
+        Number of rows.
+    works : callable
+        Whether the rows from one number up to another, not included, all work.
+
+    Examples
+    --------
+    >>> all_failing(100, lambda start, stop: not {3, 37, 38} & set(range(start, stop)))
+    [3, 37, 38]
+    """
+    found = []
+    spans = [(0, count)] if count else []
+    while spans:
+        start, stop = spans.pop()
+        if works(start, stop):
+            continue
+        if stop - start == 1:
+            found.append(start)
+            continue
+        middle = (start + stop) // 2
+        spans += [(middle, stop), (start, middle)]
+    return found

@@ -6,37 +6,34 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from rich.console import Console
-from rich.table import Table as TextTable
-from rich.text import Text
 
+from weir.cli.output.fitted_table import Column, print_fitted
 from weir.cli.output.phrases import counted, short_id
+from weir.cli.printable_text import printable
 from weir.indexing.definition import IndexDefinition
 from weir.maintenance.catch_up import CatchUpReport
 from weir.maintenance.index_status import IndexReport
 
 __all__ = ["print_caught_up", "print_definitions", "print_indexes"]
 
+_SHARDS_NAMED = 2
+
 
 def print_indexes(console: Console, indexes: Sequence[IndexReport]) -> None:
     """Print a table of indexes, and how far they are behind."""
-    shown = TextTable(box=None, pad_edge=False, header_style="bold")
-    for name in ("index", "kind", "column", "maintained"):
-        shown.add_column(name)
-    for name in ("segments", "rows", "unindexed"):
-        shown.add_column(name, justify="right")
-    shown.add_column("behind")
-    for index in indexes:
-        shown.add_row(
-            Text(index.name),
-            index.kind,
-            Text(index.column),
-            "yes" if index.is_maintained else "no",
-            str(index.segments),
-            f"{index.rows:,}",
-            f"{index.unindexed_rows:,}",
-            _behind(index.behind),
-        )
-    console.print(shown)
+    print_fitted(
+        console,
+        [
+            Column("index", [printable(one.name) for one in indexes]),
+            Column("kind", [one.kind for one in indexes], 6),
+            Column("column", [printable(one.column) for one in indexes], 3),
+            Column("maintained", ["yes" if one.is_maintained else "no" for one in indexes], 2),
+            Column("segments", [str(one.segments) for one in indexes], 1, is_number=True),
+            Column("rows", [f"{one.rows:,}" for one in indexes], 4, is_number=True),
+            Column("unindexed", [f"{one.unindexed_rows:,}" for one in indexes], 5, is_number=True),
+            Column("behind", [_behind(one.behind) for one in indexes]),
+        ],
+    )
 
 
 def print_definitions(console: Console, definitions: Sequence[IndexDefinition]) -> None:
@@ -66,5 +63,7 @@ def print_caught_up(console: Console, report: CatchUpReport) -> None:
 
 
 def _behind(behind: Mapping[UUID, int]) -> str:
+    if len(behind) > _SHARDS_NAMED:
+        return f"{counted(sum(behind.values()), 'generation')} of {counted(len(behind), 'shard')}"
     parts = [f"{short_id(shard)}: {counted(count, 'generation')}" for shard, count in behind.items()]
     return ", ".join(parts) or "none"

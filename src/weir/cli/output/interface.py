@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from weir.changes.feed import ChangeBatch
     from weir.cli.ingest import IngestReport
+    from weir.first_index.upgrade import UpgradeReport
+    from weir.format.snapshot_pin import SnapshotPin
     from weir.format.snapshot_token import SnapshotToken
+    from weir.format.tag import Tag
     from weir.indexing.definition import IndexDefinition
     from weir.maintenance.catch_up import CatchUpReport
     from weir.maintenance.compact import CompactReport
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from weir.maintenance.status import TableStatus
     from weir.maintenance.verify import VerifyReport
     from weir.merge.service import MergeReport
-    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
+    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineState, PipelineSummary
     from weir.table.table import Table
 
 __all__ = ["Output", "note"]
@@ -72,7 +75,7 @@ class Output(ABC):
         """Show that rows were written to a file."""
 
     @abstractmethod
-    def status(self, status: TableStatus) -> None:
+    def status(self, status: TableStatus, *, all_shards: bool = False) -> None:
         """Show the state of a table."""
 
     @abstractmethod
@@ -116,6 +119,10 @@ class Output(ABC):
         """Show what was removed."""
 
     @abstractmethod
+    def upgraded(self, report: UpgradeReport) -> None:
+        """Show what an upgrade has done, or would do."""
+
+    @abstractmethod
     def collected(self, report: GarbageReport) -> None:
         """Show what a garbage collection has done, and why."""
 
@@ -126,6 +133,14 @@ class Output(ABC):
     @abstractmethod
     def released(self, token: SnapshotToken) -> None:
         """Show that a token is not kept readable any more."""
+
+    @abstractmethod
+    def tagged(self, tag: Tag) -> None:
+        """Show that a state has a name."""
+
+    @abstractmethod
+    def kept_states(self, tags: Sequence[Tag], pins: Sequence[SnapshotPin]) -> None:
+        """Show the states that are kept: those with a name, and those for a time."""
 
     @abstractmethod
     def changes(self, change: ChangeBatch) -> None:
@@ -142,6 +157,10 @@ class Output(ABC):
     @abstractmethod
     def pipeline_checked(self, found: PipelineCheck) -> None:
         """Show what a check of a pipeline found."""
+
+    @abstractmethod
+    def pipeline_status(self, state: PipelineState) -> None:
+        """Show how a pipeline is doing."""
 
     @abstractmethod
     def pipeline_sampled(self, sample: MetricsSample) -> None:

@@ -16,7 +16,11 @@ from weir.changes.feed import ChangeBatch
 from weir.cli.ingest import IngestReport
 from weir.cli.json_text import json_lines
 from weir.cli.output.interface import Output
+from weir.first_index.upgrade import UpgradeReport
+from weir.format.json_members import instant_text
+from weir.format.snapshot_pin import SnapshotPin
 from weir.format.snapshot_token import SnapshotToken
+from weir.format.tag import Tag
 from weir.indexing.definition import IndexDefinition
 from weir.maintenance.catch_up import CatchUpReport
 from weir.maintenance.compact import CompactReport
@@ -34,7 +38,7 @@ from weir.schema.text import format_schema
 from weir.table.table import Table
 
 if TYPE_CHECKING:
-    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
+    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineState, PipelineSummary
 
 __all__ = ["JsonOutput"]
 
@@ -59,7 +63,8 @@ class JsonOutput(Output):
 
     def altered(self, table: Table) -> None:
         """Print the table's location and columns."""
-        self._print({"uri": table.uri, "schema": format_schema(table.schema)})
+        shown = {"uri": table.uri, "schema": format_schema(table.schema)}
+        self._print({**shown, "expiry": table.expiry, "sort_by": list(table.sort_by)})
 
     def ingested(self, report: IngestReport, merged: MergeReport | None) -> None:
         """Print the report, with that of the merge in it."""
@@ -89,8 +94,8 @@ class JsonOutput(Output):
         """Print how many rows are in which file."""
         self._print({"rows": rows, "output": str(path)})
 
-    def status(self, status: TableStatus) -> None:
-        """Print the status, with the totals over all shards."""
+    def status(self, status: TableStatus, *, all_shards: bool = False) -> None:
+        """Print the status, every shard of it, with the totals over all shards."""
         totals = {
             "unmerged_rows": status.unmerged_rows,
             "unflushed_rows": status.unflushed_rows,
@@ -160,6 +165,10 @@ class JsonOutput(Output):
         """Print the report."""
         self._print(report.to_dict())
 
+    def upgraded(self, report: UpgradeReport) -> None:
+        """Print the report."""
+        self._print(report.to_dict())
+
     def collected(self, report: GarbageReport) -> None:
         """Print the report, with its totals."""
         self._print(report.to_dict())
@@ -178,6 +187,27 @@ class JsonOutput(Output):
     def released(self, token: SnapshotToken) -> None:
         """Print the token."""
         self._print({"released": str(token)})
+
+    def tagged(self, tag: Tag) -> None:
+        """Print the tag."""
+        self._print(_tag(tag))
+
+    def kept_states(self, tags: Sequence[Tag], pins: Sequence[SnapshotPin]) -> None:
+        """Print both."""
+        self._print(
+            {
+                "tags": [_tag(tag) for tag in tags],
+                "snapshots": [
+                    {
+                        "token": str(pin.token),
+                        "base_version": pin.token.base_version,
+                        "created_at": instant_text(pin.created_at),
+                        "expires_at": instant_text(pin.expires_at),
+                    }
+                    for pin in pins
+                ],
+            }
+        )
 
     def changes(self, change: ChangeBatch) -> None:
         """Print every change as a line of JSON."""
@@ -205,6 +235,10 @@ class JsonOutput(Output):
         """Print what was found."""
         self._print(asdict(found))
 
+    def pipeline_status(self, state: PipelineState) -> None:
+        """Print the state."""
+        self._print(asdict(state))
+
     def pipeline_sampled(self, sample: MetricsSample) -> None:
         """Print the sample."""
         self._print({"sample": sample.to_dict()})
@@ -220,3 +254,12 @@ class JsonOutput(Output):
 
 def _json_rows(rows: pa.Table) -> list[Any]:
     return [json.loads(line) for batch in rows.to_batches() for line in json_lines(batch)]
+
+
+def _tag(tag: Tag) -> dict[str, object]:
+    return {
+        "tag": tag.name,
+        "token": str(tag.token),
+        "base_version": tag.token.base_version,
+        "created_at": instant_text(tag.created_at),
+    }

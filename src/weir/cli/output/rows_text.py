@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from weir.cli.json_text import json_column
 from weir.cli.output.phrases import counted
+from weir.cli.printable_text import printable
 
 __all__ = ["print_rows"]
 
@@ -52,8 +52,5 @@ def _texts(column: pa.Array) -> list[str | None]:
 def _cell(text: str | None) -> Text:
     if text is None:
         return Text("null", style="dim")
-    if not text.isprintable():
-        # Control characters could drive the terminal.
-        text = json.dumps(text, ensure_ascii=False)[1:-1]
-        text = "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
+    text = printable(text)
     return Text(text if len(text) <= _WIDEST_CELL else f"{text[: _WIDEST_CELL - 1]}…")

@@ -14,12 +14,17 @@ from rich.filesize import decimal
 
 from weir.changes.feed import ChangeBatch
 from weir.cli.ingest import IngestReport
+from weir.cli.output.bad_rows_text import print_bad_rows
 from weir.cli.output.garbage_text import print_garbage
 from weir.cli.output.index_text import print_caught_up, print_definitions, print_indexes
 from weir.cli.output.inspection_text import print_description, print_findings
 from weir.cli.output.interface import Output, note
 from weir.cli.output.phrases import counted, print_pairs
-from weir.cli.output.pipeline_text import print_pipeline_check, print_pipeline_summary
+from weir.cli.output.pipeline_text import (
+    print_pipeline_check,
+    print_pipeline_status,
+    print_pipeline_summary,
+)
 from weir.cli.output.rows_text import print_rows
 from weir.cli.output.service_text import (
     print_compacted,
@@ -28,8 +33,12 @@ from weir.cli.output.service_text import (
     print_recovered,
     print_repaired,
 )
+from weir.cli.output.states_text import print_kept_states
 from weir.cli.output.status_text import print_status
+from weir.first_index.upgrade import UpgradeReport
+from weir.format.snapshot_pin import SnapshotPin
 from weir.format.snapshot_token import SnapshotToken
+from weir.format.tag import Tag
 from weir.indexing.definition import IndexDefinition
 from weir.maintenance.catch_up import CatchUpReport
 from weir.maintenance.compact import CompactReport
@@ -47,7 +56,7 @@ from weir.schema.text import format_schema
 from weir.table.table import Table
 
 if TYPE_CHECKING:
-    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineSummary
+    from weir.spark.pipeline import MetricsSample, PipelineCheck, PipelineState, PipelineSummary
 
 __all__ = ["TextOutput"]
 
@@ -81,15 +90,20 @@ class TextOutput(Output):
     def altered(self, table: Table) -> None:
         """Print the table's location and columns."""
         self._console.print(f"altered {table.uri}", soft_wrap=True)
-        print_pairs(self._console, {"schema": format_schema(table.schema)})
+        shown = {"schema": format_schema(table.schema)}
+        if table.expiry is not None:
+            shown["rows expire"] = table.expiry
+        if table.sort_by:
+            shown["sorted by"] = ", ".join(table.sort_by)
+        print_pairs(self._console, shown)
 
     def ingested(self, report: IngestReport, merged: MergeReport | None) -> None:
         """Print what was ingested and how fast."""
         files = counted(report.files, "file")
         if report.dry_run:
-            self._console.print(
-                f"{counted(report.rows, 'row')} of {files} fit the table; nothing was written"
-            )
+            fit = counted(report.rows - report.bad_rows, "row")
+            self._console.print(f"{fit} of {files} fit the table; nothing was written", soft_wrap=True)
+            print_bad_rows(self._console, report)
             return
         done = [f"{report.upserted:,} upserted"]
         if report.deleted:
@@ -97,8 +111,10 @@ class TextOutput(Output):
         self._console.print(
             f"{counted(report.rows, 'row')} of {files} in {report.seconds:.1f} s "
             f"({report.rows_per_second:,.0f} rows/s), {', '.join(done)}, "
-            f"in {counted(report.shards, 'shard')}"
+            f"in {counted(report.shards, 'shard')}",
+            soft_wrap=True,
         )
+        print_bad_rows(self._console, report)
         if merged is not None:
             self.merged(merged)
 
@@ -118,9 +134,9 @@ class TextOutput(Output):
         """Print how many rows are in which file."""
         self._console.print(f"{counted(rows, 'row')} written to {path}")
 
-    def status(self, status: TableStatus) -> None:
-        """Print the table as a whole, and a table of its shards."""
-        print_status(self._console, status)
+    def status(self, status: TableStatus, *, all_shards: bool = False) -> None:
+        """Print what is wrong, the table as a whole, and its shards."""
+        print_status(self._console, status, all_shards=all_shards)
 
     def merged(self, report: MergeReport) -> None:
         """Print what was merged."""
@@ -166,6 +182,21 @@ class TextOutput(Output):
             soft_wrap=True,
         )
 
+    def upgraded(self, report: UpgradeReport) -> None:
+        """Print what was moved, and how to go back; of a dry run, what would be."""
+        moved = (
+            f"{counted(report.rows, 'row')} of {counted(report.mem_wals, 'MemWAL')} in "
+            f"{counted(report.regions, 'region')}"
+        )
+        if report.version is None:
+            self._console.print(f"would upgrade {report.uri}: {moved}; nothing was written", soft_wrap=True)
+            return
+        self._console.print(
+            f"upgraded {report.uri}: {moved}; version {report.from_version} was the last with regions, "
+            f"{report.version} is the newest",
+            soft_wrap=True,
+        )
+
     def collected(self, report: GarbageReport) -> None:
         """Print how much was deleted and how much waits; then all that is garbage or old, and why."""
         print_garbage(self._console, report)
@@ -181,6 +212,10 @@ class TextOutput(Output):
     def pipeline_checked(self, found: PipelineCheck) -> None:
         """Print the table, and the columns if Spark was asked for them."""
         print_pipeline_check(self._console, found)
+
+    def pipeline_status(self, state: PipelineState) -> None:
+        """Print how far it is, what waits, and what is in quarantine."""
+        print_pipeline_status(self._console, state)
 
     def pipeline_sampled(self, sample: MetricsSample) -> None:
         """Print nothing: a person watches the live line."""
@@ -200,6 +235,15 @@ class TextOutput(Output):
     def released(self, token: SnapshotToken) -> None:
         """Say so."""
         self._console.print("released: garbage collection may have what it needs")
+
+    def tagged(self, tag: Tag) -> None:
+        """Say so."""
+        self._console.print(f"tagged {tag.name}: version {tag.token.base_version} of the base table")
+        note(f"it can be read with --at {tag.name}, until 'weir snapshot --drop-tag {tag.name}'")
+
+    def kept_states(self, tags: Sequence[Tag], pins: Sequence[SnapshotPin]) -> None:
+        """Print them as a table."""
+        print_kept_states(self._console, tags, pins)
 
     def changes(self, change: ChangeBatch) -> None:
         """Print changes as a table, what is known of each before its columns."""
