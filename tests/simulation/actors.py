@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -33,10 +33,11 @@ from weir.errors import (
 )
 from weir.lsm.keys import KeySet
 from weir.maintenance.garbage.garbage import collect_garbage
-from weir.merge.commit import merge_run
-from weir.merge.plan import plan_merge
-from weir.merge.service import merge_generations
-from weir.read.lookup import get_rows
+from weir.merge.commit import merge_run, merge_runs
+from weir.merge.plan import MergeTask, plan_merge
+from weir.merge.service import merge_generations, merge_rounds
+from weir.merge.waves import merge_in_waves
+from weir.read.lookup import KeyRouter, get_rows
 from weir.read.planner import ScanPlanner
 from weir.read.scan import Scan
 from weir.rows import as_row_tables, upsert_batches
@@ -49,7 +50,7 @@ from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_writer import ShardWriter
 
-__all__ = ["Reader", "Writer", "WritingPlan", "merger"]
+__all__ = ["Reader", "Writer", "WritingPlan", "merger", "updater"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -246,6 +247,19 @@ def wait_for_generations(world: World, pause: float) -> None:
         world.scheduler.sleep(pause * world.random.random())
 
 
+def updater(world: World, rounds: int, process: Process) -> bool:
+    """Update rows of the base table to what they are, again and again, as plain Lance does."""
+    for _ in range(rounds):
+        for _ in range(_PAUSES):
+            world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+            if world.checker.merged():
+                break
+        # Nobody waits for what the library fails with.
+        with failures_allowed(world, process), world.within_the_horizon(), suppress(OSError):
+            world.checker.count("updates by hand", world.library.update(world.random))
+    return False
+
+
 def collector(world: World, rounds: int, process: Process) -> bool:
     """Collect garbage, again and again."""
     for _ in range(rounds):
@@ -289,15 +303,33 @@ def merge_once(world: World) -> None:
     if world.scenario.by_the_clock is not None:
         # Everybody begins at the same moment, having seen different generations.
         world.scheduler.sleep(world.scenario.by_the_clock - world.scheduler.now % world.scenario.by_the_clock)
-    if world.random.random() < 0.5:
+    if not world.scenario.has_waves and world.random.random() < 0.5:
         merge_generations(snapshot.base, manifests, InlineRunner())
         return
     max_bytes = world.random.choice([1, 60, 120, 1_000_000])
     tasks = plan_merge(world.store, snapshot.base.details, manifests, max_task_bytes=max_bytes)
     if world.random.random() < 0.3:
         world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+    if world.scenario.has_waves:
+        merge_rounds_once(world, tasks)
+        return
     for task in tasks:
         merge_run(task)
+
+
+def merge_rounds_once(world: World, tasks: Sequence[MergeTask]) -> None:
+    """Merge runs of several shards together, in waves or as the library does."""
+    if world.random.random() < 0.5:
+        # Those of different shards overtake each other.
+        one = world.random.choice(world.scenario.shards)
+        tasks = [task for task in tasks if task.shard_id == one]
+    for group in merge_rounds(tasks):
+        for step in group.steps:
+            if world.scenario.merges_in_waves():
+                merged = merge_in_waves(step, world.open_base(), InlineRunner())
+                world.checker.count("merges in waves", not merged.was_already_merged)
+            else:
+                merge_runs(step)
 
 
 class InlineRunner:
@@ -359,8 +391,12 @@ class Reader:
 
 def scan(world: World, snapshots: SnapshotReader, consistency: Consistency) -> pa.Table:
     """Scan the table."""
-    planner = ScanPlanner(world.store, lambda snapshot, _: (snapshot.shards, ()))
-    return scan_snapshot(planner, snapshots.take(consistency), consistency)
+    return scan_snapshot(planner_of(world), snapshots.take(consistency), consistency)
+
+
+def planner_of(world: World) -> ScanPlanner:
+    """Return what plans scans of the table; no filter leaves a shard out."""
+    return ScanPlanner(world.store, lambda snapshot, _: (snapshot.shards, ()), route_of(world))
 
 
 def scan_snapshot(planner: ScanPlanner, snapshot: ReadSnapshot, consistency: Consistency) -> pa.Table:
@@ -377,15 +413,21 @@ def get(world: World, snapshots: SnapshotReader, consistency: Consistency, keys:
 
 def get_from(world: World, snapshot: ReadSnapshot, keys: list[int]) -> pa.Table:
     """Look keys up in what a snapshot shows."""
+    return get_rows(snapshot, KeySet([pa.array(keys, pa.int64())]), SCHEMA.names, route_of(world))
 
-    def route(_: ReadSnapshot, wanted: KeySet) -> Sequence[tuple[ShardView, np.ndarray[Any, Any]]]:
+
+def route_of(world: World) -> KeyRouter:
+    """Return what says which shard holds a key."""
+
+    def route(snapshot: ReadSnapshot, wanted: KeySet) -> Sequence[tuple[ShardView, np.ndarray[Any, Any]]]:
+        shards = [world.checker.shard_of(key) for key in wanted.columns[0].to_pylist()]
         return [
             (view, np.array(mine, dtype=np.int64))
             for view in snapshot.shards
-            if (mine := [at for at, key in enumerate(keys) if world.checker.shard_of(key) == view.shard_id])
+            if (mine := [at for at, shard in enumerate(shards) if shard == view.shard_id])
         ]
 
-    return get_rows(snapshot, KeySet([pa.array(keys, pa.int64())]), SCHEMA.names, route)
+    return route
 
 
 @contextmanager

@@ -217,6 +217,10 @@ class Checker:
             for shard in self.shards.values()
         )
 
+    def merged(self) -> bool:
+        """Return whether anything is merged."""
+        return any(shard.merged for shard in self.shards.values())
+
     # Writes
 
     def began(
@@ -373,11 +377,11 @@ class Checker:
             write.landed.append(position)
             if len(write.landed) > 1:
                 raise Violation("I4", f"one write is in the log at {write.landed}")
-        if not in_order or sources != (() if entry.header.source is None else (entry.header.source,)):
+        if not in_order or sources != entry.header.sources:
             raise Violation(
                 "marks",
                 f"{sources} are in the log at position {position} of {_short(shard_id)}, which is marked "
-                f"{entry.header.source}, after {shard.marks.at(position - 1)}",
+                f"{entry.header.sources}, after {shard.marks.at(position - 1)}",
             )
         if epoch < shard.claimed:
             raise Violation(

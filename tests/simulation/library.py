@@ -12,19 +12,23 @@ it, so that whoever reads a file that is not there finds nothing.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from lance.commit import CommitConflictError
 from tests.simulation.store import SimulatedStore
 
 from weir.base.details_commit import update_details
+from weir.base.row_commit import FragmentLeft, RowChange, _marked
 from weir.base.table import BaseTable
 from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
@@ -47,12 +51,36 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A data file and which of its rows are deleted."""
+    """A data file and which of its rows are deleted.
+
+    What deletes of Weir's own have left of one names the file that says so.
+    """
 
     number: int
     path: str
     rows: int
     deleted: frozenset[int] = frozenset()
+    deletions: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What the library says of it: equal exactly if it is the same."""
+        described = {
+            "files": [{"path": self.path.removeprefix("data/")}],
+            "number": self.number,
+            "rows": self.rows,
+            "deleted": sorted(self.deleted),
+            "deletions": self.deletions,
+        }
+        return json.dumps(described)
+
+    @classmethod
+    def of_text(cls, text: str) -> Fragment:
+        """Return the fragment that a text describes."""
+        found = json.loads(text)
+        path = f"data/{found['files'][0]['path']}"
+        deleted = frozenset(found["deleted"])
+        return cls(found["number"], path, found["rows"], deleted, found["deletions"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +250,29 @@ class Library:
             raise OSError(f"Dataset at path {uri}, version {version} was not found") from None
         return found
 
+    def update(self, random: Random) -> bool:
+        """Write some rows of the base table anew, as they are; return whether others let it.
+
+        So an update of the library's that sets nothing new: the rows are deleted in the fragments that they
+        were in, and are in a new one. Unlike the library's it is not tried again if another comes first.
+        """
+        at = self.read_version("", self.newest(""))
+        moved = [_live_rows(one, self.read_rows(one.path)) for one in at.fragments]
+        drawn = [[random.random() < 0.5 for _ in range(rows.num_rows)] for rows in moved]
+        moved = [rows.filter(pa.array(flags, pa.bool_())) for rows, flags in zip(moved, drawn, strict=True)]
+        rows = pa.concat_tables(moved) if moved else None
+        if rows is None or not rows.num_rows:
+            return False
+        path = f"data/{self.new_name()}.lance"
+        self.store.put(path, self.keep(rows.drop_columns(["_rowid"])))
+        change = Change(frozenset(rows.column("_rowid").to_pylist()))
+        following = _following(at, change, Fragment(-1, path, rows.num_rows), self.store.scheduler.now)
+        try:
+            self.store.put_if_absent(version_path("", following.version), self.keep(following))
+        except ObjectExistsError:
+            return False
+        return True
+
     def read_rows(self, path: str) -> pa.Table:
         """Read a data file."""
         try:
@@ -237,6 +288,8 @@ class Library:
             data = self.store.peek(fragment.path)
             if data is None:
                 raise AssertionError(f"version {version.version} refers to {fragment.path}, which is gone")
+            if fragment.deletions is not None and self.store.peek(fragment.deletions) is None:
+                raise AssertionError(f"version {version.version} refers to {fragment.deletions}")
             rows = self._rows_of_files.get(fragment.path)
             if rows is None:
                 rows = self._rows_of_files[fragment.path] = self.kept(data).to_pylist()
@@ -390,6 +443,8 @@ class Dataset:
             tables = []
             for fragment in self._at.fragments:
                 rows = library.read_rows(fragment.path)
+                if fragment.deletions is not None:
+                    library.read_rows(fragment.deletions)
                 if fragment not in library.live_rows:
                     library.live_rows[fragment] = _live_rows(fragment, rows)
                 tables.append(library.live_rows[fragment])
@@ -572,6 +627,106 @@ class FileWriter:
             self.library.put(self._path, rows)
 
 
+class FileReader:
+    """Stands in for ``lance.file.LanceFileReader``."""
+
+    def __init__(self, path: str, **options: Any) -> None:
+        self._path = path
+
+    def read_all(self) -> _Scanner:
+        library = FileWriter.library
+        return _Scanner(library.read_rows(library.directory(self._path).removesuffix("/")))
+
+
+def fragments_of(dataset: Dataset) -> dict[int, str]:
+    """Stand in for :func:`weir.base.row_commit.fragments_of`."""
+    return {one.number: one.text for one in dataset.at.fragments}
+
+
+def fragment_sizes(dataset: Dataset) -> dict[int, int]:
+    """Stand in for :func:`weir.base.row_commit.fragment_sizes`."""
+    return {one.number: one.rows for one in dataset.at.fragments}
+
+
+def rows_by_address(
+    dataset: Dataset, fragment_ids: Iterable[int], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Stand in for :func:`weir.base.row_commit.rows_by_address`."""
+    wanted = set(fragment_ids)
+    for fragment in dataset.at.fragments:
+        if fragment.number in wanted:
+            rows = _live_rows(fragment, FileWriter.library.read_rows(fragment.path))
+            yield from rows.select([*columns, "_rowid"]).rename_columns([*columns, "_rowaddr"]).to_batches()
+
+
+def write_fragment_files(
+    dataset: Dataset, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> tuple[str, ...]:
+    """Stand in for :func:`weir.base.row_commit.write_fragment_files`."""
+    library = FileWriter.library
+    rows = pa.Table.from_batches(list(batches))
+    path = f"data/{library.new_name()}.lance"
+    library.put(path, rows.select(library.schema.names))
+    return (Fragment(-1, path, rows.num_rows).text,)
+
+
+def without_rows(dataset: Dataset, fragment_id: int, offsets: npt.NDArray[np.int64]) -> FragmentLeft | None:
+    """Stand in for :func:`weir.base.row_commit.without_rows`."""
+    library = FileWriter.library
+    fragment = next((one for one in dataset.at.fragments if one.number == fragment_id), None)
+    if fragment is None:
+        return None
+    deleted = fragment.deleted | set(offsets.tolist())
+    new = len(deleted) - len(fragment.deleted)
+    if len(deleted) == fragment.rows:
+        return FragmentLeft(fragment_id, None, new)
+    path = f"_deletions/{library.new_name()}.arrow"
+    library.put(path, pa.table({"deleted": sorted(deleted)}))
+    left = replace(fragment, deleted=deleted, deletions=path)
+    return FragmentLeft(fragment_id, left.text, new, path)
+
+
+def commit_rows(
+    store: SimulatedStore,
+    manifest: TableManifest,
+    change: RowChange,
+    marks: Sequence[MergedGeneration],
+    *,
+    knows_its_own: bool = True,
+) -> int | None:
+    """Stand in for :func:`weir.base.row_commit.commit_rows`."""
+    library, at = FileWriter.library, manifest.at
+    left = {one.fragment_id: one.left for one in change.left}
+    fragments: list[Fragment] = []
+    gone: set[int] = set()
+    for before in at.fragments:
+        text = left.get(before.number, before.text)
+        after = None if text is None else Fragment.of_text(text)
+        deleted = frozenset(range(before.rows)) if after is None else after.deleted
+        gone.update(before.number << 32 | offset for offset in deleted - before.deleted)
+        fragments += [] if after is None else [after]
+    new = [
+        replace(Fragment.of_text(text), number=at.next_fragment + count)
+        for count, text in enumerate(change.new)
+    ]
+    following = DatasetVersion(
+        manifest.version + 1,
+        (*fragments, *new),
+        at.next_fragment + len(new),
+        store.scheduler.now,
+        at.schema,
+        _marked(at.details, marks),
+        Change(frozenset(gone), frozenset(), tuple(Mark(str(one.shard_id), one.generation) for one in marks)),
+    )
+    path, data = version_path("", following.version), library.keep(following)
+    try:
+        store.put_if_absent(path, data)
+    except ObjectExistsError:
+        if not knows_its_own or bytes(store.get(path)) != data:
+            return None
+    return following.version
+
+
 @dataclass(frozen=True, slots=True)
 class TableManifest:
     """Stands in for :class:`weir.base.manifest.TableManifest`."""
@@ -582,6 +737,9 @@ class TableManifest:
 
     def mem_wal_index(self) -> DatasetVersion:
         return self.at
+
+    def index_segments(self) -> frozenset[UUID]:
+        return frozenset()
 
     def decode_details(self, entry: DatasetVersion) -> IndexDetails:
         return entry.details

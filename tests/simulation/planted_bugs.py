@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+from tests.simulation import library
 from tests.simulation.primitives import SimulatedExecutor
 
 import weir.changes.feed
@@ -27,8 +29,11 @@ import weir.maintenance.garbage.garbage
 import weir.maintenance.garbage.policy
 import weir.maintenance.garbage.survey
 import weir.merge.merge_insert
+import weir.merge.merged_keys
 import weir.merge.new_rows
+import weir.merge.replaced_rows
 import weir.merge.rows
+import weir.merge.waves
 import weir.read.planner
 import weir.rows.conforming
 import weir.snapshots.history
@@ -47,10 +52,11 @@ import weir.write.memtable.memtable
 import weir.write.replay
 import weir.write.shard_writer
 from weir.base.details_commit import update_details
+from weir.base.row_commit import RowChange
 from weir.base.table import BaseTable
 from weir.changes.range import ChangeRange
 from weir.errors import StorageError
-from weir.format import layout, shard_manifest, wal_checksum, wal_entry
+from weir.format import layout, shard_manifest, wal_entry
 from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
@@ -66,7 +72,7 @@ from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import Bytes, ObjectStore
 from weir.write.claim import Claim
 from weir.write.decision.present_rows import PresentRows
-from weir.write.group_commit import GroupCommit, PendingWrite
+from weir.write.group_commit import PendingWrite
 from weir.write.log_appender import LogAppender
 from weir.write.memtable.memtable import MemTable
 from weir.write.shard_writer import ShardWriter
@@ -391,7 +397,7 @@ def _token_drifts() -> Sequence[Patch]:
 
 
 def _checksum_not_verified() -> Sequence[Patch]:
-    return [(module, "prove", lambda *_: None) for module in (wal_checksum, wal_entry)]
+    return [(wal_entry, "prove", lambda *_: None)]
 
 
 def _keys_not_checked() -> Sequence[Patch]:
@@ -454,8 +460,15 @@ def _mark_in_doubt_forgotten() -> Sequence[Patch]:
     return [(LogAppender, "_apply", without_mark)]
 
 
-def _marked_writes_share_an_entry() -> Sequence[Patch]:
-    return [(GroupCommit, "_may_join", lambda self, group, size: True)]
+def _repeats_in_a_group_not_compared() -> Sequence[Patch]:
+    def with_the_log_alone(
+        self: ShardWriter, group: Sequence[PendingWrite]
+    ) -> tuple[list[PendingWrite], list[tuple[PendingWrite, PendingWrite | None]]]:
+        self._log.settle_doubt()
+        repeats = [one for one in group if one.source is not None and self.sources.covers(one.source)]
+        return [one for one in group if one not in repeats], [(one, None) for one in repeats]
+
+    return [(ShardWriter, "_without_repeats", with_the_log_alone)]
 
 
 def _record_of_marks_not_searched() -> Sequence[Patch]:
@@ -553,6 +566,40 @@ def _left_out_by_who_is_fenced() -> Sequence[Patch]:
     return [(LogAppender, "confirm", lambda self: self.position)]
 
 
+def _marks_without_rows() -> Sequence[Patch]:
+    def commit(store: Any, manifest: Any, change: RowChange, marks: Any) -> int | None:
+        return library.commit_rows(store, manifest, RowChange(change.left, ()), marks)
+
+    return [(weir.merge.waves, "commit_rows", commit)]
+
+
+def _rows_without_marks() -> Sequence[Patch]:
+    def commit(store: Any, manifest: Any, change: RowChange, marks: Any) -> int | None:
+        return library.commit_rows(store, manifest, change, ())
+
+    return [(weir.merge.waves, "commit_rows", commit)]
+
+
+def _key_file_lost() -> Sequence[Patch]:
+    read = weir.merge.merged_keys.read_keys
+
+    def none(store: ObjectStore, keys: Any) -> pa.Table:
+        return read(store, keys).slice(0, 0)
+
+    return [(weir.merge.replaced_rows, "read_keys", none)]
+
+
+def _stale_fragment_taken() -> Sequence[Patch]:
+    def as_it_was(dataset: library.Dataset) -> dict[int, str]:
+        return dict.fromkeys(library.fragments_of(dataset), "as it was")
+
+    return [(weir.merge.waves, "fragments_of", as_it_was)]
+
+
+def _commit_loses_against_itself() -> Sequence[Patch]:
+    return [(weir.merge.waves, "commit_rows", partial(library.commit_rows, knows_its_own=False))]
+
+
 PLANTED_BUGS = (
     PlantedBug(
         "a write is decided without what is in memory",
@@ -571,7 +618,7 @@ PLANTED_BUGS = (
         "decided, I4",
         _decided_before_what_is_in_doubt,
         "deciding",
-        first_seed=92,
+        first_seed=185,
     ),
     PlantedBug(
         "rows of one key in a group are decided at once",
@@ -584,7 +631,7 @@ PLANTED_BUGS = (
         "decided, I2",
         _left_out_by_who_is_fenced,
         "deciding",
-        first_seed=50,
+        first_seed=79,
     ),
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, "outliving"),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
@@ -593,14 +640,19 @@ PLANTED_BUGS = (
         "a merged generation is still read",
         "I5, I6, I8, I12, no unexplained error",
         _merged_generation_is_read,
-        first_seed=13,
+        first_seed=16,
     ),
-    PlantedBug("an older generation outranks a newer one", "I5, I6, I8, I12, feed", _older_generation_wins),
+    PlantedBug(
+        "an older generation outranks a newer one",
+        "I5, I6, I8, I12, feed",
+        _older_generation_wins,
+        first_seed=9,
+    ),
     PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge),
-    PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown),
+    PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown, first_seed=3),
     PlantedBug("a lost answer is taken for a failure", "I3, I4", _lost_answer_taken_for_failure),
-    PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored),
-    PlantedBug("replay starts one entry too late", "I1, I5", _replay_one_too_late),
+    PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored, first_seed=3),
+    PlantedBug("replay starts one entry too late", "I1, I5", _replay_one_too_late, first_seed=4),
     PlantedBug("a group is acknowledged before its put", "I1", _acknowledged_before_the_put),
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
     PlantedBug(
@@ -608,7 +660,7 @@ PLANTED_BUGS = (
         "I7",
         _no_guard_against_overlapping_merges,
         "merging",
-        first_seed=210,
+        first_seed=341,
     ),
     PlantedBug(
         "the deletes of a merge are not pinned",
@@ -616,20 +668,20 @@ PLANTED_BUGS = (
         _deletes_of_a_merge_not_pinned,
         "merging",
         is_long=True,
-        first_seed=402,
+        first_seed=446,
     ),
-    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=31),
+    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=35),
     PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
-    PlantedBug("a lease is ignored", "lease", _lease_ignored),
+    PlantedBug("a lease is ignored", "lease", _lease_ignored, first_seed=4),
     PlantedBug(
         "garbage is collected at once",
         "I8, I9",
         _collection_without_horizon,
         "collecting",
-        first_seed=355,
+        first_seed=480,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
-    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=15),
+    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=30),
     PlantedBug("generations are collected before their merge", "I9", _unmerged_generation_collected),
     PlantedBug(
         "a manifest where nobody looks is not noticed", "I1, I2", _manifest_out_of_line_unnoticed, "sleeping"
@@ -639,11 +691,13 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _base_ahead_of_the_tail_unnoticed,
         "collecting",
-        first_seed=340,
+        first_seed=361,
     ),
-    PlantedBug("the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush),
+    PlantedBug(
+        "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=21
+    ),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
-    PlantedBug("the change feed skips an entry", "feed", _feed_skips, "collecting", first_seed=13),
+    PlantedBug("the change feed skips an entry", "feed", _feed_skips, "collecting", first_seed=18),
     PlantedBug("the change feed delivers an entry twice", "feed", _feed_doubles, "collecting"),
     PlantedBug("a commit of a consumer is dropped", "feed", _commit_of_a_consumer_dropped, "collecting"),
     PlantedBug(
@@ -654,8 +708,8 @@ PLANTED_BUGS = (
         first_seed=52,
     ),
     PlantedBug("a snapshot token drifts", "I8", _token_drifts, "collecting"),
-    PlantedBug("a checksum is not verified", "I11", _checksum_not_verified),
-    PlantedBug("keys are not checked", "I10", _keys_not_checked),
+    PlantedBug("a checksum is not verified", "I11", _checksum_not_verified, first_seed=75),
+    PlantedBug("keys are not checked", "I10", _keys_not_checked, first_seed=34),
     PlantedBug("marks are not looked at", "I4", _marks_not_looked_at, "repeating"),
     PlantedBug(
         "only the newest number of a source is known", "I4", _only_the_newest_number_known, "repeating"
@@ -671,12 +725,16 @@ PLANTED_BUGS = (
         "repeating",
     ),
     PlantedBug(
-        "the mark of a write in doubt is forgotten", "I4, marks", _mark_in_doubt_forgotten, "repeating"
+        "the mark of a write in doubt is forgotten",
+        "I4, marks",
+        _mark_in_doubt_forgotten,
+        "repeating",
+        first_seed=116,
     ),
     PlantedBug(
-        "a write with a mark shares its entry",
-        "I1, marks",
-        _marked_writes_share_an_entry,
+        "repeats that come together are not compared",
+        "I4, marks",
+        _repeats_in_a_group_not_compared,
         "repeating",
         first_seed=15,
     ),
@@ -690,27 +748,47 @@ PLANTED_BUGS = (
         "repeating",
     ),
     PlantedBug(
+        "marks of a merge are published without its rows", "I7", _marks_without_rows, "merging in waves"
+    ),
+    PlantedBug(
+        "rows of a merge are published without its marks", "I7", _rows_without_marks, "merging in waves"
+    ),
+    PlantedBug("a lost key file is taken for no keys", "I5, I7", _key_file_lost, "merging in waves"),
+    PlantedBug(
+        "a deletion file of a stale fragment is taken",
+        "I5, I7",
+        _stale_fragment_taken,
+        "updated by hand",
+        first_seed=45,
+    ),
+    PlantedBug(
+        "a commit that is tried again loses against itself",
+        "no unexplained error",
+        _commit_loses_against_itself,
+        "merging in waves",
+        first_seed=250,
+    ),
+    PlantedBug(
         "staged generations are published twice",
         "I4, I5, I7, staged",
         _staged_twice_published,
         "staging",
-        first_seed=20,
+        first_seed=37,
     ),
     PlantedBug("the mark of a publication is lost", "I4, marks", _mark_of_a_publication_lost, "staging"),
     PlantedBug(
         "staged generations are collected too early",
         "I1, I9",
         _staged_collected_too_early,
-        "staging",
-        is_long=True,
-        first_seed=31,
+        "staging slowly",
+        first_seed=9,
     ),
     PlantedBug(
         "staged generations are published too late",
         "I1",
         _staged_published_too_late,
         "staging late",
-        first_seed=20,
+        first_seed=32,
     ),
     PlantedBug("a publication is not announced", "staged", _publication_not_announced, "staging"),
     PlantedBug(
@@ -719,7 +797,7 @@ PLANTED_BUGS = (
         _published_while_a_shard_is_opened_is_missed,
         "staging",
         is_long=True,
-        first_seed=414,
+        first_seed=215,
     ),
     PlantedBug(
         "generations are published over rows in memory",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from tests.simulation.scheduler import Process, Task, current_scheduler
+from tests.simulation.scheduler import Process, Task, current_scheduler, is_simulating
 
 __all__ = [
     "SimulatedDatetime",
@@ -283,6 +283,8 @@ class SimulatedDatetime(real_datetime.datetime, metaclass=_AnyDatetime):
 
     @classmethod
     def now(cls, tz: real_datetime.tzinfo | None = None) -> real_datetime.datetime:  # type: ignore[override]
+        if not is_simulating():
+            return real_datetime.datetime.now(tz)
         return real_datetime.datetime.fromtimestamp(SimulatedTime.time(), tz)
 
     @classmethod

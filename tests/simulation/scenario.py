@@ -93,6 +93,7 @@ class _Kind:
     stagers: tuple[int, ...] = (0,)
     outlived: tuple[int, ...] = (0,)
     late: float = 0.0
+    late_by: tuple[float, ...] = ()
     days: bool = False
     collections: tuple[int, ...] = (2, 4, 6)
     shards: tuple[int, ...] = (1, 1, 2)
@@ -100,6 +101,8 @@ class _Kind:
     by_the_clock: float = 0.0
     rounds: tuple[int, ...] = (3, 6)
     decides: float = 0.0
+    waves: float = 0.0
+    updaters: tuple[int, ...] = (0,)
 
 
 _KINDS: dict[str, _Kind] = {
@@ -259,8 +262,24 @@ _DRAWN = [name for name in _KINDS if name not in ("deciding", "outliving")]
 
 # Bulk jobs that publish when what they have staged is about to be collected, or is.
 _KINDS["staging late"] = replace(
-    _KINDS["staging"], stagers=(1,), calls=(6,), readers=(0,), travellers=(0,), repeaters=(0,), late=0.7
+    _KINDS["staging"],
+    stagers=(1,),
+    calls=(6,),
+    readers=(0,),
+    travellers=(0,),
+    repeaters=(0,),
+    late=0.7,
+    late_by=(100_000.0, 5000.0, 5000.0),
 )
+# Bulk jobs that publish hours after they have staged, with collections in between, and in time.
+_KINDS["staging slowly"] = replace(_KINDS["staging late"], late_by=(5000.0, 5000.0))
+
+# Merges of many tasks and one commit, beside those of the library.
+_KINDS["merging in waves"] = replace(
+    _KINDS["merging"], waves=0.7, shards=(1, 2, 2, 3), keys=(6,), collects=0.3, readers=(0, 1)
+)
+# The same beside updates by plain Lance, which delete rows in the fragments that a merge has looked at.
+_KINDS["updated by hand"] = replace(_KINDS["merging in waves"], waves=1.0, updaters=(1, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,10 +370,10 @@ class Scenario:
         """Whether anybody stages generations."""
         return _KINDS[self.kind].days
 
-    def is_late(self) -> bool:
-        """Choose whether days go by between staging and publishing."""
-        share = _KINDS[self.kind].late
-        return share > 0 and self._random.random() < share
+    def late_by(self) -> tuple[float, ...]:
+        """Choose which seconds go by, one after the other, between staging and publishing; often none."""
+        kind = _KINDS[self.kind]
+        return kind.late_by if kind.late > 0 and self._random.random() < kind.late else ()
 
     @property
     def has_outlived(self) -> bool:
@@ -364,6 +383,21 @@ class Scenario:
     def decides(self) -> bool:
         """Choose whether a write depends on the rows there are."""
         share = _KINDS[self.kind].decides
+        return share > 0 and self._random.random() < share
+
+    @property
+    def has_waves(self) -> bool:
+        """Whether merges of many tasks and one commit are among them."""
+        return _KINDS[self.kind].waves > 0
+
+    @property
+    def has_updaters(self) -> bool:
+        """Whether anybody updates the base table by plain Lance."""
+        return max(_KINDS[self.kind].updaters) > 0
+
+    def merges_in_waves(self) -> bool:
+        """Choose whether a merge is one of many tasks and one commit."""
+        share = _KINDS[self.kind].waves
         return share > 0 and self._random.random() < share
 
     def has_released_writer(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,10 +18,11 @@ from typing import Any
 
 import greenlet
 
-__all__ = ["Process", "Scheduler", "StuckError", "Task", "current_scheduler"]
+__all__ = ["Process", "Scheduler", "StuckError", "Task", "current_scheduler", "is_simulating"]
 
 _HAND_OVER_SECONDS = 0.001
 _current: Scheduler | None = None
+_thread: int | None = None
 
 
 class StuckError(Exception):
@@ -223,8 +225,9 @@ class Scheduler:
     @contextmanager
     def _current(self) -> Iterator[None]:
         """Be what :func:`current_scheduler` returns."""
-        global _current
+        global _current, _thread
         before, _current = _current, self
+        _thread = threading.get_ident()
         try:
             yield
         finally:
@@ -313,3 +316,8 @@ def current_scheduler() -> Scheduler:
     if _current is None:
         raise RuntimeError("no simulation is running")
     return _current
+
+
+def is_simulating() -> bool:
+    """Whether a simulation runs on the thread that asks."""
+    return _current is not None and threading.get_ident() == _thread

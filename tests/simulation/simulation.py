@@ -20,6 +20,7 @@ from tests.simulation.actors import (
     open_writer,
     passing_time,
     scan,
+    updater,
     write_once,
 )
 from tests.simulation.consumers import Consumer
@@ -199,6 +200,9 @@ class _Run:
         for number in range(scenario.number_of("mergers")):
             merges = scenario.number_of("merges")
             others.append(world.supervised(f"merger{number}", partial(merger, world, merges)))
+        for number in range(scenario.number_of("updaters") if scenario.has_updaters else 0):
+            merges = scenario.number_of("merges")
+            others.append(world.supervised(f"updater{number}", partial(updater, world, merges)))
         for number in range(scenario.number_of("readers")):
             self._readers.append(Reader(world))
             run = partial(self._readers[-1].run, scenario.number_of("reads"))

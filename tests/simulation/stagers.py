@@ -57,8 +57,9 @@ class Stager:
                 if world.random.random() < 0.2:
                     # Whoever publishes it is another process.
                     break
-            if staged and world.scenario.is_late():
-                self._let_days_pass(process)
+            late_by = world.scenario.late_by() if staged else ()
+            if late_by:
+                self._let_time_pass(process, late_by)
             elif world.scenario.time is not None:
                 world.scheduler.sleep(world.random.choice(_PAUSES) * world.random.random())
             writer = writer or open_writer(world, process, job.shard, job.options)
@@ -73,13 +74,19 @@ class Stager:
                 writer.close() if world.random.random() < 0.5 else writer.abandon()
         return not job.is_done
 
-    def _let_days_pass(self, process: Process) -> None:
-        """Let what is staged get too old, and be collected."""
+    def _let_time_pass(self, process: Process, steps: tuple[float, ...]) -> None:
+        """Let what is staged get old, and perhaps be collected, at last beside its publishing."""
         world = self._world
-        for seconds in (100_000.0, 5000.0, 5000.0):
-            world.let_time_pass(seconds)
+
+        def collect() -> None:
             with failures_allowed(world, process, faults_before=-1), world.within_the_horizon():
                 collect_once(world, dry_run=False)
+
+        for seconds in steps[:-1]:
+            world.let_time_pass(seconds)
+            collect()
+        world.let_time_pass(steps[-1])
+        world.scheduler.spawn(process, "collects", collect)
 
     def _write(self, number: int) -> Write:
         """Return what a commit writes."""

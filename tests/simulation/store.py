@@ -279,6 +279,11 @@ class SimulatedStore(ObjectStore):
 
         return self._write("compare_and_swap", _checked(path), effect, repeat)
 
+    def copy(self, source: str, target: str) -> None:
+        content = bytes(self.get(source))
+        by = self._task().process
+        self._write("copy", _checked(target), lambda: self._store(target, content, by))
+
     def delete(self, paths: Iterable[str]) -> None:
         by = self._task().process
         for path in paths:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance.dataset import serialize_row_addrs
@@ -18,9 +19,12 @@ from tests.simulation import library
 from tests.simulation.substitution import substituted
 from tests.simulation.world import KEY, SCHEMA, World
 
+from weir.base import manifest as base_manifest
+from weir.base import row_commit
 from weir.base.create import create_base_table
 from weir.base.library_errors import LIBRARY_ERRORS, classify
 from weir.base.table import BaseTable
+from weir.format.index_details import MergedGeneration
 from weir.storage.open import open_store
 
 SHARD = UUID("1c4e7a52-6f0b-4d38-9a11-0c2b3d4e5f60")
@@ -46,6 +50,10 @@ class _Table:
         self._open_base = open_base
         self.mark = mark
         self.blocklist = blocklist
+
+    def base(self) -> BaseTable:
+        """Return the table at its newest version."""
+        return self._open_base()
 
     def newest(self) -> Any:
         """Return a data set of its own at the newest version."""
@@ -174,6 +182,33 @@ def rows_are_found_and_left_out(table: _Table) -> Iterator[Any]:
     yield dataset.take([1], columns=["id"])["id"].to_pylist()
 
 
+def rows_are_committed_with_marks(table: _Table) -> Iterator[Any]:
+    yield _outcome(_upsert(table.newest(), (1, 10), (2, 20), (3, 30)))
+    base, early = table.base(), table.newest()
+    (number,) = row_commit.fragments_of(base.dataset)
+    left = row_commit.without_rows(base.dataset, number, np.array([0, 1]))
+    none = row_commit.without_rows(base.dataset, number, np.array([0, 1, 2]))
+    assert left is not None
+    assert none is not None
+    yield left.deleted, none.deleted, none.left, row_commit.without_rows(base.dataset, 77, np.array([0]))
+    rows = pa.table([pa.array([1, 4]), pa.array([11, 40])], schema=SCHEMA)
+    change = row_commit.RowChange(
+        [left], row_commit.write_fragment_files(base.dataset, SCHEMA, rows.to_batches())
+    )
+    manifest = base_manifest.read_manifest(base.store, base.version)
+    for generation in (5, 6):
+        version = row_commit.commit_rows(base.store, manifest, change, [MergedGeneration(SHARD, generation)])
+        yield None if version is None else version - base.version
+    yield table.rows(), table.progress()
+    yield sorted(row_commit.fragment_sizes(table.newest()).values())
+    batches = list(row_commit.rows_by_address(table.newest(), [number], ["id"]))
+    yield pa.Table.from_batches(batches).to_pydict()
+    # It has read a row that is gone.
+    yield _outcome(_upsert(early, (2, 21)))
+    yield _outcome(_upsert(table.newest(), (2, 22)), [table.mark(str(SHARD), 5)])
+    yield table.rows()
+
+
 _QUESTIONS = (
     merges_count_what_they_do,
     merges_of_other_keys_pass_each_other,
@@ -184,6 +219,7 @@ _QUESTIONS = (
     progress_of_two_merges_that_overlap,
     old_versions_stay_until_they_are_removed,
     rows_are_found_and_left_out,
+    rows_are_committed_with_marks,
 )
 
 

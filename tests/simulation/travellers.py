@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from tests.simulation.actors import failures_allowed, get_from, scan_snapshot
+from tests.simulation.actors import failures_allowed, get_from, planner_of, scan_snapshot
 from tests.simulation.scheduler import Process
 from tests.simulation.world import World
 
 from weir.errors import SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
-from weir.read.planner import ScanPlanner
 from weir.snapshots.capture import SnapshotCapture
 from weir.snapshots.snapshot import STRONG
 from weir.snapshots.time_travel import TokenReader
@@ -92,8 +91,7 @@ class Traveller:
             with reader.reading(token):
                 snapshot = reader.take(token)
                 if keys is None:
-                    planner = ScanPlanner(world.store, lambda snapshot, _: (snapshot.shards, ()))
-                    rows = scan_snapshot(planner, snapshot, STRONG)
+                    rows = scan_snapshot(planner_of(world), snapshot, STRONG)
                 else:
                     rows = get_from(world, snapshot, keys)
         except SnapshotExpiredError as error:
