@@ -224,10 +224,13 @@ class Writers(RuleBasedStateMachine):
             self.model.check(self.table.scan().to_table())
 
 
-# A history takes seconds: a few in CI, many with the profile "thorough", and none to shorten a failing one.
-HISTORIES = max(3, settings.default.max_examples // 32)  # type: ignore[union-attr]
+# A history takes seconds: one in the short run, many with the profile "thorough", and none to shorten a
+# failing one.
+HISTORIES = max(1, settings.default.max_examples // 32)  # type: ignore[union-attr]
 
 
+@pytest.mark.hypothesis
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "sharded"), [("int64", True), ("string-int32", False)])
 def test_writers_take_turns(name: str, sharded: bool) -> None:
     machine = type(f"Writers_{name}", (Writers,), {"kind": KINDS[name], "sharded": sharded})

@@ -75,6 +75,7 @@ def pair(
     return kind, Written(place / "ours", ours), Written(place / "theirs", shard)
 
 
+@pytest.mark.one_in(3)
 def test_bloom_filters_are_equal(pair: tuple[Kind, Written, Written]) -> None:
     _, ours, theirs = pair
     stored = (ours.generation / layout.BLOOM_FILTER).read_bytes()
@@ -134,6 +135,7 @@ def test_manifests_are_equal(pair: tuple[Kind, Written, Written]) -> None:
     assert layout.parse_generation_name(one.path) == layout.parse_generation_name(other.path) == 1
 
 
+@pytest.mark.one_in(3)
 def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Written], tmp_path: Path) -> None:
     """But for Weir's: id and place, rule of shard ids, marks of merges, shard snapshots, named indexes."""
     kind, ours, theirs = pair

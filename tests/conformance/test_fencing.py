@@ -106,7 +106,7 @@ def test_the_epoch_decides_where_only_one_side_knows_leases(place: Path) -> None
     with table.writer(flush_on_close=False) as holder:
         holder.upsert(model.upsert([(1,)]))
         ((shard, epoch),) = holder.epochs.items()
-        with table.writer() as other, pytest.raises(LeaseHeldError):
+        with weir.Engine().open(place, fsync=False).writer() as other, pytest.raises(LeaseHeldError):
             other.upsert(KIND.rows([(2,)], 0))
         # The lease is live, and the library does not ask.
         theirs = library.open_writer(place, shard)

@@ -306,6 +306,7 @@ def damaged(draw: st.DrawFn, valid: bytes) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DECODERS)
 def test_damaged_bytes(name: str) -> None:
     decode, valid = DECODERS[name]
@@ -319,6 +320,7 @@ def test_damaged_bytes(name: str) -> None:
     check()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_cut_and_every_huge_number(name: str) -> None:
     decode, valid = DECODERS[name]
@@ -330,6 +332,7 @@ def test_every_cut_and_every_huge_number(name: str) -> None:
             must_be_named(decode, valid[:at] + number + valid[at + len(number) :])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DECODERS)
 @given(data=st.binary(max_size=200) | st.binary(max_size=100).map(lambda tail: b"\xff\xff\xff\xff" + tail))
 def test_random_bytes(name: str, data: bytes) -> None:
@@ -345,12 +348,14 @@ def test_manifests_with_the_right_checksum(body: bytes) -> None:
     must_be_named(lambda data: shard_manifest.decode(data, where=WHERE), data)
 
 
-@given(damaged(base64.urlsafe_b64decode(str(TOKEN)[3:] + "==")[:-4]), st.sampled_from(["w1.", "w2."]))
+@given(damaged(base64.urlsafe_b64decode(str(TOKEN)[3:] + "==")[:-4]), st.sampled_from(["w5.", "w2."]))
 def test_tokens_with_the_right_checksum(body: bytes, prefix: str) -> None:
     encoded = base64.urlsafe_b64encode(body + xxhash.xxh32_digest(body)).rstrip(b"=").decode()
     with little_memory(len(body)):
         try:
-            assert str(SnapshotToken.parse(prefix + encoded)) == prefix + encoded
+            token = SnapshotToken.parse(prefix + encoded)
+            assert SnapshotToken.parse(str(token)) == token
+            assert prefix != "w5." or str(token) == prefix + encoded
         except InputError as error:
             assert "snapshot token" in str(error)
 

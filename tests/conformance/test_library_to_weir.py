@@ -15,6 +15,7 @@ import weir
 from weir.engine.context import default_context
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", KINDS)
 def test_weir_reads_and_takes_over_what_the_library_writes(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]

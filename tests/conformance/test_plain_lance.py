@@ -40,6 +40,7 @@ BEFORE = (
 AFTER = ("weir_upserts", "library_deletes", "weir_flushes", "merge", "lance_merge_inserts", "merge")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("merged", [True, False])
 def test_it_shows_what_a_dict_does(change: str, merged: bool) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 import time
 import uuid
@@ -19,6 +18,7 @@ import pyarrow as pa
 from tests.conformance import library
 from tests.conformance.differential.stored import log_of
 from tests.conformance.tables import KINDS, Model
+from tests.forked_program import weir_python
 
 import weir
 from weir.config import WriterOptions
@@ -131,7 +131,7 @@ os._exit(0)
 def dies(place: Path, *counts: int, flush: bool = False) -> None:
     """Have a process upsert so many rows in each call, and die."""
     arguments = [str(place), "flush" if flush else "no flush", *map(str, counts)]
-    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), *arguments]
+    program = [*weir_python(), textwrap.dedent(PROGRAM), *arguments]
     subprocess.run(program, check=True, env=dict(os.environ))
 
 

@@ -116,6 +116,7 @@ def check(type: pa.DataType, rule: Callable[[], ShardBy]) -> None:
         agree(spec, draw(type, min(BATCH, VALUES - start), random))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("buckets", [1, 7, 1024])
 @pytest.mark.parametrize("type", BUCKETED, ids=str)
 def test_buckets(type: pa.DataType, buckets: int) -> None:

@@ -96,6 +96,7 @@ def _writers_closed() -> Iterator[None]:
     library.close_writers()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.usefixtures("_writers_closed")
 @pytest.mark.parametrize("name", WORKING)
 def test_log_generation_merge_and_library(tmp_path: Path, name: str) -> None:
@@ -158,6 +159,7 @@ def test_blobs_are_not_adopted(tmp_path: Path) -> None:
         weir.adopt(tmp_path / "t", primary_key="id")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", WORKING)
 def test_base_tables_of_old_files(tmp_path: Path, name: str) -> None:
     """What their files cannot hold is refused before a row of it is in the log."""

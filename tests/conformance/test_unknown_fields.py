@@ -161,6 +161,7 @@ def test_in_index_details(table: weir.Table, tmp_path: Path) -> None:
     assert_details_stamped(library.details_of(place), catchup=False)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("later", ["merge", "create_index"])
 def test_what_a_process_that_died_had_noted_is_restored(
     table: weir.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: str

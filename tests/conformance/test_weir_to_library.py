@@ -15,6 +15,7 @@ import weir
 from weir.errors import SchemaError
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", KINDS)
 def test_the_library_reads_and_takes_over_what_weir_writes(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
@@ -68,8 +69,7 @@ def test_the_library_reads_and_takes_over_what_weir_writes(name: str, tmp_path: 
 
 
 NO_KEYS = [
-    *(pa.date32(), pa.date64(), pa.timestamp("us"), pa.time64("us"), pa.duration("us")),
-    *(pa.float32(), pa.float64(), pa.decimal128(10, 2)),
+    *(pa.time64("us"), pa.duration("us"), pa.float32(), pa.float64()),
     *(pa.list_(pa.int32()), pa.struct([("a", pa.int32())])),
 ]
 

@@ -109,7 +109,8 @@ def test_the_clock_of_a_process_can_be_set(start: Start) -> None:
         assert abs(process.do("now") - time.time() - shift) < 60
 
 
-@pytest.mark.parametrize("shift", [6 * HOUR, -6 * HOUR])
+@pytest.mark.long
+@pytest.mark.parametrize("shift", [6 * HOUR, pytest.param(-6 * HOUR, marks=pytest.mark.long)])
 def test_writers_of_one_machine_need_no_right_time(start: Start, shift: float) -> None:
     """Their leases go by the uptime, which they have in common."""
     holder, claimer = start(), start()
@@ -133,7 +134,7 @@ def test_writers_of_one_machine_need_no_right_time(start: Start, shift: float) -
     assert holder.do("scan") == claimer.do("scan") == expected
 
 
-@pytest.mark.parametrize("shift", [6 * HOUR, -6 * HOUR])
+@pytest.mark.parametrize("shift", [pytest.param(6 * HOUR, marks=pytest.mark.long), -6 * HOUR])
 def test_writers_of_two_machines_with_wrong_clocks_never_share_a_position(start: Start, shift: float) -> None:
     """A clock that is hours ahead takes a lease for run out; the fence entry keeps the two apart."""
     holder, claimer = start(), start(elsewhere=True)

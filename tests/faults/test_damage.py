@@ -127,6 +127,7 @@ def claim(table: weir.Table) -> None:
         writer.upsert([{"id": 0, "name": "not to be"}])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("pattern", "work"),
     [
@@ -187,6 +188,7 @@ def test_what_only_saves_time(whole: Whole, pattern: str) -> None:
             whole.check()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "pattern",
     [

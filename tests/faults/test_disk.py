@@ -37,6 +37,7 @@ def play(scene: str, directory: Path, *before: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("scene", ["full", "full_for_temporary_files", "read_only"])
 def test_disk(scene: str, tmp_path: Path) -> None:
     way = mounting()

@@ -78,7 +78,10 @@ def tell_a_story(uri: str, options: dict[str, str]) -> None:
     assert (status.unflushed_rows, status.unmerged_rows) == (0, 0)
 
 
-@pytest.mark.parametrize("fault", [Fault.LOST, Fault.DUPLICATE, Fault.FAILED_AFTER])
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(
+    "fault", [Fault.LOST, Fault.DUPLICATE, pytest.param(Fault.FAILED_AFTER, marks=pytest.mark.long)]
+)
 def test_no_lost_answer_is_noticed(s3_endpoint: S3Endpoint, fault: Fault) -> None:
     plan = FirstOfEach(fault, "|".join(KINDS.values()))
     with proxied(s3_endpoint, plan) as proxy:

@@ -44,6 +44,12 @@ def two(s3_endpoint: S3Endpoint) -> Iterator[Two]:
         yield Two(s3_endpoint, first, second)
 
 
+def stop_renewing(writer: TableWriter) -> None:
+    """Let its leases run out, as those of a process that is cut off or dead do."""
+    for held in writer._shards._held.values():
+        held.heartbeat.stop()
+
+
 def row(number: int, name: str) -> list[dict[str, object]]:
     return [{"id": number, "name": name}]
 
@@ -79,7 +85,7 @@ def test_a_write_that_is_under_way_while_the_shard_is_taken_over_is_refused(two:
     with pytest.raises(FencedError):
         future.result(60)
     assert two.rows() == {1: "before", 3: "taken over"}
-    writer._shards._shut_down()
+    stop_renewing(writer)
 
 
 def test_a_write_that_arrives_before_the_fence_is_replayed_by_the_claim(two: Two) -> None:
@@ -101,7 +107,7 @@ def test_a_write_that_arrives_before_the_fence_is_replayed_by_the_claim(two: Two
     (other,) = claimed
     with pytest.raises(FencedError):
         writer.upsert(row(2, "late"))
-    writer._shards._shut_down()
+    stop_renewing(writer)
     other.flush()
     other.close()
     assert two.rows() == {1: "before", 2: "just in time", 3: "taken over"}
@@ -127,7 +133,7 @@ def test_a_flush_that_is_under_way_while_the_shard_is_taken_over_lists_nothing(t
             other.upsert(row(1, "taken over"))
     thread.join(60)
     assert len(failed) == 1
-    writer._shards._shut_down()
+    stop_renewing(writer)
     assert two.rows() == {1: "taken over"}
     assert two.second.maintenance.merge().generations == 1
     assert two.rows() == {1: "taken over"}
@@ -145,5 +151,5 @@ def test_two_writers_that_keep_taking_over_from_each_other_lose_nothing(two: Two
         way.partition()
         with pytest.raises(StorageError):
             writer.upsert(row(turn, "cut off"))
-        writer._shards._shut_down()
+        stop_renewing(writer)
     assert two.rows() == expected

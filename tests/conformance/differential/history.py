@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.conformance.differential.world import World
@@ -14,6 +14,12 @@ __all__ = ["Failure", "History", "find", "history_of", "run", "shrink"]
 WEIGHTS = {
     "weir_upserts": 10,
     "weir_deletes": 5,
+    "weir_patches": 3,
+    "weir_inserts": 2,
+    "weir_updates_where": 1,
+    "weir_deletes_where": 1,
+    "weir_shares": 2,
+    "weir_snapshots": 2,
     "weir_flushes": 4,
     "weir_closes": 2,
     "weir_dies": 2,
@@ -27,10 +33,14 @@ WEIGHTS = {
     "library_merges": 1,
     "merge": 5,
     "merge_dies": 1,
+    "merge_divided": 2,
+    "merge_divided_dies": 1,
     "collect": 2,
     "collect_dies": 1,
     "compact": 1,
     "catch_up": 1,
+    "maintain": 1,
+    "repair": 1,
     "weir_indexes": 1,
     "weir_alters": 2,
     "weir_widens": 1,
@@ -85,9 +95,9 @@ def history_of(seed: int, length: int) -> History:
     return History(seed, tuple(Step(name, chance.randrange(1 << 30)) for name in names))
 
 
-def run(history: History) -> Failure | None:
+def run(history: History, make_world: Callable[[int], World] = World) -> Failure | None:
     """Play a history; return what failed first."""
-    world = World(history.seed)
+    world = make_world(history.seed)
     at = 0
     try:
         for step in history.steps:

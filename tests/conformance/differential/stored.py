@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
@@ -54,7 +55,7 @@ def unmerged_columns(place: Path) -> Iterator[Births]:
     """Yield the same for each generation that is not merged."""
     for shard in library.shards_of(place):
         for _, path in library.unmerged_of(place, shard):
-            yield marks_of(lance.dataset(str(place / layout.generation_path(shard, path))))
+            yield _columns_of(str(place / layout.generation_path(shard, path)))[0]
 
 
 def unflushed_types(place: Path) -> Iterator[dict[int, str]]:
@@ -71,7 +72,14 @@ def unmerged_types(place: Path) -> Iterator[dict[int, str]]:
     """Yield the same for each generation that is not merged."""
     for shard in library.shards_of(place):
         for _, path in library.unmerged_of(place, shard):
-            yield types_of(lance.dataset(str(place / layout.generation_path(shard, path))))
+            yield _columns_of(str(place / layout.generation_path(shard, path)))[1]
+
+
+@lru_cache(maxsize=256)
+def _columns_of(generation: str) -> tuple[Births, dict[int, str]]:
+    """Return births and types of the columns of a generation, which never change."""
+    dataset = lance.dataset(generation)
+    return marks_of(dataset), types_of(dataset)
 
 
 def types_of(dataset: lance.LanceDataset) -> dict[int, str]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4, uuid5
 
 import lance
@@ -35,7 +35,7 @@ from weir.base.dataset_fields import marks_of
 from weir.engine import failpoint
 from weir.engine.context import default_context
 from weir.engine.failpoint import FailpointError
-from weir.errors import FencedError, SchemaError, SnapshotExpiredError, WeirError
+from weir.errors import FencedError, InputError, SchemaError, SnapshotExpiredError, WeirError
 from weir.format.field_births import Births
 from weir.write.table_writer import TableWriter
 
@@ -45,6 +45,13 @@ _SHARED_MEMORY = Path("/dev/shm")
 WIDER = {pa.int32(): pa.int64(), pa.decimal128(12, 2): pa.decimal128(20, 2)}
 FLUSH_POINTS = ("flush.after_data", "flush.before_manifest", "flush.after_manifest")
 MERGE_POINTS = ("merge.before_deletes", "merge.between_passes", "merge.before_commit", "merge.after_commit")
+WAVE_POINTS = (
+    "merge.after_rows",
+    "merge.between_waves",
+    "merge.after_deletions",
+    "merge.before_commit",
+    "merge.after_commit",
+)
 CLAIM_POINTS = ("claim.between_lease_and_epoch", "claim.between_epoch_and_fence")
 GARBAGE_POINTS = ("garbage.after_mark", "garbage.after_manifest", "garbage.between_deletes")
 
@@ -60,14 +67,18 @@ class World:
     ----------
     seed : int
         Decides shape, shard rule, and who makes the table.
+    directory : Path, optional
+        Where the table and its clones are, or a place in a bucket that is like one. Default: a new directory,
+        which goes when the history is over.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, directory: Path | None = None) -> None:
         chance = random.Random(seed)
         shape, self.keys = random_shape(chance)
         self.model = Model(shape)
-        directory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
-        self.directory = Path(tempfile.mkdtemp(prefix="weir-differential-", dir=directory))
+        self.is_temporary = directory is None
+        memory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="weir-differential-", dir=memory))
         self.place = self.directory / "t"
         self.rule = chance.choice(["unsharded", "bucket", "bucket", "identity"])
         if self.rule == "identity" and len(shape.key_types) == 1:
@@ -84,6 +95,7 @@ class World:
         self.feed_token: Any = None
         self.fed: dict[Key, Values | None] = {}
         self.written: dict[Key, Values | None] = {}
+        self.snapshots: list[tuple[Any, Model]] = []
         self.versions: dict[int, tuple[Shape, object]] = {}
         self.ids: dict[object, UUID] = {}
         self.places = 1
@@ -124,7 +136,8 @@ class World:
         for writer in self.left:
             library.close_quietly(writer)
         library._opened.clear()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.is_temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     # Writers
 
@@ -159,6 +172,63 @@ class World:
         keys = self._some(chance)
         table = self.model.shape.keys(keys)
         self._weir_writes(chance, lambda writer: writer.delete(table), dict.fromkeys(keys))
+
+    def weir_patches(self, chance: random.Random) -> None:
+        """Change some columns of rows; of those that are not there, make some."""
+        shape, old = self.model.shape, self.model.rows
+        chosen = chance.sample(shape.columns, chance.randint(1, len(shape.columns)))
+        made = self.model.new_rows(self._some(chance), replace(shape, columns=tuple(chosen)))
+        missing: Literal["skip", "insert"] = chance.choice(["skip", "insert"])
+        rows = {
+            key: {**old.get(key, {}), **row} for key, row in made.items() if key in old or missing == "insert"
+        }
+        table = shape.table(made).select([*shape.key_names, *(one.name for one in chosen)])
+        self._weir_writes(chance, lambda writer: writer.patch(table, missing=missing), rows)
+
+    def weir_inserts(self, chance: random.Random) -> None:
+        made = self.model.new_rows(self._some(chance))
+        rows = {key: row for key, row in made.items() if key not in self.model.rows}
+        self._weir_writes(chance, lambda writer: writer.insert(self.model.shape.table(made)), rows)
+
+    def weir_updates_where(self, chance: random.Random) -> None:
+        counts = [one for one in self.model.shape.columns if one.type == pa.int64()]
+        if not counts:
+            return
+        column, old = chance.choice(counts), self.model.rows
+        self.model.writes += 1
+        number = self.model.writes
+        rows = {key: {**row, column.id: number} for key, row in old.items() if row.get(column.id) is not None}
+        self._weir_writes(
+            chance,
+            lambda writer: writer.update(f"{column.name} IS NOT NULL", {column.name: str(number)}),
+            rows,
+        )
+
+    def weir_deletes_where(self, chance: random.Random) -> None:
+        column = chance.choice(self.model.shape.columns)
+        rows = {key: None for key, row in self.model.rows.items() if row.get(column.id) is None}
+        self._weir_writes(chance, lambda writer: writer.delete(where=f"{column.name} IS NULL"), rows)
+
+    def weir_shares(self, chance: random.Random) -> None:
+        """Write with another writer of this process, beside the one that may be open."""
+        shape, keys = self.model.shape, self._some(chance)
+        made = self.model.new_rows(keys)
+        rows: Mapping[Key, Values | None] = dict.fromkeys(keys) if chance.random() < 0.3 else made
+
+        def write(_: TableWriter) -> None:
+            with weir.open(self.place, fsync=False).writer(takeover=True) as writer:
+                if rows is made:
+                    writer.upsert(shape.table(made))
+                else:
+                    writer.delete(shape.keys(keys))
+
+        self._weir_writes(chance, write, rows)
+
+    def weir_snapshots(self, chance: random.Random) -> None:
+        """Take a snapshot, which is to show what is there now for as long as it can be read."""
+        token = self.table.snapshot(retain=None)
+        rows = {key: dict(row) for key, row in self.model.rows.items()}
+        self.snapshots = [*self.snapshots[-2:], (token, replace(self.model, rows=rows))]
 
     def _weir_writes(
         self, chance: random.Random, write: Callable[[TableWriter], object], rows: Mapping[Key, Values | None]
@@ -355,6 +425,13 @@ class World:
         with self._failing(chance.choice(MERGE_POINTS)):
             self.table.maintenance.merge()
 
+    def merge_divided(self, chance: random.Random) -> None:
+        self.table.maintenance.merge(divided=True)
+
+    def merge_divided_dies(self, chance: random.Random) -> None:
+        with self._failing(chance.choice(WAVE_POINTS)):
+            self.table.maintenance.merge(divided=True)
+
     def collect(self, chance: random.Random) -> None:
         self.table.maintenance.collect_garbage(horizon=timedelta(0))
 
@@ -367,6 +444,12 @@ class World:
 
     def catch_up(self, chance: random.Random) -> None:
         self.table.maintenance.catch_up_indexes()
+
+    def maintain(self, chance: random.Random) -> None:
+        self.table.maintenance.run(horizon=timedelta(0))
+
+    def repair(self, chance: random.Random) -> None:
+        self.table.maintenance.repair()
 
     def weir_indexes(self, chance: random.Random) -> None:
         indexes = self.table.indexes.list()
@@ -415,16 +498,19 @@ class World:
         if self.borrows:
             return  # refused by name: its files are another table's
         source, rows = self.table, dict(self.model.rows)
-        clone = weir.clone(source.uri, str(self._next_place()), fsync=False)
+        target = self._next_place()
+        clone = weir.clone(source.uri, str(target), fsync=False)
         self._compare("a clone", clone.scan().to_table())
         if chance.random() < 0.7:
-            self._go_on_in(clone, rows)
+            self._go_on_in(clone, target, rows)
 
     def lance_clones(self, chance: random.Random) -> None:
         """Clone the base table by itself, by means that know nothing of what is not merged."""
         self._settle_half_merged()
         dataset, target = lance.dataset(str(self.place)), self._next_place()
         how = chance.choice(["shallow", "deep", "branch", "copy"])
+        if how != "deep" and not isinstance(self.place, Path):
+            return
         if how == "shallow":
             dataset.shallow_clone(str(target), dataset.version)
         elif how == "deep":
@@ -441,7 +527,7 @@ class World:
         self._compare(f"a clone by {how}", clone.scan().to_table())
         if chance.random() < 0.7:
             self.borrows = self.borrows or how in ("shallow", "branch")
-            self._go_on_in(clone, rows)
+            self._go_on_in(clone, target, rows)
             # Until its first write it has the merge progress of its source, which the library believes, and
             # is no table of its own.
             self.weir_upserts(chance)
@@ -453,14 +539,14 @@ class World:
         self.places += 1
         return self.directory / f"t{self.places}"
 
-    def _go_on_in(self, clone: weir.Table, rows: dict[Key, Values]) -> None:
+    def _go_on_in(self, clone: weir.Table, place: Path, rows: dict[Key, Values]) -> None:
         if self.ours is not None:
             self._leave_ours()
         self.library_closes(random.Random(0))
-        self.table, self.place, self.is_clone = clone, Path(clone.uri.removeprefix("file://")), True
+        self.table, self.place, self.is_clone = clone, place, True
         self.model.rows, self.written, self.fed = rows, dict(rows), dict(rows)
         self.feed_token = clone.snapshot(retain=None)
-        self.versions, self.ids = {}, {}
+        self.versions, self.ids, self.snapshots = {}, {}, []
 
     # Plain Lance
 
@@ -582,6 +668,9 @@ class World:
     def lance_compacts(self, chance: random.Random) -> None:
         dataset = lance.dataset(str(self.place))
         dataset.optimize.compact_files(target_rows_per_fragment=1000)
+        if self.borrows:
+            # Its indexes may be out of the library's reach now.
+            self.table.maintenance.repair()
 
     def lance_indexes(self, chance: random.Random) -> None:
         dataset = lance.dataset(str(self.place))
@@ -648,11 +737,23 @@ class World:
             and not self._is_narrower(unmerged_types(self.place))
         ):
             self._compare("the library's scan", library.scan(self.place))
+        if anew:
+            self._check_snapshots(table)
         if feed:
             self._check_feed()
 
-    def _compare(self, who: str, found: pa.Table) -> None:
-        shape, expected = self.model.shape, self.model.expected()
+    def _check_snapshots(self, table: weir.Table) -> None:
+        for one in list(self.snapshots):
+            token, model = one
+            try:
+                self._compare("a snapshot's scan", table.scan(at=token).to_table(), model)
+                self._compare("a snapshot's get", table.get(model.shape.keys(self.keys), at=token), model)
+            except SnapshotExpiredError:
+                self.snapshots.remove(one)
+
+    def _compare(self, who: str, found: pa.Table, model: Model | None = None) -> None:
+        model = model or self.model
+        shape, expected = model.shape, model.expected()
         missing = set(shape.schema.names) - set(found.schema.names)
         if missing:
             raise DifferenceError(f"{who} lacks the columns {sorted(missing)}")
@@ -664,14 +765,28 @@ class World:
             return
         raise DifferenceError(f"{who}: " + "; ".join(_differences(shape, shown, expected)))
 
+    def _feed(self, table: weir.Table) -> weir.ChangeFeed:
+        """Return what has come since the last look; with the rows before it, where they can still be read.
+
+        What a feed without them has reached tells no version of the base table.
+        """
+        with suppress(SnapshotExpiredError, InputError):
+            # A batch for each log entry: what is before one has come with another one.
+            return table.changes(self.feed_token, before=True, batch_rows=1)
+        return table.changes(self.feed_token)
+
     def _check_feed(self) -> None:
         table = weir.open(self.place, fsync=False)
         shape = self.model.shape
+        came: dict[Key, Values | None] = {}
         try:
-            for batch in table.changes(self.feed_token):
+            for batch in self._feed(table):
                 for row in batch.rows.to_pylist():
-                    deleted = row["_op"] == "delete"
-                    self.fed[shape.key_of(row)] = None if deleted else shape.values_of(row)
+                    key, old = shape.key_of(row), row.get("_before")
+                    if "_before" in row and key in came and (old and shape.values_of(old)) != came[key]:
+                        raise DifferenceError(f"the feed has {old} before {key}, and not {came[key]}")
+                    came[key] = None if row["_op"] == "delete" else shape.values_of(row)
+                self.fed.update(came)
                 self.feed_token = batch.token
         except SnapshotExpiredError:
             self.feed_token = table.snapshot(retain=None)
