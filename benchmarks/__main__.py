@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks import (
     changes,
     concurrent_puts,
+    events,
     following,
     get,
     growth,
@@ -22,6 +23,8 @@ from benchmarks import (
     recovery,
     scan,
     search,
+    service,
+    wide,
 )
 from benchmarks.context import Context, Scale, Subject
 from benchmarks.disk import touch_memory
@@ -42,6 +45,9 @@ _SUBJECTS: dict[str, Subject] = {
     "search": search.run,
     "indexed": indexed.run,
     "growth": growth.run,
+    "wide": wide.run,
+    "events": events.run,
+    "service": service.run,
 }
 
 # Loaded when asked for, since they need the extra `spark` and Java: they are not among "all".

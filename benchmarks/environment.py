@@ -13,7 +13,7 @@ from benchmarks.disk import creation_seconds
 
 __all__ = ["Environment"]
 
-_PACKAGES = ("pylance", "pyarrow", "numpy", "datafusion")
+_PACKAGES = ("pylance", "pyarrow", "numpy", "datafusion", "duckdb")
 
 
 @dataclass(frozen=True, slots=True)

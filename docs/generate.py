@@ -23,6 +23,7 @@ from weir.changes.plan import ChangePlan
 from weir.changes.range import ChangeRange, ShardChanges
 from weir.cli.commands import app
 from weir.config import WriterOptions
+from weir.engine.metrics import Metrics
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.maintenance.garbage.report import GarbageItem, GarbageReport, KeptItem
 from weir.maintenance.index_status import IndexReport
@@ -154,6 +155,7 @@ def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
         "TableMaintenance": "table.maintenance",
         "TableIndexes": "table.indexes",
         "TableInspection": "table.inspect",
+        "TableTags": "table.tags",
         "TableWriter": "writer",
         "Scan": "scan",
         "ChangeFeed": "feed",
@@ -230,6 +232,17 @@ def _writer_options() -> str:
     return _table(["option", "type", "default", "meaning"], rows)
 
 
+# --- Metrics -------------------------------------------------------------------------------------
+
+
+def _metrics() -> str:
+    rows = [
+        (f"`{one.name}`", one.kind, ", ".join(f"`{name}`" for name in one.labels), one.help)
+        for one in Metrics().instruments
+    ]
+    return _table(["metric", "kind", "labels", "meaning"], rows)
+
+
 # --- Errors --------------------------------------------------------------------------------------
 
 
@@ -297,11 +310,13 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "maintenance": lambda: _class(weir.TableMaintenance),
     "indexes": lambda: _class(weir.TableIndexes),
     "inspection": lambda: _class(weir.TableInspection),
+    "tags": lambda: "\n\n".join([_class(weir.TableTags), _class(weir.Tag, "###")]),
     "writer": lambda: _class(TableWriter),
     "scan": lambda: _class(Scan),
     "changes": _changes,
     "results": _results,
     "writer-options": _writer_options,
+    "metrics": _metrics,
     "error-tree": _error_tree,
     "commands": _commands,
 }

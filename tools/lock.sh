@@ -21,3 +21,4 @@ compile "$@" pyproject.toml --extra dev --extra demo --extra service --constrain
     --output-file requirements/dev.lock
 compile "$@" pyproject.toml --extra spark --constraint requirements/dev.lock --output-file requirements/spark.lock
 compile "$@" requirements/lancedb.in --constraint requirements/dev.lock --output-file requirements/lancedb.lock
+compile "$@" requirements/docs.in --output-file requirements/docs.lock
