@@ -11,13 +11,13 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.setup-complete
 SPARK_STAMP := $(VENV)/.setup-spark-complete
 PROTO := $(wildcard src/weir/format/proto/*.proto)
-# Processes that pytest spreads the tests over.
-WORKERS ?= 2
+# Processes that pytest spreads the tests over: twice as many as cores, since a third of their time is waiting.
+WORKERS ?= 4
 # Histories that `make simulate` runs.
 SEEDS ?= 2000
 # Values of each type that `make conformance` draws.
 VALUES ?= 2000000
-# Whether `make test-spark` runs the tests that take a minute or more each.
+# Whether `make test-spark` runs the long tests too.
 LONG ?= yes
 NOT_LONG := $(if $(filter no,$(LONG)), and not long)
 # Rounds of killing, and of a failing disk, that `make faults` plays.
@@ -61,9 +61,18 @@ demo: setup-spark ## Stream a year of real flights into a table on Spark, kill t
 demo-events: setup ## Stream a year of real flights into an event store, kill the writer, compare every answer with pandas
 	@$(PY) -m weir.demo.event_store $(ARGS)
 
+.PHONY: demo-service
+demo-service: setup ## Write 20,000 real texts with vectors to two processes of the service, kill them, check every answer
+	@$(PY) -m weir.demo.service $(ARGS)
+
 .PHONY: test
-test: lint types contracts ## Run every check but those on Spark: lint, types, import contracts, doctests and tests
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark$(NOT_LONG)" $(ARGS)
+test: lint types contracts ## Run every check but those on Spark and the long tests: in under eight minutes on two cores
+	@tools/in_memory.sh $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark and not long" $(ARGS)
+
+.PHONY: test-long
+test-long: setup ## Run the tests that `make test` leaves out: more seeds, more rounds, all combinations
+	@HYPOTHESIS_PROFILE=long tools/in_memory.sh $(PY) -m pytest -n $(WORKERS) --dist worksteal \
+		-m "(long or hypothesis) and not spark" $(ARGS)
 
 .PHONY: test-spark
 test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of processes, through Connect; LONG=no is shorter
@@ -75,6 +84,11 @@ test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of proces
 test-lancedb: setup ## Run the tests beside LanceDB, in an environment of its own, .venv-lancedb
 	@tools/setup_lancedb.sh
 	@.venv-lancedb/bin/python -m pytest tests/lancedb $(ARGS)
+
+.PHONY: docs
+docs: ## Build the documentation as a site, build/site, in an environment of its own, .venv-docs
+	@tools/setup_docs.sh
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Run SEEDS simulated histories of a table and check every invariant; SEED=n shows one

@@ -1,31 +1,33 @@
 """What every test shares: how Hypothesis searches, and an environment without surprises.
 
-``HYPOTHESIS_PROFILE=thorough`` searches longer; ``--hypothesis-profile`` does the same.
+``HYPOTHESIS_PROFILE=long`` searches longer, as ``make test-long`` does, and ``thorough`` longer still;
+``--hypothesis-profile`` does the same.
 """
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.forked_program import forked_python
+from tests import cases, forked_program
 
 # Timings on shared machines say nothing about the code, so no example has a deadline.
 _ANY_MACHINE = (HealthCheck.too_slow,)
 
-# The same examples in every run, so that a change is judged by what it changes.
-settings.register_profile(
-    "ci",
-    max_examples=50,
-    stateful_step_count=30,
-    derandomize=True,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=_ANY_MACHINE,
-)
+# The same examples in every run, so that a change is judged by what it changes: few in the short run.
+for _profile, _examples in (("ci", 20), ("long", 100)):
+    settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        stateful_step_count=30,
+        derandomize=True,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=_ANY_MACHINE,
+    )
 # New examples in every run; failures are remembered in .hypothesis.
 settings.register_profile(
     "thorough",
@@ -39,12 +41,27 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Settings and credentials of whoever runs the tests stay out of them.
 for _name in list(os.environ):
-    if _name.startswith(("WEIR_", "AWS_", "AZURE_", "GOOGLE_")):
+    if _name.startswith(("WEIR_", "AWS_", "AZURE_", "GOOGLE_")) and _name != "WEIR_MAINTENANCE":
         del os.environ[_name]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is more of the same as long, before anybody leaves out what is long."""
+    cases.mark_long(items)
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected out of the sight of the garbage collector: it stays until the end.
+
+    With thousands of tests, a search among all that they have imported takes half a second, and what
+    asks for one would mostly wait for that.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
-def weir_python() -> Iterator[list[str]]:
+def weir_python() -> list[str]:
     """What stands for ``python -c`` in a command, where Weir has been imported: see its module."""
-    with forked_python() as command:
-        yield command
+    return forked_program.weir_python()

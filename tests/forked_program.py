@@ -10,6 +10,7 @@ As a program, this module needs nothing but the standard library: it asks the pr
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -20,10 +21,11 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from typing import NoReturn
 
-__all__ = ["forked_program", "forked_python"]
+__all__ = ["forked_program", "forked_python", "weir_python"]
 
 _STREAMS = (0, 1, 2)
 
@@ -37,7 +39,8 @@ def forked_program(entry: str, imports: Sequence[str] = ()) -> Iterator[list[str
     entry : str
         What it runs, as ``module:function``. The function returns the exit code.
     imports : sequence of str
-        Modules that it would import when it runs. Default: none.
+        Modules that it would import when it runs, and functions that it would call and that keep what they
+        return, as ``module:function``. Default: none.
 
     Yields
     ------
@@ -66,6 +69,14 @@ def forked_python() -> Iterator[list[str]]:
         yield command
 
 
+@cache
+def weir_python() -> list[str]:
+    """Return what stands for ``python -c`` in a command, as of :func:`forked_python`, until we end."""
+    open_until_the_end = ExitStack()
+    atexit.register(open_until_the_end.close)
+    return open_until_the_end.enter_context(forked_python())
+
+
 def run_code() -> int:
     """Run the code that is the first argument, with the failpoints that the environment names."""
     from weir.engine import failpoint
@@ -86,7 +97,10 @@ def serve(entry: str, imports: Sequence[str]) -> None:
     module, function = entry.split(":")
     main = getattr(importlib.import_module(module), function)
     for name in imports:
-        importlib.import_module(name)
+        module, _, function = name.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("")  # to a name of the system's choice, which is no file
         listener.listen()

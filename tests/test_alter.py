@@ -36,7 +36,10 @@ def _rows(table: Table, **asked: Any) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 8))]
+)
 def test_histories(tmp_path: Path, seed: int) -> None:
     """Seeded histories of alterations between writes, deletes, flushes, merges and compactions."""
     History(str(tmp_path / "t"), seed).run(20)

@@ -49,16 +49,18 @@ def fragments(table: weir.Table) -> list[list[int]]:
     return [one.to_table(["at"])["at"].to_pylist() for one in lance.dataset(table.uri).get_fragments()]
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("steps", [12, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("seed", "sort_by"), [(1, ()), (2, ("at",))])
 def test_every_row_is_there_as_often_as_it_was_written(
-    tmp_path: Path, seed: int, sort_by: tuple[str, ...]
+    tmp_path: Path, seed: int, sort_by: tuple[str, ...], steps: int
 ) -> None:
     """A model that is a counter of rows, through flush, merge, compaction, deletes and other processes."""
     chance = random.Random(seed)
     table = made(tmp_path / "t", sort_by=sort_by, shard_by=weir.bucket("at", 2))
     model: Counter[tuple[int | None, str]] = Counter()
     writer = table.writer(max_memtable_rows=7)
-    for _ in range(25):
+    for _ in range(steps):
         match chance.choice(["write"] * 4 + ["flush", "merge", "compact", "delete", "some", "again"]):
             case "write":
                 rows = [row(chance.randrange(6), chance.choice("ab")) for _ in range(chance.randrange(1, 6))]
@@ -309,7 +311,7 @@ def test_a_merge_that_dies_appends_once(tmp_path: Path, monkeypatch: pytest.Monk
 def test_rows_that_another_writer_holds_are_not_missed(tmp_path: Path) -> None:
     """A delete by filter that could not reach every row is refused, and deletes none."""
     table = made(tmp_path / "t", shard_by=weir.bucket("at", 2))
-    other = weir.open(table.uri, fsync=False).writer()
+    other = weir.Engine().open(table.uri, fsync=False).writer()
     other.upsert([row(1), row(2), row(3), row(4)])
     with table.writer() as writer:
         with pytest.raises(LeaseHeldError):
@@ -319,6 +321,23 @@ def test_rows_that_another_writer_holds_are_not_missed(tmp_path: Path) -> None:
         other.close()
         assert writer.delete(where="at > 0").rows == 4
     assert table.scan().count() == 0
+
+
+def test_rows_of_other_writers_of_the_process_are_deleted(tmp_path: Path) -> None:
+    """They share the shards: what they have written is flushed first, whichever of them has claimed it."""
+    table = made(tmp_path / "t", shard_by=weir.bucket("at", 2))
+    other = table.writer()
+    other.upsert([row(1), row(2), row(3), row(4)])
+    table.upsert([row(5)])
+    with table.writer() as writer:
+        assert writer.delete(where="at > 1", limit=1).remaining == 3
+        assert writer.delete(where="at > 1").rows == 3
+        assert [one["at"] for one in table.scan().to_pylist()] == [1]
+        other.upsert([row(6)])
+    assert table.delete(where="at = 6").rows == 1
+    other.upsert([row(7)])
+    other.close()
+    assert sorted(one["at"] for one in table.scan().to_pylist()) == [1, 7]
 
 
 def test_rows_that_a_dead_writer_left_are_deleted(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ BAD_ROWS: dict[str, tuple[Any, type[WeirError], str]] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("case", BAD_ROWS)
 @pytest.mark.parametrize("wait", [True, False])
 def test_bad_rows(table: weir.Table, case: str, wait: bool) -> None:

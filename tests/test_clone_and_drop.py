@@ -85,6 +85,7 @@ def test_a_clone_is_a_table_of_its_own(tmp_path: Path) -> None:
     check_clone(make(str(tmp_path / "source")), str(tmp_path / "clone"))
 
 
+@pytest.mark.long
 def test_a_clone_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
     source = make(s3_endpoint.new_uri(), s3_endpoint.options)
     check_clone(source, s3_endpoint.new_uri(), s3_endpoint.options)

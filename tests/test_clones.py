@@ -89,6 +89,7 @@ def of_a_tag(table: weir.Table, place: Path) -> str:
 CLONES = [shallow, deep, copy, branch, of_a_tag]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("make_source", [source, source_of_the_library])
 @pytest.mark.parametrize("make", CLONES)
 def test_a_clone_begins_its_shards_anew(

@@ -93,6 +93,7 @@ class Expected:
         assert got.column("value").to_pylist() == [self.rows[key] for key in expected]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
     uri = str(tmp_path / "table")

@@ -33,6 +33,7 @@ import urllib.request
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from tests.forked_program import forked_program
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.engine.context import default_context
 from weir.format import layout, wal_entry
-from weir.format.proto import memwal_pb2
+from weir.format.proto import first_index_pb2, memwal_pb2
 from weir.format.wal_entry import wal_schema
 from weir.format.wal_header import WalEntryHeader
 from weir.storage.open import open_store
@@ -155,7 +156,7 @@ def put_programs(directory: Path, weir_program: list[str]) -> Path:
 
 IMPORTED_BY_COMMANDS = (
     *("weir.table.table", "weir.cli.ingest", "weir.cli.key_text", "weir.cli.row_files", "rich.progress"),
-    *("weir.cli.output.json_output", "weir.cli.output.text_output"),
+    *("weir.cli.output.json_output", "weir.cli.output.text_output", "weir.cli.main:_program"),
 )
 
 
@@ -282,11 +283,16 @@ def test_every_dependency_has_its_reason() -> None:
         ("## Shard manifest", "ShardManifest"),
         ("Each of `flushed_generations` has", "FlushedGeneration"),
         ("## Base table", "MemWalIndexDetails"),
+        ("### Its details", "MemWal"),
     ],
 )
 def test_fields_of_messages_are_those_stored(heading: str, message: str) -> None:
     names, numbers = cells("docs/format.md", heading), map(int, cells("docs/format.md", heading, 1))
-    stored = memwal_pb2.DESCRIPTOR.message_types_by_name[message].fields
+    known = {
+        **memwal_pb2.DESCRIPTOR.message_types_by_name,
+        **first_index_pb2.DESCRIPTOR.message_types_by_name,
+    }
+    stored = known[message].fields
     assert dict(zip(names, numbers, strict=True)) == {field.name: field.number for field in stored}
 
 
@@ -295,11 +301,16 @@ NAMED_TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<test>\w+)(?:\[(?P<
 
 def test_every_test_that_is_named_exists() -> None:
     missing = []
-    for named in NAMED_TEST.finditer(text_of_all_pages()):
-        path = ROOT / named["file"]
+
+    @cache
+    def text_and_tests(path: Path) -> tuple[str, set[str]]:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         nodes = ast.walk(ast.parse(text))
-        tests = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        return text, {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+    for named in NAMED_TEST.finditer(text_of_all_pages()):
+        path = ROOT / named["file"]
+        text, tests = text_and_tests(path)
         there = path.exists() and named["test"] in {None, *tests} and f'"{named["case"]}"' in f'{text}"None"'
         if not there:
             missing.append(named[0])
@@ -356,7 +367,7 @@ def test_entries_of_either_suffix_are_read(tmp_path: Path) -> None:
     assert table.maintenance.merge().rows_upserted == 2
 
 
-def test_a_killed_adoption_can_be_made_again(tmp_path: Path) -> None:
+def test_a_killed_adoption_can_be_made_again(tmp_path: Path, weir_python: list[str]) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [1, 2], "name": ["a", "b"]}), uri)
     adopt = """
@@ -364,10 +375,10 @@ import sys, weir
 weir.adopt(sys.argv[1], primary_key="id")
 """
     environment = {**os.environ, "WEIR_FAILPOINTS": "adopt.before_publish=kill"}
-    killed = subprocess.run([sys.executable, "-c", adopt, uri], env=environment, timeout=120, check=False)
+    killed = subprocess.run([*weir_python, adopt, uri], env=environment, timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert lance.dataset(uri).count_rows() == 2
     with pytest.raises(weir.errors.TableNotFoundError):
         weir.open(uri)
-    subprocess.run([sys.executable, "-c", adopt, uri], timeout=120, check=True)
+    subprocess.run([*weir_python, adopt, uri], timeout=120, check=True)
     assert weir.open(uri).scan().count() == 2

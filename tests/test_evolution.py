@@ -117,6 +117,7 @@ def _closed() -> Any:
         library.close_quietly(_left_open.pop())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("flush", [True, False], ids=["generation", "log"])
 @pytest.mark.parametrize("by", ["weir", "library"])
 @pytest.mark.parametrize("alter", AFTER, ids=lambda alter: alter.__name__)

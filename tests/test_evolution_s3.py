@@ -16,6 +16,7 @@ __all__ = ["s3_endpoint"]
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [3])
 def test_histories(s3_endpoint: S3Endpoint, seed: int) -> None:
     History(s3_endpoint.new_uri(), seed, s3_endpoint.options).run(8)

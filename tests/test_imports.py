@@ -63,6 +63,7 @@ def test_a_token_is_read_without_the_library() -> None:
     assert packages(modules) & SLOW == set()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -96,6 +97,20 @@ def test_a_table_is_opened_without_what_only_a_terminal_or_spark_needs(tmp_path:
     modules = imported_by_program("status", str(tmp_path / "table"), "--json")
     assert packages(modules) & {"asyncio", "pyspark", "rich"} == set()
     assert not any(name.startswith(("weir.demo", "weir.spark")) for name in modules)
+
+
+def test_a_table_is_written_and_merged_without_the_namespaces_of_the_library(tmp_path: Path) -> None:
+    """They take longer to import than all the rest, and only the errors of a lost race need them."""
+    modules = imported_by(
+        "import sys, pyarrow as pa, weir\n"
+        "table = weir.create(sys.argv[1], pa.schema([('id', pa.int64())]), primary_key='id')\n"
+        "table.upsert([{'id': 1}])\n"
+        "table.maintenance.run()\n"
+        "assert table.scan().count() == 1",
+        str(tmp_path / "table"),
+    )
+    assert "lance" in modules
+    assert packages(modules) & {"lance_namespace", "lance_namespace_urllib3_client"} == set()
 
 
 # --- The names -----------------------------------------------------------------------------------
@@ -159,6 +174,7 @@ assert all(value is getattr(weir, name) for name, value in found)
 """
 
 
+@pytest.mark.long
 def test_threads_may_ask_for_first_names_at_once() -> None:
     imported_by(THREADS)
 

@@ -106,8 +106,10 @@ class History:
         assert table.scan(["a"], filter="n > 1").count() == len(chosen)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
-def test_every_read_at_every_moment(tmp_path: Path, engine: MergeEngine) -> None:
+@pytest.mark.parametrize("sessions", [3, pytest.param(8, marks=pytest.mark.long)])
+def test_every_read_at_every_moment(tmp_path: Path, engine: MergeEngine, sessions: int) -> None:
     draw = random.Random(str(engine))
     table = made(tmp_path / "t", engine, shard_by=weir.bucket("id", 2))
     history = History(table, draw)
@@ -115,7 +117,7 @@ def test_every_read_at_every_moment(tmp_path: Path, engine: MergeEngine) -> None
     tokens: list[tuple[Any, dict[int, dict[str, Any]]]] = []
     told: dict[int, dict[str, Any]] = {}
     feed = table.changes(begin, batch_rows=3, before=True)
-    for _ in range(5):
+    for _ in range(sessions):
         with table.writer(flush_on_close=draw.random() < 0.5) as writer:
             for _ in range(5):
                 history.write(writer)
@@ -231,6 +233,7 @@ def test_the_library_reads_the_base_table_and_stops_at_the_rest(tmp_path: Path) 
     assert table.get([1]).column("n").to_pylist() == [7]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "failpoint",
     [

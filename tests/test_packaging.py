@@ -8,9 +8,11 @@ import sys
 import sysconfig
 import tarfile
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = "import hatchling.build, sys; print(getattr(hatchling.build, sys.argv[1])(sys.argv[2]))"
@@ -25,6 +27,34 @@ with table.writer() as writer:
     print(table.scan(filter="delay > 60").to_pylist())
 print(weir.__file__)
 """
+
+
+def only_what_is_declared(into: Path) -> Path:
+    """Return a directory with what installing the package brings besides itself, and nothing else."""
+    into.mkdir()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    waiting = list(project["dependencies"])
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        wanted = Requirement(waiting.pop())
+        for extra in ("", *wanted.extras):
+            if (wanted.name.lower(), extra) in seen:
+                continue
+            seen.add((wanted.name.lower(), extra))
+            if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
+                continue
+            found = distribution(wanted.name)
+            for file in found.files or ():
+                link = into / file.parts[0]
+                if file.parts[0] != ".." and not link.exists():
+                    link.symlink_to(Path(str(found.locate_file(file.parts[0]))))
+            for text in found.requires or ():
+                needed = Requirement(text)
+                if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    waiting.append(
+                        f"{needed.name}[{','.join(needed.extras)}]" if needed.extras else needed.name
+                    )
+    return into
 
 
 def run(*arguments: str | Path, cwd: Path, path: str = "") -> str:
@@ -62,8 +92,10 @@ def test_what_is_published_works_away_from_the_checkout(kind: str, tmp_path: Pat
         cwd=tmp_path,
         path=site,
     )
-    # The dependencies are those of the tests; the package itself is what was built.
-    path = os.pathsep.join([str(installed), site])
+    # The package is what was built; of what the tests have there is what it declares, and nothing else.
+    alone = only_what_is_declared(tmp_path / "alone")
+    assert not (alone / "pandas").exists()
+    path = os.pathsep.join([str(installed), str(alone)])
     *shown, place = run("-c", TEN_LINES, cwd=tmp_path, path=path).splitlines()
     assert shown == ["[{'id': 2, 'carrier': 'AA', 'delay': 75}]"]
     assert Path(place).is_relative_to(installed)

@@ -117,6 +117,7 @@ def test_the_name_of_a_table_in_a_token_is_no_path(name: str) -> None:
     assert SnapshotToken.parse(str(token)) == token
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_strong_read_of_a_table_with_such_a_manifest_names_it(tmp_path: Path, name: str) -> None:
     """What lies beside the table is a generation that could be read, and is not."""
@@ -139,6 +140,7 @@ def test_a_strong_read_of_a_table_with_such_a_manifest_names_it(tmp_path: Path, 
     ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "hint", [b"", b"{", b"[]", b'{"version": -1}', b'{"version": 18446744073709551616}', b'{"version": true}']
 )

@@ -61,12 +61,15 @@ PUBLIC_NAMES = [
     "Source",
     "SqlQuery",
     "Table",
+    "UpgradeReport",
     "UpkeepPolicy",
     "TableIndexes",
     "TableInspection",
     "TableMaintenance",
     "TableStatus",
+    "TableTags",
     "TableWriter",
+    "Tag",
     "Upsert",
     "VerifyReport",
     "WriteResult",
@@ -89,6 +92,7 @@ PUBLIC_NAMES = [
     "transforms",
     "truncate",
     "unsharded",
+    "upgrade",
     "year",
 ]
 

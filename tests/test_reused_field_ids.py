@@ -89,6 +89,7 @@ def write_with_library(place: Path) -> None:
     library.close_quietly(theirs)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("write", [write_to_log, write_generation, write_with_library])
 @pytest.mark.parametrize("again", ["y", "x"])
 def test_nothing_of_the_dropped_column_shows(

@@ -51,6 +51,7 @@ def test_whole_path(s3_endpoint: S3Endpoint) -> None:
     assert names(weir.open(uri, storage_options=options).scan(consistency="snapshot").to_table()) == expected
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import hypothesis.strategies as st
 import lance
@@ -89,6 +89,7 @@ class TableMachine(RuleBasedStateMachine):
         self.fenced: TableWriter | None = None
         self.model: dict[Key, tuple[Any, Any]] = {}
         self.history: dict[Key, set[tuple[Any, Any] | None]] = {}
+        self.marked: tuple[list[dict[str, Any]], weir.Source] | None = None
 
     def teardown(self) -> None:
         for writer in (getattr(self, "writer", None), getattr(self, "fenced", None)):
@@ -146,6 +147,71 @@ class TableMachine(RuleBasedStateMachine):
         self.open_writer().delete(plain)
         for key in keys:
             self.remember(key, None)
+
+    # Writes that look at the rows there are
+
+    @rule(data=st.data(), missing=st.sampled_from(["skip", "insert"]))
+    def patch(self, data: st.DataObject, missing: Literal["skip", "insert"]) -> None:
+        items = data.draw(st.lists(st.tuples(self.keys, VALUES), min_size=1, max_size=6))
+        names = [*(field.name for field in self.fields), "color"]
+        rows = [{name: row[name] for name in names} for row in self.as_rows(items)]
+        self.open_writer().patch(rows, missing=missing)
+        for key, (color, _) in items:
+            if key in self.model:
+                self.remember(key, (color, self.model[key][1]))
+            elif missing == "insert":
+                self.remember(key, (color, None))
+
+    @rule(data=st.data())
+    def insert(self, data: st.DataObject) -> None:
+        items = data.draw(st.lists(st.tuples(self.keys, VALUES), min_size=1, max_size=6))
+        self.open_writer().insert(self.as_rows(items))
+        for key, row in items:
+            if key not in self.model:
+                self.remember(key, row)
+
+    @rule(data=st.data())
+    def upsert_if(self, data: st.DataObject) -> None:
+        items = data.draw(st.lists(st.tuples(self.keys, VALUES), min_size=1, max_size=6))
+        self.open_writer().upsert(self.as_rows(items), condition="number < new.number")
+        for key, row in items:
+            present = self.model.get(key)
+            numbers = None if present is None else (present[1], row[1])
+            if numbers is None or (None not in numbers and numbers[0] < numbers[1]):
+                self.remember(key, row)
+
+    @rule(which=st.sampled_from(FILTERS))
+    def delete_where(self, which: tuple[str, Callable[[Any, Any], bool]]) -> None:
+        text, holds = which
+        self.open_writer().delete(where=text)
+        for key in [key for key, row in self.model.items() if holds(*row)]:
+            self.remember(key, None)
+
+    @rule(which=st.sampled_from(FILTERS), color=st.sampled_from(["red", "green", "blue"]))
+    def update_where(self, which: tuple[str, Callable[[Any, Any], bool]], color: str) -> None:
+        text, holds = which
+        self.open_writer().update(text, {"color": f"'{color}'"})
+        for key in [key for key, row in self.model.items() if holds(*row)]:
+            self.remember(key, (color, self.model[key][1]))
+
+    @rule(data=st.data())
+    def upsert_marked(self, data: st.DataObject) -> None:
+        items = data.draw(st.lists(st.tuples(self.keys, VALUES), min_size=1, max_size=6))
+        number = 0 if self.marked is None else self.marked[1].sequence + 1
+        self.marked = self.as_rows(items), weir.Source("job", number)
+        result = self.open_writer().upsert(self.marked[0], source=self.marked[1])
+        assert not result.deduplicated
+        for key, row in items:
+            self.remember(key, row)
+
+    @rule()
+    @precondition(lambda self: self.marked is not None)
+    def repeat_marked(self) -> None:
+        assert self.marked is not None
+        rows, source = self.marked
+        result = self.open_writer().upsert(rows, source=source)
+        assert (result.rows, result.positions) == (0, {})
+        assert result.deduplicated
 
     @rule()
     @precondition(lambda self: self.writer is not None)
@@ -264,6 +330,8 @@ class TableMachine(RuleBasedStateMachine):
             assert self.reader.scan().count() == len(self.model)
 
 
+@pytest.mark.hypothesis
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KEYS)
 def test_table_equals_a_dict(kind: str) -> None:
     fields, keys = KEYS[kind]
@@ -271,6 +339,9 @@ def test_table_equals_a_dict(kind: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=8, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=settings().max_examples // 4,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

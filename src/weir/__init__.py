@@ -54,7 +54,10 @@ __all__ = [
     "TableInspection",
     "TableMaintenance",
     "TableStatus",
+    "TableTags",
     "TableWriter",
+    "Tag",
+    "UpgradeReport",
     "UpkeepPolicy",
     "Upsert",
     "VerifyReport",
@@ -78,6 +81,7 @@ __all__ = [
     "transforms",
     "truncate",
     "unsharded",
+    "upgrade",
     "year",
 ]
 
@@ -87,9 +91,11 @@ __all__ = [
 if TYPE_CHECKING:
     from weir import events, transforms
     from weir.changes.feed import ChangeBatch, ChangeFeed
+    from weir.first_index.upgrade import UpgradeReport
     from weir.format.merge_engine import MergeEngine
     from weir.format.snapshot_token import SnapshotToken
     from weir.format.source import Source
+    from weir.format.tag import Tag
     from weir.indexing.definition import IndexDefinition
     from weir.indexing.describe import ExistingIndex
     from weir.indexing.policy import IndexPolicy
@@ -129,16 +135,19 @@ if TYPE_CHECKING:
     from weir.table.engine import Engine
     from weir.table.indexes import TableIndexes
     from weir.table.inspection import TableInspection
-    from weir.table.lifecycle import adopt, clone, create, drop, open
+    from weir.table.lifecycle import adopt, clone, create, drop, open, upgrade
     from weir.table.maintenance import TableMaintenance
     from weir.table.table import Table
+    from weir.table.tags import TableTags
     from weir.write.table_writer import TableWriter
     from weir.write.write_result import WriteResult
 else:
     _NAMES = {
         "weir.changes.feed": ["ChangeBatch", "ChangeFeed"],
         "weir.format.merge_engine": ["MergeEngine"],
+        "weir.first_index.upgrade": ["UpgradeReport"],
         "weir.format.snapshot_token": ["SnapshotToken"],
+        "weir.format.tag": ["Tag"],
         "weir.format.source": ["Source"],
         "weir.indexing.definition": ["IndexDefinition"],
         "weir.indexing.describe": ["ExistingIndex"],
@@ -185,7 +194,8 @@ else:
         "weir.table.engine": ["Engine"],
         "weir.table.indexes": ["TableIndexes"],
         "weir.table.inspection": ["TableInspection"],
-        "weir.table.lifecycle": ["adopt", "clone", "create", "drop", "open"],
+        "weir.table.tags": ["TableTags"],
+        "weir.table.lifecycle": ["adopt", "clone", "create", "drop", "open", "upgrade"],
         "weir.table.maintenance": ["TableMaintenance"],
         "weir.table.table": ["Table"],
         "weir.write.table_writer": ["TableWriter"],

@@ -94,6 +94,13 @@ class WriterOptions:
         Name of who holds the leases, for a writer of which there is one at a time: started again after a
         crash, on whatever machine, it takes the leases of its former self over at once. Of two that are at
         work under one name, the later fences the earlier. Default: a name of its own for every writer.
+    cluster_by : tuple of str, default ()
+        Columns by which the rows of a generation are laid out: rows that are asked for together, such as
+        those of one kind, are then read together. It changes no answer, and merges keep it. A table that is
+        sorted has its own order.
+    address : str, optional
+        Where others reach this process, such as ``"http://10.0.0.7:8080"``: whoever finds a shard held is
+        told it with the error. Default: only machine and process are told.
     """
 
     takeover: bool = False
@@ -111,6 +118,8 @@ class WriterOptions:
     flush_on_close: bool = True
     immutable: bool = False
     holder: str | None = None
+    cluster_by: tuple[str, ...] = ()
+    address: str | None = None
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -133,8 +142,15 @@ class WriterOptions:
             if not isinstance(value, bool):
                 raise OptionError(f"writer option {name} must be True or False, got {value!r}", where=name)
 
-        if self.holder is not None and (not isinstance(self.holder, str) or not self.holder):
-            raise OptionError(f"writer option holder must be a name, got {self.holder!r}", where="holder")
+        for name in ("holder", "address"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise OptionError(f"writer option {name} must be a text, got {value!r}", where=name)
+        if not isinstance(self.cluster_by, tuple) or not all(isinstance(one, str) for one in self.cluster_by):
+            raise OptionError(
+                f"writer option cluster_by must be a tuple of column names, got {self.cluster_by!r}",
+                where="cluster_by",
+            )
 
     @classmethod
     def from_keywords(cls, **options: object) -> WriterOptions:

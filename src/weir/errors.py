@@ -189,7 +189,7 @@ class UnknownFeatureError(TableError):
 
 
 class FirstIndexError(TableError):
-    """The table has the first form of the MemWAL index, which Weir shows and does not write."""
+    """The table has the first form of the MemWAL index, which Weir reads and does not write."""
 
 
 class KeyNotFoundError(TableError):

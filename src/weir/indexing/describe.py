@@ -33,10 +33,13 @@ class ExistingSegment:
         The name of its directory below ``_indices``.
     fragment_ids : frozenset of int
         The fragments it covers.
+    is_borrowed : bool
+        Whether it lies below another table: the source of a branch or a shallow clone.
     """
 
     uuid: str
     fragment_ids: frozenset[int]
+    is_borrowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,10 @@ def _existing(dataset: lance.LanceDataset, index: Any) -> ExistingIndex:
         library_kind=index.index_type,
         definition=definition,
         segments=tuple(
-            ExistingSegment(str(segment.uuid), frozenset(segment.fragment_ids)) for segment in index.segments
+            ExistingSegment(
+                str(segment.uuid), frozenset(segment.fragment_ids), is_borrowed=segment.base_id is not None
+            )
+            for segment in index.segments
         ),
         num_rows=index.num_rows_indexed,
     )

@@ -62,7 +62,7 @@ def read_vector_model(
     Parameters
     ----------
     store : ObjectStore
-        The store whose root is the dataset.
+        The store that has the segment.
     dataset : LanceDataset
         The dataset that has the index.
     name : str
@@ -89,8 +89,13 @@ def read_vector_model(
     return VectorModel(centroids, codebook, quantiser.num_sub_vectors, quantiser.num_bits)
 
 
-def partition_sizes(store: ObjectStore, segments: Iterable[str]) -> npt.NDArray[np.int64]:
+def partition_sizes(segments: Iterable[tuple[ObjectStore, str]]) -> npt.NDArray[np.int64]:
     """Return how many rows each partition of a vector index has, in some of its segments together.
+
+    Parameters
+    ----------
+    segments : iterable of (ObjectStore, str)
+        The segments' uuids, each with the store that has it.
 
     Raises
     ------
@@ -98,7 +103,7 @@ def partition_sizes(store: ObjectStore, segments: Iterable[str]) -> npt.NDArray[
         If a segment's files are not as the library writes them.
     """
     sizes: list[npt.NDArray[np.int64]] = []
-    for segment in segments:
+    for store, segment in segments:
         file = LanceFile(store, _storage_path(segment))
         buffer = vector_index.partitions_buffer(file.metadata(), where=file.where)
         sizes.append(vector_index.decode_partition_sizes(file.buffer(buffer), where=file.where))

@@ -17,9 +17,10 @@ from weir.format.ipc_framing import StreamSize, measure
 from weir.format.log_place import LogPlace
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import WalEntry
+from weir.format.wal_trailer import TRAILER_BYTES, WalTrailer, read_trailer
 from weir.storage.interface import Bytes, ObjectStore
 
-__all__ = ["PositionedEntry", "Wal", "first_unflushed_position"]
+__all__ = ["PositionedEntry", "Wal", "first_unflushed_position", "stored_trailer"]
 
 T = TypeVar("T")
 
@@ -57,6 +58,20 @@ def first_unflushed_position(manifest: ShardManifest) -> int:
     if manifest.replay_after_wal_entry_position == 0 and never_flushed:
         return 0
     return manifest.replay_after_wal_entry_position + 1
+
+
+def stored_trailer(store: ObjectStore, path: str) -> WalTrailer | None:
+    """Return the trailer of an entry, of which nothing else is read; None if it has none.
+
+    Raises
+    ------
+    CorruptionError
+        It is not what was written.
+    ObjectNotFoundError
+        There is no such entry.
+    """
+    end = store.get_range(path, -TRAILER_BYTES, TRAILER_BYTES)
+    return read_trailer(end, where=f"{store.uri}/{path}")
 
 
 class Wal:
@@ -221,7 +236,7 @@ class Wal:
 
         These are the rows of the entry, or those of the generations that it announces; where there are
         none, there are no bytes. Ends where an entry does not exist. Of an entry that is not cached only
-        some kilobytes are read, ahead as in :meth:`read_from`.
+        the trailer is read, ahead as in :meth:`read_from`; of one without a trailer some kilobytes besides.
 
         Raises
         ------
@@ -250,6 +265,9 @@ class Wal:
         for suffix in layout.WAL_SUFFIXES:
             path = layout.wal_path(self._shard_id, position, suffix)
             try:
+                trailer = stored_trailer(self._store, path)
+                if trailer is not None:
+                    return StreamSize(trailer.rows, trailer.nbytes)
                 return measure(partial(self._store.get_range, path), where=self.where(position))
             except ObjectNotFoundError:
                 continue
