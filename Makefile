@@ -13,6 +13,8 @@ SPARK_STAMP := $(VENV)/.setup-spark-complete
 PROTO := $(wildcard src/weir/format/proto/*.proto)
 # Processes that pytest spreads the tests over: twice as many as cores, since a third of their time is waiting.
 WORKERS ?= 4
+# What the tests are run by.
+PYTEST ?= $(PY) -m pytest
 # Histories that `make simulate` runs.
 SEEDS ?= 2000
 # Values of each type that `make conformance` draws.
@@ -67,7 +69,7 @@ demo-service: setup ## Write 20,000 real texts with vectors to two processes of 
 
 .PHONY: test
 test: lint types contracts ## Run every check but those on Spark and the long tests: in under eight minutes on two cores
-	@tools/in_memory.sh $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not spark and not long" $(ARGS)
+	@tools/in_memory.sh $(PYTEST) -n $(WORKERS) --dist worksteal -m "not spark and not long" $(ARGS)
 
 .PHONY: test-long
 test-long: setup ## Run the tests that `make test` leaves out: more seeds, more rounds, all combinations
@@ -76,9 +78,9 @@ test-long: setup ## Run the tests that `make test` leaves out: more seeds, more 
 
 .PHONY: test-spark
 test-spark: setup-spark ## Run the tests on Spark: local, on a cluster of processes, through Connect; LONG=no is shorter
-	@SPARK_MODE=local $(PY) -m pytest tests/spark -m "spark$(NOT_LONG)" $(ARGS)
-	@SPARK_MODE=cluster $(PY) -m pytest tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
-	@SPARK_MODE=connect $(PY) -m pytest tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
+	@SPARK_MODE=local $(PYTEST) tests/spark -m "spark$(NOT_LONG)" $(ARGS)
+	@SPARK_MODE=cluster $(PYTEST) tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
+	@SPARK_MODE=connect $(PYTEST) tests/spark -m "everywhere$(NOT_LONG)" $(ARGS)
 
 .PHONY: test-lancedb
 test-lancedb: setup ## Run the tests beside LanceDB, in an environment of its own, .venv-lancedb
