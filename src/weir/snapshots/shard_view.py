@@ -237,10 +237,16 @@ class ShardReader:
         return self._rebased(view, newest)
 
     def _followed(self, view: ShardView, entries: Sequence[PositionedEntry]) -> ShardView:
-        """Add the entries written after ``view``."""
+        """Add the entries written after ``view``.
+
+        The manifest may have been read after some of them were flushed, and not say so: see
+        :mod:`weir.log.replay`. Of the entries after one that no generation holds, none is in a generation.
+        """
         if not entries:
             return view
-        return replace(view, tail=self._runs(entries, view.tail), last_position=entries[-1].position)
+        has_rows = any(item.entry.num_rows for run in view.tail for item in run.entries)
+        added = entries if has_rows else unflushed(view.manifest, entries)
+        return replace(view, tail=self._runs(added, view.tail), last_position=entries[-1].position)
 
     def _runs(self, entries: Sequence[PositionedEntry], tail: tuple[TailRun, ...]) -> tuple[TailRun, ...]:
         if not entries:
