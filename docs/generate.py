@@ -175,15 +175,21 @@ def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
     return "\n\n".join(parts)
 
 
+_PACKAGES = {
+    "errors": "Every error, as one tree: see [Errors](errors.md).",
+    "events": "Event stores: see [Events](../guides/events.md).",
+    "namespaces": "Documents with vectors and free attributes: see [The service](../guides/service.md).",
+    "transforms": "The shard rules: see [Sharding](../guides/sharding.md).",
+}
+
+
 def _public() -> str:
     def kind(name: str) -> str:
         value = getattr(weir, name)
         if inspect.isclass(value):
             return Docstring.of(value).summary.partition(". ")[0].rstrip(".") + "."
-        if name == "events":
-            return "Event stores: see [Events](../guides/events.md)."
         if inspect.ismodule(value):
-            return "Every error, as one tree: see [Errors](errors.md)."
+            return _PACKAGES[name]
         if callable(value):
             return Docstring.of(value).summary.partition("\n\n")[0]
         return "The version, as text."

@@ -88,6 +88,7 @@ PUBLIC_NAMES = [
     "identity",
     "month",
     "multi_bucket",
+    "namespaces",
     "open",
     "transforms",
     "truncate",

@@ -77,6 +77,7 @@ __all__ = [
     "identity",
     "month",
     "multi_bucket",
+    "namespaces",
     "open",
     "transforms",
     "truncate",
@@ -89,7 +90,8 @@ __all__ = [
 # that needs them, so that `weir --help` answers at once, and a process that reads a token or asks for an
 # error class does not wait for a table it does not open. Type checkers and editors read the first branch.
 if TYPE_CHECKING:
-    from weir import events, transforms
+    from weir import events, namespaces, transforms
+    from weir import spark as spark
     from weir.changes.feed import ChangeBatch, ChangeFeed
     from weir.first_index.upgrade import UpgradeReport
     from weir.format.merge_engine import MergeEngine
@@ -201,10 +203,12 @@ else:
         "weir.write.table_writer": ["TableWriter"],
         "weir.write.write_result": ["WriteResult"],
     }
+    # Packages that are reached as attributes; importing one of them imports what it stands on.
+    _SUBMODULES = {"events", "namespaces", "spark", "transforms"}
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
     def __getattr__(name: str) -> object:
-        if name in ("events", "transforms"):
+        if name in _SUBMODULES:
             return import_module(f"weir.{name}")
         module = _MODULES.get(name)
         if module is None:

@@ -104,11 +104,18 @@ def test_a_pickled_table_is_of_the_engine_of_its_process(tmp_path: Path) -> None
     assert pickle.loads(pickle.dumps(table)).engine is default_context()
 
 
-@pytest.mark.parametrize("option", ["read_cache_bytes", "unflushed_bytes", "threads"])
+@pytest.mark.parametrize("option", ["memory", "read_cache_bytes", "unflushed_bytes", "threads"])
 @pytest.mark.parametrize("value", [0, -1, True, "many", 1.5])
 def test_limits_are_whole_numbers(option: str, value: object) -> None:
     with pytest.raises(weir.errors.OptionError, match=option):
         weir.Engine(**{option: value})  # type: ignore[arg-type]
+
+
+def test_one_limit_is_shared_by_the_read_cache_and_unflushed_rows() -> None:
+    halves = weir.Engine(memory=1 << 20)
+    assert (halves.cache.budget, halves.unflushed_bytes) == (1 << 19, 1 << 19)
+    named = weir.Engine(memory=1 << 20, read_cache_bytes=1 << 10)
+    assert (named.cache.budget, named.unflushed_bytes) == (1 << 10, 1 << 19)
 
 
 def test_questions_that_ask_several_things_never_wait_for_each_other() -> None:

@@ -148,6 +148,21 @@ def test_a_forked_child_says_at_once_what_to_do(table: weir.Table) -> None:
     assert done.stdout.split() == ["0", "10"], done.stderr
 
 
+def test_reads_that_have_not_run_say_what_was_asked_for(table: weir.Table) -> None:
+    token = table.snapshot(retain=None)
+    for at in (None, token):
+        scan = table.scan(["id"], filter="id > 3", limit=4, at=at)
+        assert repr(scan) == "Scan(columns=['id'], filter='id > 3', limit=4)"
+    assert repr(table.scan()) == "Scan()"
+    keys = f"id IN ({', '.join(map(str, range(1000)))})"
+    assert len(repr(table.scan(filter=keys))) < 150
+    query = "SELECT count(*) FROM t WHERE id < 3"
+    assert repr(table.sql(query)) == f"SqlQuery(query={query!r})"
+    shown = table.scan(filter="id > 3")._repr_html_()
+    assert "<th>filter</th><td>&#x27;id &gt; 3&#x27;</td>" in shown
+    assert "to_pandas()" in shown
+
+
 def test_tables_and_reports_show_themselves_in_a_notebook(table: weir.Table) -> None:
     shown = table._repr_html_()
     assert "<th>primary key</th><td>id</td>" in shown

@@ -39,6 +39,11 @@ class ByteBudgetCache:
             metrics.cache_bytes.observe(lambda: self.nbytes)
 
     @property
+    def budget(self) -> int:
+        """Bytes that the cached values may take together."""
+        return int(self._entries.maxsize)
+
+    @property
     def nbytes(self) -> int:
         """Bytes the cached values take together."""
         return int(self._entries.currsize)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from reprlib import Repr
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from weir.errors import MissingDependencyError
+from weir.notebook import facts_html
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
 __all__ = ["RowResult"]
+
+# A vector is told by its first numbers, a filter of many keys by its two ends.
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
 
 
 class RowResult(ABC):
@@ -26,6 +33,20 @@ class RowResult(ABC):
     """
 
     __slots__ = ()
+
+    # What was asked for, by the names of the arguments; those that were left out are not among them.
+    _asked: Mapping[str, object] = MappingProxyType({})
+
+    def __repr__(self) -> str:
+        """Return what was asked for. Reads nothing."""
+        asked = ", ".join(f"{name}={_SHORT.repr(value)}" for name, value in self._asked.items())
+        return f"{type(self).__name__}({asked})"
+
+    def _repr_html_(self) -> str:
+        """Return what was asked for, and how to read it, for a notebook. Reads nothing."""
+        facts = {name: _SHORT.repr(value) for name, value in self._asked.items()}
+        facts["rows"] = "not read yet: to_table(), to_pandas(), to_polars(), to_pylist(), explain()"
+        return facts_html(type(self).__name__, facts.items())
 
     @abstractmethod
     def to_table(self) -> pa.Table:

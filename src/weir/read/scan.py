@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeVar
 
@@ -36,6 +36,8 @@ class Scan(RowResult):
         What has been streamed to the caller cannot begin anew.
     remade : callable, optional
         Returns what makes the scan in another process, and its arguments.
+    asked : mapping, optional
+        What was asked for, by argument, for people.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class Scan(RowResult):
         reading: Callable[[], AbstractContextManager[None]] = nullcontext,
         attempts: int = 1,
         remade: Callable[[], tuple[object, ...]] | None = None,
+        asked: Mapping[str, object] | None = None,
     ) -> None:
+        self._asked = asked or {}
         self._remade = remade
         self._plan = plan
         self._reading = reading

@@ -48,6 +48,7 @@ class SqlQuery(RowResult):
         scan: Callable[[Needed], Scan],
         top: Callable[[Needed], pa.Table],
     ) -> None:
+        self._asked = {"query": query}
         self._query = query
         self._schema = schema
         self._name = name

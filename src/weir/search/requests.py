@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from weir.search.vector.query import VectorQuery, check_k, vector_query
 from weir.search.vector.search import VectorSearchPlan, plan_vector_search
 from weir.snapshots.snapshot import ReadSnapshot
 
-__all__ = ["HybridRequest", "RankedBy", "SearchRequest", "TextRequest", "VectorRequest"]
+__all__ = ["HybridRequest", "RankedBy", "SearchRequest", "TextRequest", "VectorRequest", "arguments"]
 
 Query = TypeVar("Query")
 
@@ -46,6 +46,18 @@ class SearchRequest(Protocol[Query]):
     def plan(self, planner: ScanPlanner, snapshot: ReadSnapshot, query: Query, seen: str) -> SearchPlan:
         """Return what the search will do on a snapshot; ``seen`` says which one it is, for people."""
         ...
+
+
+def arguments(request: SearchRequest[Any]) -> dict[str, object]:
+    """Return what a request asks for by the names of its arguments, without those that were left out.
+
+    Examples
+    --------
+    >>> arguments(TextRequest("late flights", 3, None, "delay > 60", None))
+    {'query': 'late flights', 'k': 3, 'filter': 'delay > 60'}
+    """
+    values = {field.name: getattr(request, field.name) for field in fields(request)}  # type: ignore[arg-type]
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Protocol, TypeVar
 
@@ -47,6 +47,8 @@ class Search(RowResult):
         Returns the context that everything is read in, given the snapshot if there is one.
     attempts : int
         How often to begin anew, on a newer snapshot, when garbage collection has passed what was read.
+    asked : mapping, optional
+        What was asked for, by argument, for people.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class Search(RowResult):
         plan: Callable[[], tuple[ReadSnapshot, SearchPlan]],
         reading: Callable[[ReadSnapshot], AbstractContextManager[None]],
         attempts: int = 1,
+        asked: Mapping[str, object] | None = None,
     ) -> None:
+        self._asked = asked or {}
         self._plan = plan
         self._reading = reading
         self._attempts = attempts

@@ -31,10 +31,12 @@ class Engine(EngineContext):
 
     Parameters
     ----------
-    read_cache_bytes : int
-        Bytes that everything takes that was read and is kept. Default 1 GiB.
-    unflushed_bytes : int
-        Bytes that rows of all writers together may take before they are flushed. Default 1 GiB.
+    memory : int, optional
+        Bytes for the read cache and for unflushed rows together, half for each. Default 2 GiB.
+    read_cache_bytes : int, optional
+        Bytes that everything takes that was read and is kept. Default: half of ``memory``.
+    unflushed_bytes : int, optional
+        Bytes that rows of all writers together may take before they are flushed. Default: half of ``memory``.
     threads : int, optional
         How many threads there are at most for each kind of work: requests to a store, sources of a read,
         waiting for appends, flushes. They start when they are needed. Default: as many as pay, under 50
@@ -54,7 +56,7 @@ class Engine(EngineContext):
     --------
     >>> import tempfile, pyarrow as pa, weir
     >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-    >>> with weir.Engine(read_cache_bytes=64 << 20) as engine:
+    >>> with weir.Engine(memory=256 << 20) as engine:
     ...     table = engine.create(tempfile.mkdtemp() + "/people", schema, primary_key="id")
     ...     with table.writer() as writer:
     ...         _ = writer.upsert([{"id": 1, "name": "Ada"}])
@@ -66,19 +68,26 @@ class Engine(EngineContext):
     def __init__(
         self,
         *,
-        read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES,
-        unflushed_bytes: int = DEFAULT_UNFLUSHED_BYTES,
+        memory: int | None = None,
+        read_cache_bytes: int | None = None,
+        unflushed_bytes: int | None = None,
         threads: int | None = None,
         maintenance: UpkeepPolicy | str | None = None,
     ) -> None:
-        _check("read_cache_bytes", read_cache_bytes)
-        _check("unflushed_bytes", unflushed_bytes)
-        if threads is not None:
-            _check("threads", threads)
+        limits = {
+            "memory": memory,
+            "read_cache_bytes": read_cache_bytes,
+            "unflushed_bytes": unflushed_bytes,
+            "threads": threads,
+        }
+        for name, limit in limits.items():
+            if limit is not None:
+                _check(name, limit)
         policy = chosen_policy(maintenance)
+        half = None if memory is None else max(memory // 2, 1)
         super().__init__(
-            read_cache_bytes=read_cache_bytes,
-            unflushed_bytes=unflushed_bytes,
+            read_cache_bytes=read_cache_bytes or half or DEFAULT_READ_CACHE_BYTES,
+            unflushed_bytes=unflushed_bytes or half or DEFAULT_UNFLUSHED_BYTES,
             executors=Executors(threads),
         )
         self._upkeep = None if policy is None else Upkeep(self, policy)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -31,7 +31,7 @@ from weir.read.shard_choice import ShardChoice
 from weir.read.sql import SqlQuery
 from weir.read.sql_query import Needed
 from weir.rows import RowInput, as_key_table
-from weir.search.requests import SearchRequest
+from weir.search.requests import SearchRequest, arguments
 from weir.search.search import Search, SearchPlan
 from weir.search.top_rows import top_rows
 from weir.snapshots.asked_state import AskedState, At
@@ -154,6 +154,8 @@ class TableReader:
         if state.token is None:
             checked = self._fitting(lambda schema: check_asked(schema, columns, filter))
         limit = checked_limit(limit)
+        named = {"columns": columns, "filter": filter, "limit": limit}
+        asked = {name: value for name, value in named.items() if value is not None}
 
         def planned(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
             self._shards.refuse_shared_keys(snapshot)
@@ -172,14 +174,15 @@ class TableReader:
             return planned(snapshot, count_only)
 
         if state.token is None:
-            return self._scan_newest(state.fresh, planned_as_it_is, again)
-        return self._scan_at(state.token, planned_as_it_is, again)
+            return self._scan_newest(state.fresh, planned_as_it_is, again, asked)
+        return self._scan_at(state.token, planned_as_it_is, again, asked)
 
     def _scan_newest(
         self,
         fresh: Consistency,
         planned: Callable[[ReadSnapshot, bool], ScanPlan],
         remade: Callable[[], tuple[object, ...]] | None,
+        asked: Mapping[str, object],
     ) -> Scan:
         read: ReadSnapshot | None = None
 
@@ -202,20 +205,24 @@ class TableReader:
                 with self.snapshots.reading(read):
                     raise
 
-        return Scan(plan, reading, attempts=MAX_SNAPSHOTS, remade=remade)
+        return Scan(plan, reading, attempts=MAX_SNAPSHOTS, remade=remade, asked=asked)
 
     def _scan_at(
         self,
         token: SnapshotToken,
         planned: Callable[[ReadSnapshot, bool], ScanPlan],
         remade: Callable[[], tuple[object, ...]] | None,
+        asked: Mapping[str, object],
     ) -> Scan:
+        def plan(count_only: bool) -> ScanPlan:
+            return planned(self._states.take(token), count_only)
+
         @contextmanager
         def reading() -> Iterator[None]:
             with self._throttle.reading(), self._states.reading(token):
                 yield
 
-        return Scan(lambda count_only: planned(self._states.take(token), count_only), reading, remade=remade)
+        return Scan(plan, reading, remade=remade, asked=asked)
 
     def get(
         self,
@@ -258,10 +265,12 @@ class TableReader:
         """Return a search that has not run: it is checked now, or when the columns at a token are known."""
         state = self._asked(consistency, at)
         token = state.token
+        asked = arguments(request)
         if token is not None:
             return Search(
                 partial(self._search_plan_at, token, request, str(state)),
                 lambda _: self._states.reading(token),
+                asked=asked,
             )
         checked = self._fitting(request.checked)
         query = request.checked(checked)
@@ -278,7 +287,7 @@ class TableReader:
             self._shards.refuse_shared_keys(seen)
             return seen, request.plan(self._planner, seen, asked_of(seen), str(state))
 
-        return Search(plan, self.snapshots.reading, attempts=MAX_SNAPSHOTS)
+        return Search(plan, self.snapshots.reading, attempts=MAX_SNAPSHOTS, asked=asked)
 
     def _search_plan_at(
         self, token: SnapshotToken, request: SearchRequest[Query], state: str
