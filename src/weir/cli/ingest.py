@@ -361,9 +361,9 @@ class _Pending:
 
     def _settle_one(self) -> None:
         future, is_delete = self._futures.popleft()
-        receipt = future.result()
-        self.shards.update(receipt.positions)
+        result = future.result()
+        self.shards.update(result.positions)
         if is_delete:
-            self.deleted += receipt.rows
+            self.deleted += result.rows
         else:
-            self.upserted += receipt.rows
+            self.upserted += result.rows

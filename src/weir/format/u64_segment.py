@@ -161,8 +161,8 @@ class U64Segment:
             return U64Segment(number, number + 1)
         if number - self.end > _MOST_HOLES:
             return U64Segment(array=np.append(np.fromiter(self, np.uint64, self.count), np.uint64(number)))
-        passed_over = np.arange(self.end, number, dtype=np.uint64)
-        return U64Segment(self.start, number + 1, np.concatenate([self.holes, passed_over]))
+        skipped = np.arange(self.end, number, dtype=np.uint64)
+        return U64Segment(self.start, number + 1, np.concatenate([self.holes, skipped]))
 
 
 def encode(segment: U64Segment) -> bytes:

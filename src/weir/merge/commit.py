@@ -92,7 +92,7 @@ def pays_to_divide(base: BaseTable, rows: int, base_rows: int, *, is_distributed
     They do where they find the rows to replace in the key index alone, of enough rows to make up for what
     planning and committing by itself costs. Without an index both read all keys, and the library faster;
     and of a table that becomes another for the most part, it reads and writes in one go. Machines that work
-    side by side are faster as soon as there is work for several of them.
+    that run in parallel are faster as soon as there is work for several of them.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from weir.merge.rows import Run, RunRows, SettledRuns, read_runs, settle_runs
 __all__ = ["ROWS_PER_NEW_FRAGMENT", "NewRows", "NewRowsTask", "new_rows_tasks", "write_new_rows"]
 
 ROWS_PER_NEW_FRAGMENT = 100_000
-"""Of more rows, or of more than 32 MiB, runs are written side by side."""
+"""Of more rows, or of more than 32 MiB, runs are written in parallel."""
 _BYTES_PER_TASK = 32 * 1024 * 1024
 
 

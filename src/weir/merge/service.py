@@ -229,7 +229,7 @@ def merge_generations(
     on_progress : callable, optional
         Called with (shards done, shards in all).
     divided : bool, optional
-        Whether each merge is divided into tasks that the runner executes side by side
+        Whether each merge is divided into tasks that the runner executes in parallel
         (:mod:`weir.merge.waves`), where that is possible. Default: where it pays
         (:func:`~weir.merge.commit.pays_to_divide`).
     max_task_bytes : int, default 256 MiB

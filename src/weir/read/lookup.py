@@ -184,7 +184,7 @@ def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projecti
 
 
 def _parts(reads: Sequence[Callable[[], _Part]], threads: Executor) -> list[_Part]:
-    """Read every source: several side by side, because each waits for the disk or the network."""
+    """Read every source: several concurrently, because each waits for the disk or the network."""
     if len(reads) == 1:
         return [reads[0]()]
     return list(threads.map(lambda read: read(), reads))

@@ -156,9 +156,9 @@ def commit(
         else:
             first = writer.apply_routed(changes, source=source)
         applied = bool(changes or asked)
-        receipts = first, writer.publish_routed(staged, source=source)
+        written = first, writer.publish_routed(staged, source=source)
         failpoint.reach("sink.before_close")
-        return receipts
+        return written
 
     def attempt() -> tuple[WriteResult, WriteResult]:
         if kept is None or holder is None or source is None:
@@ -171,15 +171,15 @@ def commit(
         return source is not None or (isinstance(error, LeaseHeldError) and not applied)
 
     if changes or staged or asked:
-        receipts = in_turn(attempt, seconds=options.lease_wait, may_repeat=may_repeat, where=table.uri)
+        written = in_turn(attempt, seconds=options.lease_wait, may_repeat=may_repeat, where=table.uri)
         _log.info(
             "sink.committed",
             table=table.uri,
             source=None if source is None else source.name,
             sequence=None if source is None else source.sequence,
-            rows=sum(receipt.rows for receipt in receipts),
-            shards=sum(len(receipt.positions) for receipt in receipts),
-            deduplicated=sum(len(receipt.deduplicated) for receipt in receipts),
+            rows=sum(one.rows for one in written),
+            shards=sum(len(one.positions) for one in written),
+            deduplicated=sum(len(one.deduplicated) for one in written),
         )
     failpoint.reach("sink.after_commit")
 

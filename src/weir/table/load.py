@@ -104,9 +104,9 @@ def load_rows(
         discard_staged(internals.store, [one for own in staged.values() for one in own])
         raise
     # From here on nobody but a collection can tell whether a generation is on a list.
-    receipt = write(lambda writer: writer.publish_routed(list(staged.items()), source=source))
+    result = write(lambda writer: writer.publish_routed(list(staged.items()), source=source))
     version = merge_loaded(maintenance, internals.store.uri, runner)
-    return LoadResult(receipt.rows, receipt.positions, receipt.deduplicated, version)
+    return LoadResult(result.rows, result.positions, result.deduplicated, version)
 
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:

@@ -204,15 +204,15 @@ class HeldShards:
             If another process holds its lease; or somebody of this process, and one of both is to be alone.
         """
         place = (table, shard_id)
-        passed_over: HeldShard | None = None
+        skipped: HeldShard | None = None
         while True:
             with self._lock:
                 held = self._shards.get(place)
-                if held is None or held is passed_over or takeover:
+                if held is None or held is skipped or takeover:
                     held = self._shards[place] = HeldShard(
                         shard_id, Heartbeat(renewals=lease_renewals(engine))
                     )
                     takeover = False
             if held.join(user, claim, alone=alone):
                 return held
-            passed_over = held
+            skipped = held

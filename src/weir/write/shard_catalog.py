@@ -70,7 +70,7 @@ class ShardCatalog:
         that two writers that meet new values at the same time agree, and one of them is fenced.
 
         However many are wanted, it takes one listing, and a look at those shards that are not known
-        yet, side by side on an object store.
+        yet, concurrently on an object store.
 
         Raises
         ------

@@ -171,7 +171,7 @@ class ShardPool:
         return _run(self._executors.writes, action, *arguments, **named)
 
     def for_each(self, action: Callable[[ShardWriter], None]) -> None:
-        """Do something with every shard, side by side; raise the first error when all have come to an end."""
+        """Do something with every shard concurrently; raise the first error when all have come to an end."""
         self._for_each_held(lambda held: action(held.writer))
 
     def flush_of_process(self) -> frozenset[UUID]:

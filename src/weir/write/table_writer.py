@@ -37,7 +37,7 @@ from weir.write.group_commit import PendingWrite
 from weir.write.memtable.backpressure import UnflushedBytes
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
-from weir.write.write_result import WriteResult, in_pieces, joined, receipt_of
+from weir.write.write_result import WriteResult, in_pieces, joined, result_of
 
 __all__ = ["DeleteAppended", "FindRows", "TableWriter", "upsert_piece"]
 
@@ -701,7 +701,7 @@ class TableWriter:
         ((shard, pending),) = queued
         position: Future[int] = Future()
         position.set_result(pending.result())
-        return receipt_of([(shard.shard_id, pending, position)]).result()
+        return result_of([(shard.shard_id, pending, position)]).result()
 
     def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_Routed]:
         """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
@@ -716,7 +716,7 @@ class TableWriter:
             shard, pending = queued[0]  # which has no mark
             position = pending.result()
             return WriteResult(pending.rows, {shard.shard_id: position})
-        # Each shard gets its rows in order; shards wait for their storage side by side.
+        # Each shard gets its rows in order; shards wait for their storage concurrently.
         return self._settled(queued).result()
 
     def _write_later(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> Future[WriteResult]:
@@ -817,7 +817,7 @@ class TableWriter:
             places = {one: shard.place for one, shard in self._shards.by_values.items()}
 
     def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
-        return receipt_of(
+        return result_of(
             [(shard.shard_id, pending, self._shards.start(pending.result)) for shard, pending in queued]
         )
 

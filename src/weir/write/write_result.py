@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from weir.write.group_commit import PendingWrite
 
-__all__ = ["WriteResult", "in_pieces", "joined", "receipt_of"]
+__all__ = ["WriteResult", "in_pieces", "joined", "result_of"]
 
 Piece = TypeVar("Piece")
 
@@ -49,7 +49,7 @@ class WriteResult:
 
 
 def joined(one: WriteResult, other: WriteResult) -> WriteResult:
-    """Return the receipt of two writes, one after the other, without a source."""
+    """Return the result of two writes, one after the other, without a source."""
     return WriteResult(
         one.rows + other.rows,
         {**one.positions, **other.positions},
@@ -61,7 +61,7 @@ def joined(one: WriteResult, other: WriteResult) -> WriteResult:
 def in_pieces(
     stream: Iterable[Piece], write: Callable[[Piece, int], WriteResult], progress: Callable[[int], object]
 ) -> WriteResult:
-    """Write a stream piece by piece, and return the receipt of all.
+    """Write a stream piece by piece, and return the result of all.
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ def in_pieces(
     progress : callable
         Is told after every piece how many rows are durable.
     """
-    receipt = WriteResult(0, {})
+    result = WriteResult(0, {})
     for piece in stream:
-        receipt = joined(receipt, write(piece, receipt.rows))
-        progress(receipt.rows)
-    return receipt
+        result = joined(result, write(piece, result.rows))
+        progress(result.rows)
+    return result
 
 
 def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
@@ -84,8 +84,8 @@ def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
     return pa.concat_tables(known).combine_chunks() if known else None
 
 
-def receipt_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Future[WriteResult]:
-    """Return a future of the receipt, done when the last of ``queued`` is.
+def result_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Future[WriteResult]:
+    """Return a future of the result, done when the last of ``queued`` is.
 
     Parameters
     ----------

@@ -202,12 +202,12 @@ class TextIndex:
         return self.lengths[self.row_ids.searchsorted(known)]
 
     def least_idf(self, frequency: int) -> float:
-        """Return the least that Lance can take for the rarity of a word that so many rows have."""
+        """Return the least that Lance can take for the idf of a term that so many rows have."""
         deleted = self.indexed_documents - len(self.row_ids)
         return inverse_document_frequency(self.indexed_documents, frequency + deleted)
 
     def most_idf(self, frequency: int) -> float:
-        """Return the most that Lance can take for the rarity of a word that so many rows have."""
+        """Return the most that Lance can take for the idf of a term that so many rows have."""
         return inverse_document_frequency(self.indexed_documents, frequency)
 
 
