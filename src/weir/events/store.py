@@ -576,7 +576,11 @@ class EventStore:
         self._known = self._stored_catalog.change(
             lambda catalog: remembered_as(catalog, name, query, keep_rows, age)
         )
-        self.refresh(name)
+        try:
+            self.refresh(name)
+        except QueryError:
+            self.drop(name)
+            raise
         return self.show(name)
 
     def _materialization(self, name: str, catalog: Catalog | None = None) -> Materialization:
@@ -719,9 +723,13 @@ class EventStore:
         self._refuse_if_closed()
         catalog = self._catalog(True)
 
-        def counted() -> None:
+        def counted(highest: int) -> None:
             # What is told apart by its age may have been counted before by somebody who will look again.
-            self._stored_catalog.change(lambda one: replace(one, erasures=one.erasures + 1))
+            self._stored_catalog.change(
+                lambda one: replace(
+                    one, erasures=one.erasures + 1, erased_through=max(one.erased_through, highest)
+                )
+            )
 
         erasure = erase(self._table, catalog, counted, self._delete)
         if erasure.left == 0:
