@@ -242,16 +242,8 @@ class Materialization:
         """Whether only what has come since is read."""
         if self.plan.scope.is_sequence:
             return False
-        grouping = self.plan.grouping
-        if grouping is None:
-            return True
         windowed = self.plan.window.rows is not None or self.plan.window.age is not None
-        # What floats come to depends on the order in which they are added.
-        floats = any(
-            one.kind in ("total", "avg") and one.column is not None and one.column.type.kind == "float"
-            for one in grouping.aggregates
-        )
-        return not windowed and not floats
+        return self.plan.grouping is None or not windowed
 
     @property
     def _place(self) -> str:
@@ -342,7 +334,7 @@ class Materialization:
             kept, mark = _Kept(kept.rows.slice(0, 0), kept.mark), None
         after = Cursor() if mark is None else mark.cursor
         delta, cursor = self.plan.read.fresh(after)
-        if cursor.seen:
+        if delta.num_rows and cursor.seen:
             self._clock.observe(max(cursor.seen.values()))
         fresh = selected(self.plan, 0, session().from_arrow(delta))
         if self.plan.grouping is not None:

@@ -576,11 +576,7 @@ class EventStore:
         self._known = self._stored_catalog.change(
             lambda catalog: remembered_as(catalog, name, query, keep_rows, age)
         )
-        try:
-            self.refresh(name)
-        except QueryError:
-            self.drop(name)
-            raise
+        self.refresh(name)
         return self.show(name)
 
     def _materialization(self, name: str, catalog: Catalog | None = None) -> Materialization:
@@ -723,13 +719,9 @@ class EventStore:
         self._refuse_if_closed()
         catalog = self._catalog(True)
 
-        def counted(highest: int) -> None:
+        def counted() -> None:
             # What is told apart by its age may have been counted before by somebody who will look again.
-            self._stored_catalog.change(
-                lambda one: replace(
-                    one, erasures=one.erasures + 1, erased_through=max(one.erased_through, highest)
-                )
-            )
+            self._stored_catalog.change(lambda one: replace(one, erasures=one.erasures + 1))
 
         erasure = erase(self._table, catalog, counted, self._delete)
         if erasure.left == 0:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.errors import InputError
 from weir.namespaces.attributes import AttributeType, Kind
@@ -50,7 +51,13 @@ def as_column(name: str, type: AttributeType, values: Sequence[Any]) -> pa.Array
     if checked is None:
         row, value, why = _first_refused(type.kind, values)
         raise InputError(f"row {row}: attribute {name!r} is {type}, got {_told(value)}{why}")
-    return pa.array(checked, type.arrow)
+    return _array(checked, type.arrow)
+
+
+def _array(values: list[Any], type: pa.DataType) -> pa.Array:
+    """Return checked values as an array; where they are compared, a zero with a sign would be another one."""
+    array = pa.array(values, type)
+    return pc.add(array, 0.0) if pa.types.is_floating(type) else array
 
 
 def _list_column(name: str, type: AttributeType, values: Sequence[Any]) -> pa.Array:
@@ -72,7 +79,8 @@ def _list_column(name: str, type: AttributeType, values: Sequence[Any]) -> pa.Ar
         total += len(value) if value is not None else 0
         offsets.append(total)
     mask = None if None not in values else pa.array([value is None for value in values])
-    flat = pa.array(checked, type.arrow.value_type)
+    assert checked is not None, "the element that is refused was found"
+    flat = _array(checked, type.arrow.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, mask=mask)
 
 

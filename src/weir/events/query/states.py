@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from datafusion import DataFrame, Expr, col, functions, lit
 
 from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
-from weir.events.query.running import finished_groups, group_keys, grouped_fields, session, summed_type
+from weir.events.query.running import finished_groups, group_keys, grouped_fields, session
 
 __all__ = ["merged_states", "of_states", "state_schema", "states_of"]
 
@@ -34,7 +34,9 @@ def _type(kind: str, one: BoundAggregate) -> pa.DataType:
     of = one.column.type.arrow
     if kind == "values":
         return pa.list_(of)
-    return summed_type(one.column.type) if kind == "total" else of
+    if kind == "total" and one.column.type.kind == "decimal":
+        return pa.decimal128(38, one.column.type.scale)
+    return of
 
 
 def state_schema(grouping: Grouping) -> pa.Schema:

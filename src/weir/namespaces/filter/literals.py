@@ -51,7 +51,7 @@ def literal(name: str, type: AttributeType, value: object) -> str:
         # The least of all cannot be written as a number with a sign before it.
         return f"arrow_cast('{checked}', 'Int64')" if checked == -(2**63) else str(checked)
     if isinstance(checked, int | float):
-        return repr(float(checked))
+        return repr(float(checked) + 0.0)  # no zero has a sign, as in the columns
     if isinstance(checked, datetime):
         moment = checked.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00")
         return f"arrow_cast('{moment}Z', 'Timestamp(Microsecond, Some(\"UTC\"))')"

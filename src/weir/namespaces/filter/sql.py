@@ -30,11 +30,12 @@ Types = Callable[[str], AttributeType | None]
 
 _ORDER = {Operator.LT: "<", Operator.LTE: "<=", Operator.GT: ">", Operator.GTE: ">="}
 _TOKENS = (Operator.ALL_TOKENS, Operator.ANY_TOKEN, Operator.TOKEN_SEQUENCE)
+# Of a sorted list the first element is the least: array_min fails on a batch without rows.
 _ANY = {
-    Operator.ANY_LT: ("array_min", "<"),
-    Operator.ANY_LTE: ("array_min", "<="),
-    Operator.ANY_GT: ("array_max", ">"),
-    Operator.ANY_GTE: ("array_max", ">="),
+    Operator.ANY_LT: (1, "<"),
+    Operator.ANY_LTE: (1, "<="),
+    Operator.ANY_GT: (-1, ">"),
+    Operator.ANY_GTE: (-1, ">="),
 }
 
 
@@ -202,7 +203,9 @@ def _equal(one: Comparison, column: str, type: AttributeType, value: object) -> 
         raise InputError(f"attribute {one.attribute!r} is {type}, it is compared with a list")
     elements = [literal(one.attribute, type, element) for element in value]
     same = [f"array_element({column}, {at}) = {element}" for at, element in enumerate(elements, start=1)]
-    return "(" + " AND ".join([f"coalesce(array_length({column}), 0) = {len(elements)}", *same]) + ")"
+    # An empty list has no length, as a missing one.
+    length = f"{column} IS NOT NULL AND coalesce(array_length({column}), 0) = {len(elements)}"
+    return "(" + " AND ".join([length, *same]) + ")"
 
 
 def _in(one: Comparison, column: str, type: AttributeType) -> tuple[bool, str | None]:
@@ -228,7 +231,7 @@ def _of_list(one: Comparison, column: str, type: AttributeType) -> str:
         return f"coalesce(array_has_any({column}, make_array({values})), false)"
     extreme, sign = _ANY[one.operator]
     value = literal(one.attribute, type, one.value)
-    return f"coalesce({extreme}({column}) {sign} {value}, false)"
+    return f"coalesce(array_element(array_sort({column}), {extreme}) {sign} {value}, false)"
 
 
 def _of_text(one: Comparison, column: str, type: AttributeType) -> str:
