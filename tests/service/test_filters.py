@@ -80,10 +80,11 @@ def a_filter(draw: random.Random, depth: int) -> list[Any]:
             return [kind, a_filter(draw, depth - 1)]
         return [kind, [a_filter(draw, depth - 1) for _ in range(draw.randrange(4))]]
     if draw.random() < 0.05:
-        return ["unheard-of", *draw.choice([["Eq", None], ["NotEq", 3], ["Lt", 3], ["In", [1, None]]])]
+        asked: list[list[Any]] = [["Eq", None], ["NotEq", 3], ["Lt", 3], ["In", [1, None]]]
+        return ["unheard-of", *draw.choice(asked)]
     kind = draw.choice([*_VALUES])
     values = _VALUES[kind]
-    ordered: list[str] = [] if kind == "bool" else list(_ORDER)
+    ordered: list[str] = [] if kind == "bool" else [*_ORDER]
     if draw.random() < 0.4:
         name = draw.choice(["Eq", "NotEq", "Contains", "NotContains", "ContainsAny", "NotContainsAny"])
         name = draw.choice([name, *[f"Any{one}" for one in ordered]])

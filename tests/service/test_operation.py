@@ -8,6 +8,7 @@ import logging
 import re
 import socket
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,24 @@ def test_logs_are_lines_of_json_without_places_or_tracebacks(tmp_path: Path) -> 
     assert "a document" not in stream.getvalue()
     [audited] = (tmp_path / "audit.log").read_text().splitlines()
     assert json.loads(audited)["key"] == "k"
+
+
+def test_what_others_log_has_no_places_or_tracebacks_either() -> None:
+    stream = io.StringIO()
+    with logging_as_json("", stream):
+        for logger in ("uvicorn.error", "asyncio"):
+            try:
+                raise ValueError("a document")
+            except ValueError:
+                logging.getLogger(logger).exception("Exception in %s", "/secret/place")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("deprecated", stacklevel=1)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["logger"] for line in lines] == ["uvicorn.error", "asyncio", "py.warnings"]
+    assert [line.get("error") for line in lines] == ["ValueError", "ValueError", None]
+    for left_out in ("secret", "a document", __file__):
+        assert left_out not in stream.getvalue()
 
 
 def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

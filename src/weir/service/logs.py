@@ -41,7 +41,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             # The text of an event repeats its fields, places among them.
-            "event": fields.pop("event", None) or str(record.msg),
+            "event": fields.pop("event", None) or _plain(record.msg),
         }
         line.update((name, _plain(value)) for name, value in fields.items() if name not in _LEFT_OUT)
         if record.exc_info and record.exc_info[0] is not None:
@@ -81,7 +81,7 @@ class _Patient(logging.handlers.QueueHandler):
 
 @contextmanager
 def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[None]:
-    """Write what Weir logs as lines of JSON, for as long as a service runs.
+    """Write what Weir and the libraries below it log as lines of JSON, for as long as a service runs.
 
     Parameters
     ----------
@@ -102,7 +102,8 @@ def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[No
     root, audit = logging.getLogger("weir"), logging.getLogger(AUDIT)
     handler = _Patient(lines)
     before = (root.level, root.propagate, audit.propagate)
-    kept: list[tuple[logging.Logger, logging.Handler]] = [(root, handler)]
+    # What others log, such as the server, would be written as it is, tracebacks and all, if nobody took it.
+    kept: list[tuple[logging.Logger, logging.Handler]] = [(root, handler), (logging.getLogger(), handler)]
     if audit_log:
         try:
             Path(audit_log).parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +117,7 @@ def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[No
         logger.addHandler(one)
     root.setLevel(logging.INFO)
     root.propagate = False
+    logging.captureWarnings(True)
     listener.start()
     try:
         yield
@@ -123,6 +125,7 @@ def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[No
         for logger, one in kept:
             logger.removeHandler(one)
             one.close()
+        logging.captureWarnings(False)
         root.level, root.propagate, audit.propagate = before
         lines.put_nowait(None) if not lines.full() else None
         thread = listener._thread
