@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 import random
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -46,6 +48,8 @@ from weir.merge.service import merge_generations, merge_rounds
 
 SHARDS = [UUID(int=number) for number in range(1, 5)]
 START: list[Row] = [(number, "base") for number in range(40)]
+EPOCH = dt.datetime(1970, 1, 1)
+UTC_EPOCH = EPOCH.replace(tzinfo=dt.UTC)
 
 
 def task_of(base: BaseTable, shard: UUID, *generations: FlushedGeneration) -> MergeTask:
@@ -69,6 +73,13 @@ KEYS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
     "binary": (pa.binary(), [bytes([n, 0]) for n in range(40)]),
     "fixed": (pa.binary(16), [bytes([n] * 16) for n in range(40)]),
     "bool": (pa.bool_(), [True, False]),
+    "date32": (pa.date32(), [dt.date(1960, 1, 1) + dt.timedelta(days=400 * n) for n in range(40)]),
+    "date64": (pa.date64(), [dt.date(1960, 1, 1) + dt.timedelta(days=400 * n) for n in range(40)]),
+    "microseconds": (pa.timestamp("us"), [EPOCH + dt.timedelta(microseconds=n) for n in range(-20, 20)]),
+    "zoned": (pa.timestamp("ms", "Europe/Oslo"), [UTC_EPOCH + dt.timedelta(days=n) for n in range(-20, 20)]),
+    "decimal": (pa.decimal128(12, 2), [Decimal(n) / 4 * 10**6 for n in range(-20, 20)]),
+    "wide decimal": (pa.decimal256(50, 3), [Decimal(n) * 10**40 for n in range(-20, 20)]),
+    "uuid": (pa.uuid(), [UUID(int=n * 2**121) for n in range(40)]),
 }
 
 

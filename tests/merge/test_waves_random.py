@@ -7,8 +7,10 @@ import random
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import lance
 import pyarrow as pa
@@ -32,6 +34,11 @@ VALUES: tuple[tuple[pa.DataType, Callable[[int], Any]], ...] = (
     (pa.binary(), lambda n: bytes([n, 0])),
     (pa.binary(16), lambda n: bytes([n] * 16)),
     (pa.bool_(), lambda n: n % 2 == 0),
+    (pa.date32(), lambda n: dt.date(1960, 1, 1) + dt.timedelta(days=400 * n)),
+    (pa.timestamp("us", "UTC"), lambda n: SOON + dt.timedelta(microseconds=n - 20)),
+    (pa.timestamp("ns"), lambda n: pa.scalar(n - 20, pa.timestamp("ns"))),
+    (pa.decimal128(12, 2), lambda n: Decimal(n - 20) / 4),
+    (pa.uuid(), lambda n: UUID(int=n * 2**121)),
 )
 ENGINES: tuple[dict[str, Any], ...] = (
     {},

@@ -23,6 +23,7 @@ OF_WEIR_ALONE = (
     pa.date32(),
     pa.date64(),
     pa.timestamp("us"),
+    pa.timestamp("ns"),
     pa.timestamp("s", "UTC"),
     pa.timestamp("ns", "Europe/Berlin"),
     pa.decimal128(12, 3),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -57,14 +55,14 @@ def literals(values: pa.Array) -> list[str] | None:
     return None
 
 
-def _timestamps(values: pa.Array) -> list[str]:
+def _timestamps(values: pa.Array) -> list[str] | None:
     kind = values.type
-    if kind.tz is None:
-        return [f"timestamp '{text}'" for text in pc.cast(values, pa.string()).to_pylist()]
-    # Of a literal with a zone Lance takes the hour of the day for one in the column's zone.
+    # Of a literal ``timestamp '...'`` Lance keeps microseconds, and of one with a zone it takes the hour of
+    # the day for one in the column's zone.
+    zone = "None" if kind.tz is None else 'Some("UTC")'
     unit = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}[kind.unit]
-    write: Callable[[int], str] = f"arrow_cast({{}}, 'Timestamp({unit}, Some(\"UTC\"))')".format
-    return [write(value) for value in values.cast(pa.int64()).to_pylist()]
+    numbers = literals(values.cast(pa.int64()))
+    return numbers and [f"arrow_cast({number}, 'Timestamp({unit}, {zone})')" for number in numbers]
 
 
 def key_filter(names: tuple[str, ...], columns: tuple[pa.Array, ...]) -> str | None:
