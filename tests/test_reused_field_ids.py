@@ -6,7 +6,7 @@ more. Each case here goes on from there with rows in the log, in a MemTable, in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -259,6 +259,112 @@ def test_nothing_of_a_dropped_part_shows(tmp_path: Path, flush: bool, renamed_fi
     base = BaseTable.open(LocalStore(place, fsync=False))
     assert None not in base.marks.values()
     assert base.marks == base.births
+
+
+class TestRowsOfTheLibraryWithoutAMark:
+    """Plain Lance adds a column, and the library writes to it, before a writer of Weir has marked it."""
+
+    @pytest.fixture(autouse=True)
+    def _close(self) -> Iterator[None]:
+        yield
+        library.close_writers()
+
+    @staticmethod
+    def rename(place: Path, old: str, new: str) -> None:
+        dataset(place).alter_columns({"path": old, "name": new})  # type: ignore[dict-item]
+
+    @staticmethod
+    def make(place: Path, field: pa.Field = X) -> None:
+        with weir.create(place, SCHEMA, primary_key="id", fsync=False).writer() as writer:
+            writer.upsert([{"id": 0, "v": 0}])
+        dataset(place).add_columns(field)
+
+    @staticmethod
+    def write(place: Path, field: pa.Field = X, *, flush: bool) -> None:
+        (shard,) = library.shards_of(place)
+        theirs = library.open_writer(place, shard)
+        theirs.put(pa.Table.from_pylist([{"id": 1, "v": 10, field.name: 77}], pa.schema([*SCHEMA, field])))
+        if flush:
+            library.close_quietly(theirs)
+
+    @staticmethod
+    def check(place: Path, name: str, value: int | None) -> None:
+        """Compare what is shown before and after a writer has marked the column, and what is merged."""
+        expected = [{"id": 0, "v": 0, name: None}, {"id": 1, "v": 10, name: value}]
+        for _ in range(2):
+            default_context().cache.clear()
+            assert rows(opened(place)) == expected
+            assert opened(place).get([1]).to_pylist() == expected[1:]
+            assert opened(place).scan(filter=f"{name} IS NULL").count() == (2 if value is None else 1)
+            with opened(place).writer() as writer:
+                writer.upsert(expected[:1])
+        opened(place).maintenance.merge()
+        assert dataset(place).to_table().sort_by("id").to_pylist() == expected == rows(opened(place))
+
+    @pytest.mark.parametrize("flush", [False, True])
+    @pytest.mark.parametrize("field", [Y, pa.field("x", pa.string()), pa.field("x", pa.int32())], ids=str)
+    def test_nothing_of_it_shows_in_another_column(
+        self, tmp_path: Path, flush: bool, field: pa.Field
+    ) -> None:
+        place = tmp_path / "t"
+        self.make(place)
+        self.write(place, flush=flush)
+        reuse(place, field)
+        self.check(place, field.name, None)
+
+    @pytest.mark.parametrize("flush", [False, True])
+    def test_a_column_that_is_renamed_keeps_its_values(self, tmp_path: Path, flush: bool) -> None:
+        place = tmp_path / "t"
+        self.make(place)
+        self.write(place, flush=flush)
+        self.rename(place, "x", "y")
+        self.rename(place, "y", "z")
+        rows(opened(place))
+        self.check(place, "z", 77)
+
+    def test_a_column_that_is_widened_keeps_its_values(self, tmp_path: Path) -> None:
+        place = tmp_path / "t"
+        narrow = pa.field("x", pa.int32())
+        self.make(place, narrow)
+        self.write(place, narrow, flush=True)
+        opened(place).alter(rename={"x": "y"})
+        opened(place).alter(widen={"y": pa.int64()})
+        self.check(place, "y", 77)
+
+    @pytest.mark.parametrize("flush", [False, True])
+    def test_a_name_that_a_restore_took_back_is_its_own(self, tmp_path: Path, flush: bool) -> None:
+        place = tmp_path / "t"
+        self.make(place)
+        added = dataset(place)
+        self.rename(place, "x", "late")
+        self.write(place, pa.field("late", pa.int64()), flush=flush)
+        added.restore()  # type: ignore[no-untyped-call]
+        self.check(place, "x", 77)
+
+    def test_nothing_of_a_part_shows_in_another_one(self, tmp_path: Path) -> None:
+        place = tmp_path / "t"
+        schema = pa.schema(
+            [pa.field("id", pa.int64(), nullable=False), ("s", pa.struct([("a", pa.int32())]))]
+        )
+        with weir.create(place, schema, primary_key="id", fsync=False).writer() as writer:
+            writer.upsert([{"id": 0, "s": None}])
+        (shard,) = library.shards_of(place)
+        dataset(place).add_columns(pa.schema([("s", pa.struct([("b", pa.int32())]))]))
+        before = parts(place)
+        theirs = library.open_writer(place, shard)
+        theirs.put(pa.Table.from_pylist([{"id": 1, "s": {"a": 1, "b": 77}}], dataset(place).schema))
+        library.close_quietly(theirs)
+        dataset(place).drop_columns(["s.b"])
+        dataset(place).add_columns(pa.schema([("s", pa.struct([("c", pa.int32())]))]))
+        assert before == parts(place), "the case is none any more: Lance gives ids out once"
+        expected = [{"id": 0, "s": None}, {"id": 1, "s": {"a": 1, "c": None}}]
+        for _ in range(2):
+            default_context().cache.clear()
+            assert rows(opened(place)) == expected
+            with opened(place).writer() as writer:
+                writer.upsert(expected[:1])
+        opened(place).maintenance.merge()
+        assert rows(opened(place)) == expected
 
 
 def test_users_do_not_see_the_marks(tmp_path: Path) -> None:

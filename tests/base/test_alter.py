@@ -19,10 +19,10 @@ from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
 from weir.base.schema import all_field_ids
 from weir.base.table import BaseTable
-from weir.base.widening import widened
 from weir.engine import failpoint
 from weir.errors import SchemaError
 from weir.format.index_details import ShardFieldSpec, ShardSpec
+from weir.format.widening import widened
 
 POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])
 SCHEMA = pa.schema(

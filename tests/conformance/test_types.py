@@ -159,6 +159,37 @@ def test_blobs_are_not_adopted(tmp_path: Path) -> None:
         weir.adopt(tmp_path / "t", primary_key="id")
 
 
+UNREADABLE = {
+    "small dictionary": pa.dictionary(pa.int8(), pa.string()),
+    "fixed-size list of structs": pa.list_(pa.struct([("a", pa.int32())]), 2),
+    "fixed-size list in a struct": pa.struct([("a", pa.list_(pa.string(), 2))]),
+}
+
+
+@pytest.mark.parametrize("type", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_column_that_lance_cannot_read_back_stops_writers(tmp_path: Path, type: pa.DataType) -> None:
+    """Plain Lance adds it; rows would be acknowledged, and no flush could write them or read them back."""
+    ids = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = weir.create(tmp_path / "t", ids, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1}])
+        lance.dataset(table.uri).add_columns(pa.field("v", type))
+        row = pa.table({"id": pa.array([2]), "v": pa.nulls(1, type)}, pa.schema([*ids, pa.field("v", type)]))
+        with pytest.raises(SchemaError, match=r"'v|fixed-size list"):
+            writer.upsert(row)
+    assert weir.open(table.uri).scan().to_table().to_pylist() == [{"id": 1, "v": None}]
+    with pytest.raises(SchemaError, match=r"'v|fixed-size list"):
+        weir.open(table.uri).writer()
+    table.alter(drop=["v"])
+    table.maintenance.merge()
+    with table.writer() as writer:
+        writer.upsert([{"id": 2}])
+    assert sorted(row["id"] for row in table.scan().to_table().to_pylist()) == [1, 2]
+    lance.write_dataset(row.slice(0, 0), tmp_path / "plain")
+    with pytest.raises(SchemaError, match=r"'v|fixed-size list"):
+        weir.adopt(tmp_path / "plain", primary_key="id")
+
+
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", WORKING)
 def test_base_tables_of_old_files(tmp_path: Path, name: str) -> None:

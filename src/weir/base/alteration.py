@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from weir.base.schema import check_column_name, check_new_column_name
-from weir.base.widening import widened
 from weir.errors import SchemaError
+from weir.format.widening import widened
 
 __all__ = ["Alteration", "AlteredSchema"]
 

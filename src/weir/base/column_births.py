@@ -4,6 +4,8 @@ A column that is marked costs nothing. For one that is not, the versions before 
 until one lacks the column: it came with the version after. A version that was restored goes on from the one
 it is a copy of, so a column that comes back is the one it was. What was found is remembered in the process,
 and the next writer of Weir marks the column (:mod:`weir.base.column_marks`): nobody has to look again.
+The names that the column has had on the way are found with its birth; where a version was restored, those of
+the versions that it went back behind are not known, and so none are.
 
 In a table none of whose columns are marked, nothing was written by a Weir that marks columns: they go by
 their ids alone.
@@ -13,19 +15,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import TRANSACTIONS
 from weir.errors import ObjectNotFoundError
-from weir.format.field_births import Births, birth_at
+from weir.format.field_births import NO_NAMES, Births, Names, birth_at
 from weir.format.table_fields import births_in, decode_fields
 from weir.format.table_manifest import decode_restored_version, read_head
 from weir.storage.interface import ObjectStore
 
-__all__ = ["births_of_columns"]
+__all__ = ["ColumnBirths", "births_of_columns"]
 
 
-def births_of_columns(store: ObjectStore, namespace: str, manifest: TableManifest, marks: Births) -> Births:
+class ColumnBirths(NamedTuple):
+    """What is known of the columns of a version, and of their parts.
+
+    Parameters
+    ----------
+    births : mapping of int to str or None
+        Their births, by field id.
+    names : mapping of int to frozenset of str
+        Of those that are not marked, every name since their birth; of others, and where a version is not
+        known, nothing.
+    """
+
+    births: Births
+    names: Names = NO_NAMES
+
+
+def births_of_columns(
+    store: ObjectStore, namespace: str, manifest: TableManifest, marks: Births
+) -> ColumnBirths:
     """Return the births of the columns of a version.
 
     Parameters
@@ -48,26 +69,36 @@ def births_of_columns(store: ObjectStore, namespace: str, manifest: TableManifes
     """
     unknown = {number for number, mark in marks.items() if mark is None}
     if not unknown or len(unknown) == len(marks):
-        return marks
+        return ColumnBirths(marks)
     key = ("births", namespace, manifest.version, manifest.identity)
-    known: dict[int, str | None] | None = store.engine.cache.get(key)
+    known: ColumnBirths | None = store.engine.cache.get(key)
     if known is None:
-        known = {**marks, **dict(_found(store, namespace, manifest, unknown))}
-        store.engine.cache.put(key, known, 100 * len(known))
-        store.engine.cache.put(("births", namespace, manifest.version), known, 100 * len(known))
+        births, names = dict(marks), {}
+        for number, birth, called in _found(store, namespace, manifest, unknown):
+            births[number] = birth
+            if called is not None:
+                names[number] = called
+        known = ColumnBirths(births, names)
+        store.engine.cache.put(key, known, 200 * len(births))
+        store.engine.cache.put(("births", namespace, manifest.version), known, 200 * len(births))
     return known
 
 
 def _found(
     store: ObjectStore, namespace: str, manifest: TableManifest, unknown: set[int]
-) -> Iterator[tuple[int, str | None]]:
-    """Yield the births of columns without a mark."""
+) -> Iterator[tuple[int, str | None, frozenset[str] | None]]:
+    """Yield the births of columns without a mark, and their names since then."""
     restored = False
+    called: dict[int, set[str]] = {number: set() for number in unknown}
+    fields = decode_fields(manifest.data, where=manifest.where)
     while unknown:
+        for field in fields:
+            if field.id in unknown:
+                called[field.id].add(field.name)
         source = _restored_version(store, manifest)
         restored = restored or source is not None
         before = manifest.version - 1 if source is None else source
-        remembered: Births | None = store.engine.cache.get(("births", namespace, before))
+        remembered: ColumnBirths | None = store.engine.cache.get(("births", namespace, before))
         older: TableManifest | None = None
         if remembered is None:
             try:
@@ -76,16 +107,22 @@ def _found(
                 # Cleaned up. A version that is a copy of none had the mark that its column ever got: what
                 # bears another one is no value of this column.
                 came = None if restored else birth_at(manifest.version, manifest.identity)
-                yield from dict.fromkeys(unknown, came).items()
+                yield from ((number, came, None) for number in unknown)
                 return
-            remembered = {} if older is None else births_in(decode_fields(older.data, where=older.where))
-        settled = {
-            number: remembered.get(number, birth_at(manifest.version, manifest.identity))
-            for number in unknown
-            if number not in remembered or remembered[number] is not None or older is None
-        }
-        yield from settled.items()
-        unknown = unknown - settled.keys()
+            fields = () if older is None else decode_fields(older.data, where=older.where)
+            remembered = ColumnBirths(births_in(fields))
+        births, names = remembered
+        came = birth_at(manifest.version, manifest.identity)
+        settled = set()
+        for number in unknown:
+            if number not in births:
+                settled.add(number)
+                yield number, came, None if restored else frozenset(called[number])
+            elif births[number] is not None or older is None:
+                settled.add(number)
+                known = names.get(number)
+                yield number, births[number], None if restored or known is None else known | called[number]
+        unknown = unknown - settled
         if older is not None:
             manifest = older
 

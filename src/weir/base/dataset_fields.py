@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import lance
 import pyarrow as pa
 
-from weir.format.field_births import Births, births_of, with_births
+from weir.format.field_births import NO_NAMES, Births, Names, births_of, with_births
 from weir.format.field_ids import FieldId, children_of, field_id, interned, with_field_ids
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.resolution import Resolution, resolve
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["generation_columns", "generation_schema", "marks_of", "renumbering", "row_schema"]
 
 
-def row_schema(dataset: lance.LanceDataset, births: Births | None = None) -> pa.Schema:
+def row_schema(
+    dataset: lance.LanceDataset, births: Births | None = None, names: Names = NO_NAMES
+) -> pa.Schema:
     """Return the schema of a base table's log entries and generations: its columns, and ``_tombstone``.
 
     The fields carry Lance's ids at every level (:mod:`weir.format.field_ids`), and the columns their births
@@ -33,9 +35,11 @@ def row_schema(dataset: lance.LanceDataset, births: Births | None = None) -> pa.
         The base table.
     births : mapping of int to str or None, optional
         By field id, the births of its columns and their parts. Default: those they are marked with.
+    names : mapping of int to frozenset of str, optional
+        Names that they have had without a mark, besides those they are marked with.
     """
     births = marks_of(dataset) if births is None else births
-    return interned(with_births(_with_ids(wal_schema(dataset.schema), dataset), births))
+    return interned(with_births(_with_ids(wal_schema(dataset.schema), dataset), births, names))
 
 
 def marks_of(dataset: lance.LanceDataset) -> Births:

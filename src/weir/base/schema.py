@@ -7,7 +7,7 @@ the columns of a composite key from 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 
 from weir.base.library_errors import LIBRARY_ERRORS
-from weir.base.stored_types import refuse_blobs
+from weir.base.stored_types import check_type, refuse_blobs
 from weir.errors import SchemaError
 from weir.format.keys import PrimaryKey
 
@@ -43,15 +43,6 @@ KEY_POSITION = "lance-schema:unenforced-primary-key:position"
 """Field metadata key with the place of a column in a composite primary key, from 1."""
 
 _REFUSALS: tuple[type[Exception], ...] = (*LIBRARY_ERRORS, NotImplementedError, TypeError)
-
-_OF_ANY_LENGTH: tuple[Callable[[pa.DataType], bool], ...] = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-)
 
 RESERVED_NAMES = frozenset(
     {
@@ -120,7 +111,7 @@ def table_schema(
     _check_names(schema)
     refuse_blobs(schema)
     for field in schema:
-        _check_type(field.type, field.name)
+        check_type(field.type, field.name)
     quoted = next((name for name in primary_key if isinstance(name, str) and '"' in name), None)
     if quoted is not None:
         raise SchemaError(f"Lance cannot merge by a key column called {quoted!r}", where=quoted)
@@ -202,40 +193,6 @@ def _check_names(schema: pa.Schema) -> None:
             raise SchemaError(f"column {name!r} is in the schema more than once", where=name)
         seen.add(name)
         check_column_name(name)
-
-
-def _check_type(kind: pa.DataType, path: str) -> None:
-    """Refuse types that Lance writes and cannot read back or merge, at any depth."""
-    types = pa.types
-    if types.is_dictionary(kind) and kind.index_type.bit_width < 32:
-        raise SchemaError(
-            f"column {path!r} is a dictionary with {kind.index_type} indices, too few for the values of "
-            "several batches together",
-            where=path,
-            hint="Use 32-bit indices, or the type of the values",
-        )
-    if types.is_fixed_size_list(kind) and (
-        types.is_nested(kind.value_type)
-        or types.is_dictionary(kind.value_type)
-        or any(has_any(kind.value_type) for has_any in _OF_ANY_LENGTH)
-    ):
-        raise SchemaError(
-            f"Lance cannot store a fixed-size list of {kind.value_type}", where=path, hint="Use a list"
-        )
-    if types.is_map(kind):
-        _check_type(kind.key_type, path)
-        _check_type(kind.item_type, path)
-    if types.is_struct(kind):
-        if not kind.num_fields:
-            raise SchemaError(f"column {path!r} is a struct without fields", where=path)
-        names = [field.name for field in kind]
-        doubled = next((name for name in names if names.count(name) > 1), None)
-        if doubled is not None:
-            raise SchemaError(f"column {path!r} has two fields called {doubled!r}", where=f"{path}.{doubled}")
-        for field in kind:
-            _check_type(field.type, f"{path}.{field.name}")
-    elif types.is_list(kind) or types.is_large_list(kind):
-        _check_type(kind.value_type, path)
 
 
 def _marked(field: pa.Field, primary_key: Sequence[str]) -> pa.Field:

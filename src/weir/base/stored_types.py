@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import lance
 import pyarrow as pa
@@ -10,12 +10,21 @@ import pyarrow as pa
 from weir.errors import SchemaError
 from weir.format.keys import key_note
 
-__all__ = ["check_stored_types", "refuse_blobs", "unreadable_by_library"]
+__all__ = ["check_stored_types", "check_type", "refuse_blobs", "unreadable_by_library"]
 
 _BLOB = b"lance-encoding:blob"
 _BLOB_EXTENSION = "lance.blob"
 _JSON_EXTENSIONS = ("arrow.json", "lance.json")
 _OLD_FORMATS = ("legacy", "0.1", "2.0")
+
+_OF_ANY_LENGTH: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+)
 
 
 def refuse_blobs(schema: pa.Schema) -> None:
@@ -35,16 +44,58 @@ def refuse_blobs(schema: pa.Schema) -> None:
             )
 
 
+def check_type(kind: pa.DataType, path: str) -> None:
+    """Refuse types that Lance writes and cannot read back or merge, at any depth.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column, or the part of it.
+    """
+    types = pa.types
+    if types.is_dictionary(kind) and kind.index_type.bit_width < 32:
+        raise SchemaError(
+            f"column {path!r} is a dictionary with {kind.index_type} indices, too few for the values of "
+            "several batches together",
+            where=path,
+            hint="Use 32-bit indices, or the type of the values",
+        )
+    if types.is_fixed_size_list(kind) and (
+        types.is_nested(kind.value_type)
+        or types.is_dictionary(kind.value_type)
+        or any(has_any(kind.value_type) for has_any in _OF_ANY_LENGTH)
+    ):
+        raise SchemaError(
+            f"Lance cannot store a fixed-size list of {kind.value_type}", where=path, hint="Use a list"
+        )
+    if types.is_map(kind):
+        check_type(kind.key_type, path)
+        check_type(kind.item_type, path)
+    if types.is_struct(kind):
+        if not kind.num_fields:
+            raise SchemaError(f"column {path!r} is a struct without fields", where=path)
+        names = [field.name for field in kind]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise SchemaError(f"column {path!r} has two fields called {doubled!r}", where=f"{path}.{doubled}")
+        for field in kind:
+            check_type(field.type, f"{path}.{field.name}")
+    elif types.is_list(kind) or types.is_large_list(kind):
+        check_type(kind.value_type, path)
+
+
 def check_stored_types(dataset: lance.LanceDataset) -> None:
     """Refuse a dataset that takes rows which no merge could bring into its files.
 
     Raises
     ------
     SchemaError
-        Naming the column: a blob, or in files of format 2.0 or older a map, or a struct or dictionary that
-        may be null.
+        Naming the column: a blob, a type that Lance cannot read back, or in files of format 2.0 or older a
+        map, or a struct or dictionary that may be null.
     """
     refuse_blobs(dataset.schema)
+    for field in dataset.schema:
+        check_type(field.type, field.name)
     version = str(dataset.data_storage_version)
     if version not in _OLD_FORMATS:
         return

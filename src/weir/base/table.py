@@ -10,7 +10,7 @@ from uuid import UUID
 import lance
 import pyarrow as pa
 
-from weir.base.column_births import births_of_columns
+from weir.base.column_births import ColumnBirths, births_of_columns
 from weir.base.dataset_fields import marks_of, row_schema
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -38,7 +38,7 @@ from weir.format import append_only, expiry, merge_engine
 from weir.format.append_only import APPEND_ONLY, AppendOnly
 from weir.format.expiry import EXPIRY, Expiry
 from weir.format.features import KNOWN_FEATURES
-from weir.format.field_births import Births, without_births
+from weir.format.field_births import Births, Names, names_of, without_births
 from weir.format.field_ids import fingerprint, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
@@ -131,10 +131,11 @@ class BaseTable:
         self._lineage = lineage_of(self._history)
         self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
         self._marks = marks_of(dataset)
-        self._births = self._marks
+        known = ColumnBirths(self._marks)
         if manifest is not None:
-            self._births = births_of_columns(store, self._namespace, manifest, self._marks)
-        self._row_schema = row_schema(dataset, self._births)
+            known = births_of_columns(store, self._namespace, manifest, self._marks)
+        self._births = known.births
+        self._row_schema = row_schema(dataset, known.births, known.names)
         self._merge_engine = self._recorded(MERGE_ENGINE, merge_engine.decode)
         self._append_only = self._recorded(APPEND_ONLY, append_only.decode)
         self._expiry = self._recorded(EXPIRY, expiry.decode)
@@ -399,6 +400,11 @@ class BaseTable:
     def births(self) -> Births:
         """Since when each column and each part of one is in the table (:mod:`weir.format.field_births`)."""
         return self._births
+
+    @property
+    def names_before_marks(self) -> Names:
+        """The names of columns and their parts before they were marked, as far as they are known."""
+        return names_of(self._row_schema)
 
     @property
     def marks(self) -> Births:

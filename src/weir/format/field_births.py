@@ -7,7 +7,9 @@ among the metadata that Lance keeps with the column. Whoever writes a log entry 
 mark with the column, the released library too. Two fields of one id and different births are two fields.
 
 Plain Lance marks nothing that it adds. What birth such a column or part has is found out from the versions of
-the table (:mod:`weir.base.column_births`), and the next writer of Weir marks it.
+the table (:mod:`weir.base.column_births`), and the next writer of Weir marks it. Until then the released
+library writes rows without a mark. The mark names what the column was called meanwhile, since a field of its
+id with another name, or of another type, is that of a column before it.
 """
 
 from __future__ import annotations
@@ -15,21 +17,25 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from weir.errors import CorruptionError
-from weir.format.field_ids import BIRTH, BIRTHS_OF_PARTS, children_of, field_id
+from weir.format.field_ids import BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES, children_of, field_id
 
 __all__ = [
     "BIRTH",
     "BIRTHS_OF_PARTS",
     "FIRST",
+    "NO_NAMES",
     "Births",
+    "Names",
     "birth_at",
     "births_of",
     "decode_mark",
     "encode_mark",
+    "names_of",
     "same_birth",
     "with_births",
     "without_births",
@@ -38,8 +44,15 @@ __all__ = [
 Births = Mapping[int, str | None]
 """The births of columns and their parts, by field id; None where nothing tells it."""
 
+Names = Mapping[int, frozenset[str]]
+"""By field id, every name of a column or part before it was marked; of others they are not known."""
+
 FIRST = "0"
 """Birth of what a table had when its columns were first marked."""
+
+NO_NAMES: Names = MappingProxyType({})
+
+_MARKS = (BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES)
 
 
 def birth_at(version: int, identity: bytes | None = None) -> str:
@@ -61,7 +74,7 @@ def birth_at(version: int, identity: bytes | None = None) -> str:
     return f"{version}-{(secrets.token_bytes(8) if identity is None else identity).hex()}"
 
 
-def encode_mark(birth: str, parts: Mapping[int, tuple[str, str]]) -> dict[str, str]:
+def encode_mark(birth: str, parts: Mapping[int, tuple[str, str]], names: Names = NO_NAMES) -> dict[str, str]:
     """Return the metadata with which a column is marked.
 
     Parameters
@@ -71,6 +84,8 @@ def encode_mark(birth: str, parts: Mapping[int, tuple[str, str]]) -> dict[str, s
     parts : mapping of int to tuple of str and str
         Of its parts at any depth, by field id, names and births. A column has one mark for all of them,
         since the library's writers take no rows where parts have metadata of their own.
+    names : mapping of int to frozenset of str, optional
+        Of the column and its parts, the names before they were marked, as far as they are known.
 
     Examples
     --------
@@ -81,6 +96,9 @@ def encode_mark(birth: str, parts: Mapping[int, tuple[str, str]]) -> dict[str, s
     if parts:
         of_parts = {str(number): list(parts[number]) for number in sorted(parts)}
         mark[BIRTHS_OF_PARTS.decode()] = json.dumps(of_parts, separators=(",", ":"))
+    if names:
+        unmarked = {str(number): sorted(names[number]) for number in sorted(names)}
+        mark[UNMARKED_NAMES.decode()] = json.dumps(unmarked, separators=(",", ":"))
     return mark
 
 
@@ -132,6 +150,34 @@ def births_of(schema: Iterable[pa.Field]) -> dict[int, str | None]:
     return births
 
 
+def names_of(schema: Iterable[pa.Field]) -> dict[int, frozenset[str]]:
+    """Return by field id the names that columns and parts have had before they were marked.
+
+    Raises
+    ------
+    CorruptionError
+        What is noted is no such names.
+
+    Examples
+    --------
+    >>> noted = {"weir:unmarked_names": '{"7":["delay","late"]}'}
+    >>> sorted(names_of(pa.schema([pa.field("late", pa.int32(), metadata=noted)]))[7])
+    ['delay', 'late']
+    """
+    names: dict[int, frozenset[str]] = {}
+    for column in schema:
+        noted = (column.metadata or {}).get(UNMARKED_NAMES)
+        if noted is None:
+            continue
+        try:
+            names |= {int(number): frozenset(map(str, own)) for number, own in json.loads(noted).items()}
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptionError(
+                f"column {column.name!r} is marked with {noted[:80]!r} as its names before"
+            ) from error
+    return names
+
+
 def same_birth(number: int, one: Births, other: Births) -> bool:
     """Whether two fields of one id may be the same: their births do not tell otherwise.
 
@@ -144,8 +190,10 @@ def same_birth(number: int, one: Births, other: Births) -> bool:
     return before is None or after is None or before == after
 
 
-def with_births(schema: pa.Schema, births: Births) -> pa.Schema:
+def with_births(schema: pa.Schema, births: Births, names: Names = NO_NAMES) -> pa.Schema:
     """Return a schema with field ids whose columns are marked with births, as far as they are known.
+
+    Names before that are those given, and those that a column is marked with.
 
     Examples
     --------
@@ -153,7 +201,7 @@ def with_births(schema: pa.Schema, births: Births) -> pa.Schema:
     >>> births_of(with_births(pa.schema([delay]), {7: "0"}))
     {7: '0'}
     """
-    return pa.schema([_marked(column, births) for column in schema], metadata=schema.metadata)
+    return pa.schema([_marked(column, births, names) for column in schema], metadata=schema.metadata)
 
 
 def without_births(schema: pa.Schema) -> pa.Schema:
@@ -163,24 +211,29 @@ def without_births(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_unmarked(column) for column in schema], metadata=schema.metadata)
 
 
-def _marked(column: pa.Field, births: Births) -> pa.Field:
+def _marked(column: pa.Field, births: Births, names: Names) -> pa.Field:
     number = field_id(column)
     birth = None if number is None else births.get(number)
-    if birth is None:
+    if number is None or birth is None:
         return _unmarked(column)
     parts = {}
+    called = names_of([column])
+    if number in names:
+        called[number] = names[number]
     for part in _parts(column):
         own = field_id(part)
         known = None if own is None else births.get(own)
         if own is not None and known is not None:
             parts[own] = (part.name, known)
-    mark = {key.encode(): value.encode() for key, value in encode_mark(birth, parts).items()}
+            if own in names:
+                called[own] = names[own]
+    mark = {key.encode(): value.encode() for key, value in encode_mark(birth, parts, called).items()}
     return column.with_metadata({**(_unmarked(column).metadata or {}), **mark})
 
 
 def _unmarked(column: pa.Field) -> pa.Field:
     metadata = column.metadata or {}
-    kept = {key: value for key, value in metadata.items() if key not in (BIRTH, BIRTHS_OF_PARTS)}
+    kept = {key: value for key, value in metadata.items() if key not in _MARKS}
     return column.with_metadata(kept or None)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "BIRTH",
     "BIRTHS_OF_PARTS",
     "FIELD_ID",
+    "UNMARKED_NAMES",
     "FieldId",
     "SchemaIdentity",
     "children_of",
@@ -45,7 +46,10 @@ BIRTH = b"weir:birth"
 BIRTHS_OF_PARTS = b"weir:births_of_parts"
 """Metadata key of a column whose value are the births of its parts, in JSON."""
 
-_OWN = (FIELD_ID, BIRTH, BIRTHS_OF_PARTS)
+UNMARKED_NAMES = b"weir:unmarked_names"
+"""Metadata key of a column: its names, and those of its parts, before it was marked, in JSON."""
+
+_OWN = (FIELD_ID, BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import CorruptionError
-from weir.format.field_births import Births, births_of, same_birth
+from weir.format.field_births import Births, Names, births_of, names_of, same_birth
 from weir.format.field_ids import SchemaIdentity, children_of, field_id, has_field_ids
+from weir.format.widening import wider
 
 __all__ = ["NO_CASTS", "Casts", "FieldPlan", "Resolution", "resolve"]
 
@@ -256,9 +257,7 @@ def _resolved(
     source: SchemaIdentity, target: SchemaIdentity, casts: tuple[tuple[int, int], ...]
 ) -> Resolution:
     by_id = has_field_ids(source.schema) and has_field_ids(target.schema)
-    matcher = (
-        _Matcher(dict(casts), births_of(source.schema), births_of(target.schema)) if by_id else _NameMatcher()
-    )
+    matcher = _Matcher(dict(casts), source.schema, target.schema) if by_id else _NameMatcher()
     return Resolution(target.schema, matcher.plans(tuple(source.schema), tuple(target.schema)))
 
 
@@ -300,10 +299,12 @@ class _NameMatcher:
 class _Matcher(_NameMatcher):
     """Finds the field of a source by its id."""
 
-    def __init__(self, casts: Mapping[int, int], source: Births, target: Births) -> None:
+    def __init__(self, casts: Mapping[int, int], source: pa.Schema, target: pa.Schema) -> None:
         self._casts = casts
-        self._source = source
-        self._target = target
+        self._source: Births = births_of(source)
+        self._target: Births = births_of(target)
+        self._names: Names = names_of(target)
+        self._types = {field_id(field): field.type for field in target}
 
     def plans(self, source: Sequence[pa.Field], target: Sequence[pa.Field]) -> tuple[FieldPlan, ...]:
         if not (has_field_ids(source) and has_field_ids(target)):
@@ -319,6 +320,8 @@ class _Matcher(_NameMatcher):
                 if field.name == _TOMBSTONE:
                     found[_TOMBSTONE] = at
                 continue
+            if self._source.get(number) is None and self._is_another(number, field):
+                continue
             # A field that was cast stands for what it has become.
             found.setdefault(self._followed(number), at)
             found[number] = at
@@ -329,6 +332,18 @@ class _Matcher(_NameMatcher):
         if number is None:
             return places.get(_TOMBSTONE, -1) if target.name == _TOMBSTONE else -1
         return places.get(number, -1) if same_birth(number, self._source, self._target) else -1
+
+    def _is_another(self, number: int, field: pa.Field) -> bool:
+        """Whether a field without a mark is a column that has had the id before the target's."""
+        names = self._names.get(number)
+        if names is None:
+            return False
+        before, now = field.type, self._types.get(number, field.type)
+        if field.name not in names:
+            return True
+        # What parts there are tells nothing: they come and go.
+        parts = pa.types.is_nested(before) and pa.types.is_nested(now)
+        return not (parts or before == now or wider(before, now))
 
     def _followed(self, number: int) -> int:
         seen = {number}

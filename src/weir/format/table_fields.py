@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from weir.format import messages
 from weir.format.buffers import Bytes
-from weir.format.field_births import Births, decode_mark, encode_mark
+from weir.format.field_births import NO_NAMES, Births, Names, decode_mark, encode_mark
 from weir.format.proto import memwal_pb2
 from weir.format.table_manifest import read_head
 
@@ -153,14 +153,22 @@ def births_in(fields: Iterable[TableField]) -> dict[int, str | None]:
     return births
 
 
-def marks_for(fields: Iterable[TableField], births: Births) -> dict[int, dict[str, str]]:
+def marks_for(
+    fields: Iterable[TableField], births: Births, names: Names = NO_NAMES
+) -> dict[int, dict[str, str]]:
     """Return the metadata with which columns are marked with births, by field id.
 
-    Columns whose birth is not known are left out, and so are unknown births of parts.
+    Columns whose birth is not known are left out, and so are unknown births of parts, and names that are not
+    known.
     """
     parts: dict[int, dict[int, tuple[str, str]]] = {}
+    called: dict[int, dict[int, frozenset[str]]] = {}
     for field in fields:
-        if field.parent_id == NO_PARENT:
+        is_column = field.parent_id == NO_PARENT
+        called[field.id] = {} if is_column else called[field.parent_id]
+        if field.id in names:
+            called[field.id][field.id] = names[field.id]
+        if is_column:
             parts[field.id] = {}
             continue
         parts[field.id] = parts[field.parent_id]
@@ -168,7 +176,7 @@ def marks_for(fields: Iterable[TableField], births: Births) -> dict[int, dict[st
         if birth is not None:
             parts[field.id][field.id] = (field.name, birth)
     return {
-        field.id: encode_mark(birth, parts[field.id])
+        field.id: encode_mark(birth, parts[field.id], called[field.id])
         for field in fields
         if field.parent_id == NO_PARENT and (birth := births.get(field.id)) is not None
     }

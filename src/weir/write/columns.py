@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from weir.base.column_marks import mark_columns
 from weir.base.newest import seen
+from weir.base.stored_types import check_stored_types
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import InputError, OptionError, SchemaError, TableError, UnknownFeatureError, WeirError
@@ -77,7 +78,14 @@ class TableColumns:
 
     @classmethod
     def of(cls, base: BaseTable, router: Router) -> TableColumns:
-        """Return the columns of a version."""
+        """Return the columns of a version.
+
+        Raises
+        ------
+        SchemaError
+            If it has a column whose values no flush or merge could bring into files.
+        """
+        check_stored_types(base.dataset)
         return cls(base, router, wal_schema(base.schema))
 
     @property

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from weir.base.column_marks import mark_columns
 from weir.base.generation_indexes import generation_indexes
-from weir.base.stored_types import check_stored_types
 from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
@@ -73,7 +72,6 @@ def open_writer(
     unknown = next((name for name in checked.cluster_by if name not in base.schema.names), None)
     if unknown is not None:
         raise OptionError(f"writer option cluster_by: there is no column {unknown!r}", where="cluster_by")
-    check_stored_types(base.dataset)
     base = mark_columns(base)
     if not checked.immutable and base.append_only is None:
         _refuse_keys_that_move(router, base)

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from weir.errors import SchemaError
 
-__all__ = ["widened"]
+__all__ = ["widened", "wider"]
 
 _UNITS = ("s", "ms", "us", "ns")
 _FLOATS = {pa.float16(): 0, pa.float32(): 1, pa.float64(): 2}
@@ -41,8 +41,8 @@ def widened(kind: pa.DataType, wanted: pa.DataType, path: str) -> pa.DataType:
         raise SchemaError(
             f"column {path!r} is of type {kind} already", where=path, hint="Leave it out of widen"
         )
-    wider = _wider(kind, wanted)
-    if wider is None:
+    found = wider(kind, wanted)
+    if found is None:
         raise SchemaError(
             f"column {path!r} of type {kind} cannot be widened to {wanted}",
             where=path,
@@ -51,10 +51,17 @@ def widened(kind: pa.DataType, wanted: pa.DataType, path: str) -> pa.DataType:
             "large_binary, and lists of such. Finer timestamps and durations "
             "do not reach as far: add a column",
         )
-    return wider
+    return found
 
 
-def _wider(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
+def wider(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
+    """Return the wider type, with the names and marks of the parts that there are; None if it is not wider.
+
+    Examples
+    --------
+    >>> wider(pa.int32(), pa.int64()), wider(pa.int64(), pa.int32())
+    (DataType(int64), None)
+    """
     types = pa.types
     if types.is_list(kind) and types.is_list(wanted):
         inner = _part(kind.value_type, wanted.value_type)
@@ -70,7 +77,7 @@ def _wider(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
 
 
 def _part(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
-    return kind if kind == wanted else _wider(kind, wanted)
+    return kind if kind == wanted else wider(kind, wanted)
 
 
 def _is_wider(kind: pa.DataType, wanted: pa.DataType) -> bool:
