@@ -37,6 +37,7 @@ from weir.base.row_commit import FragmentLeft, RowChange, commit_rows, rows_can_
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.runner import ThreadRunner
+from weir.errors import RunnerError
 from weir.format.index_details import MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.table_manifest import decode_files
@@ -230,6 +231,59 @@ def test_rows_that_were_written_elsewhere_are_not_written_again(
     assert not {(key,) for key in range(10, 14)} & after.keys()
     kept = {one.fragment_id for one in base.latest().dataset.get_fragments()} - fragments
     assert len(kept) == 3, "one of each task, and that of the change by hand"
+
+
+class Stuttering(ThreadRunner):
+    """Brings every answer twice: the same, or that of another run of the task."""
+
+    def __init__(self, *, runs_twice: bool) -> None:
+        super().__init__()
+        self._runs_twice = runs_twice
+
+    def run(self, function: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+        for task in tasks:
+            answer = function(task)
+            yield answer
+            yield function(task) if self._runs_twice else answer
+
+
+@pytest.mark.parametrize("runs_twice", [True, False])
+def test_an_answer_that_comes_twice_counts_once(
+    tmp_path: Path, runs_twice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merged_keys, "_INLINE_BYTES", 0)
+    base = new_table(tmp_path, rows=START)
+    model = contents(base)
+    rows: list[Row | Key] = [(1, "new"), (2,), (50, "new")]
+    apply(model, base, rows)
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, rows))
+    result = merge_runs([task], runner=Stuttering(runs_twice=runs_twice))
+    assert (result.rows_upserted, result.rows_deleted) == (2, 1)
+    assert contents(base.latest()) == model
+    assert unreferenced(base) == set()
+
+
+class Silent(ThreadRunner):
+    """Loses the last answer of a kind of task."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__()
+        self._function = function
+
+    def run(self, function: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+        found = list(super().run(function, tasks))
+        yield from found[:-1] if function.__name__ == self._function else found
+
+
+@pytest.mark.parametrize("function", ["write_new_rows", "delete_replaced_rows"])
+def test_an_answer_that_never_comes_is_told_and_nothing_is_committed(tmp_path: Path, function: str) -> None:
+    base = new_table(tmp_path, rows=START)
+    before = contents(base)
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, [(1, "new"), (2,)]))
+    with pytest.raises(RunnerError, match="has not answered"):
+        merge_runs([task], runner=Silent(function))
+    assert base.latest().version == base.version
+    assert contents(base.latest()) == before
 
 
 def test_what_may_have_been_published_is_never_deleted(

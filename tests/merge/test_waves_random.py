@@ -24,6 +24,7 @@ from weir.storage.local import LocalStore
 
 DIMENSION = 4
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "oak")
+SOON = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 VALUES: tuple[tuple[pa.DataType, Callable[[int], Any]], ...] = (
     (pa.int8(), lambda n: n - 20),
     (pa.int32(), lambda n: n * 2**25 - 2**29),
@@ -48,7 +49,6 @@ ENGINES: tuple[dict[str, Any], ...] = (
     {"sequence_by": "n"},
     {"expire_by": "at", "expire_after": dt.timedelta(days=36500)},
 )
-SOON = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(slots=True)

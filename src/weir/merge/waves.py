@@ -19,7 +19,7 @@ order the last one counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -33,7 +33,14 @@ from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
-from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, SnapshotExpiredError, WeirError
+from weir.errors import (
+    ConflictError,
+    CorruptionError,
+    ObjectNotFoundError,
+    RunnerError,
+    SnapshotExpiredError,
+    WeirError,
+)
 from weir.format.index_details import MergedGeneration
 from weir.merge.merge_insert import merge_by_library
 from weir.merge.merged_keys import MergedKeys, gathered_keys
@@ -143,7 +150,9 @@ class _Work:
         if missing:
             self._look_again(list(self.looked_at))
             for written in self.runner.run(write_new_rows, new_rows_tasks(base, missing)):
-                self.written.append(written)
+                self._take_rows(written)
+            there = {task.shard_id for one in self.written for task, _ in one.runs}
+            _check_answered(wanted.keys() - there, "writes the rows of shards", base)
         failpoint.reach("merge.between_waves")
         self._look_again(
             [number for number, (then, _) in self.looked_at.items() if fragments.get(number) != then]
@@ -157,9 +166,9 @@ class _Work:
                     one.path for one in self.keys if one.path is not None and one.path not in paths
                 ]
             for found in self.runner.run(delete_replaced_rows, replaced_rows_tasks(base, unseen, self.keys)):
-                self.repeats = self.repeats or found.repeats
-                for number in found.fragment_ids:
-                    self.looked_at[number] = (fragments[number], found)
+                self._take_deletions(found, fragments)
+            lost = fragments.keys() - self.looked_at.keys()
+            _check_answered(lost, "looks for replaced rows in fragments", base)
 
     def commit(self, base: BaseTable, merged: dict[UUID, int]) -> int | None:
         """Publish the version after ``base``; None if somebody else has."""
@@ -201,6 +210,25 @@ class _Work:
             # The library's cleanup deletes it some day.
             _log.warning("merge.left_behind", where=base.uri, files=len(self.in_vain), error=str(error))
 
+    def _take_rows(self, written: NewRows) -> None:
+        """Take the answer of a task, unless one has come before: a runner may have run it twice."""
+        there = {task.shard_id for one in self.written for task, _ in one.runs}
+        if any(task.shard_id in there for task, _ in written.runs):
+            files = {path for one in self.written for path in one.files}
+            self.in_vain += [path for path in written.files if path not in files]
+        else:
+            self.written.append(written)
+
+    def _take_deletions(self, found: ReplacedRows, fragments: dict[int, str]) -> None:
+        """Take the answer of a task, unless one has come before."""
+        if any(number in self.looked_at for number in found.fragment_ids):
+            files = {path for number in self.looked_at for path in deletion_files(self._left_of(number))}
+            self.in_vain += [path for path in deletion_files(found.left) if path not in files]
+            return
+        self.repeats = self.repeats or found.repeats
+        for number in found.fragment_ids:
+            self.looked_at[number] = (fragments[number], found)
+
     def _forget(self, spoilt: Sequence[NewRows]) -> None:
         for one in spoilt:
             self.in_vain += one.files
@@ -218,3 +246,14 @@ class _Work:
     def _left_of(self, fragment: int) -> list[FragmentLeft]:
         _, found = self.looked_at[fragment]
         return [one for one in found.left if one.fragment_id == fragment]
+
+
+def _check_answered(lost: Collection[object], doing: str, base: BaseTable) -> None:
+    """Refuse to go on without what a runner owes: rows would be there twice, or not at all."""
+    if lost:
+        some = ", ".join(sorted(map(str, lost))[:3])
+        raise RunnerError(
+            f"a task that {doing} has not answered: {some}{', ...' if len(lost) > 3 else ''}",
+            where=base.uri,
+            hint="Nothing was committed: merge again. A runner has to yield a result for every task",
+        )
