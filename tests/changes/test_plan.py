@@ -162,7 +162,7 @@ def test_bytes_are_limited_wherever_the_rows_are_stored(tmp_path: Path) -> None:
         schema=wal_schema(SCHEMA),
     )
     (values,) = table.internals.router.partition(long).values
-    staged = table.internals.stage(values, long)
+    staged = table.internals.stage(values, long, spec_id=1)
     with table.writer() as writer:
         writer.publish_routed([(values, [staged])])
     for forget in (False, True):

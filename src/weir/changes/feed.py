@@ -23,6 +23,7 @@ from weir.changes.rows import change_schema, check_names
 from weir.changes.start import EARLIEST, ConsumerTerms, find_start
 from weir.errors import InputError, OptionError, SnapshotExpiredError
 from weir.format.ipc_framing import StreamSize
+from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.log.wal import Wal
 from weir.snapshots.capture import Cut, SnapshotCapture
@@ -103,6 +104,8 @@ class ChangeFeed:
         How to read.
     consumer : StoredConsumer, optional
         The consumer whose place it is.
+    cut : Cut
+        The table when the feed was opened.
     """
 
     def __init__(
@@ -112,7 +115,9 @@ class ChangeFeed:
         until: SnapshotToken | None,
         options: FeedOptions,
         consumer: StoredConsumer | None,
+        cut: Cut,
     ) -> None:
+        self._opened = cut
         self._source = source
         self._token = since
         self._until = until
@@ -160,6 +165,8 @@ class ChangeFeed:
                     )
                     waiting_since = time.monotonic()
             self._token = arrived(self._token, plan.until)
+            if not plan.is_whole:
+                continue
             if self._consumer is not None and self._is_acknowledged:
                 self._consumer.renew(self._token)
             if not self._options.follow or not self._has_more(waiting_since):
@@ -209,6 +216,11 @@ class ChangeFeed:
         assert end is not None
         wholes = self._wholes(end, cut)
         until = arrived(self._token, end)
+        first = _of_the_first_rule(wholes, (cut or self._opened).manifests)
+        is_whole = len(first) == len(wholes)
+        if not is_whole:
+            wholes = first
+            until = self._place_after(wholes.values(), cut or self._opened, is_state_needed=True)
         rows = nbytes = None
         if limits:
             admitted = _admitted(wholes, limits, self._token)
@@ -223,7 +235,7 @@ class ChangeFeed:
                 until = self._place_after(limited.values(), cut)
             wholes = limited
         ranges = tuple(one for whole in wholes.values() for one in split(whole, range_entries))
-        return ChangePlan(self._token, until, ranges, rows, nbytes)
+        return ChangePlan(self._token, until, ranges, rows, nbytes, is_whole or bool(limits))
 
     def latest(self) -> SnapshotToken:
         """Return the place after everything that is committed now. No row is read.
@@ -311,8 +323,14 @@ class ChangeFeed:
                 )
         return found
 
-    def _place_after(self, ranges: Iterable[ChangeRange], cut: Cut | None) -> SnapshotToken:
-        """Return the place after some ranges, which end before everything is read."""
+    def _place_after(
+        self, ranges: Iterable[ChangeRange], cut: Cut | None, *, is_state_needed: bool = False
+    ) -> SnapshotToken:
+        """Return the place after some ranges, which end before everything is read.
+
+        Shards of a new rule begin with what shards of the former one have left, so that there the rows
+        before changes cannot be had without the state of that place (``is_state_needed``).
+        """
         place = self._token.unpinned()
         for one in ranges:
             place = with_cut(place, replace(one.begin, position=one.position))
@@ -322,7 +340,8 @@ class ChangeFeed:
                 # The next plan should not look rows up in a log that begins where this one has begun.
                 return state_token(self._source.table.store, cut, positions)
             except SnapshotExpiredError:
-                pass
+                if is_state_needed:
+                    raise
         return place
 
     def _has_more(self, waiting_since: float) -> bool:
@@ -397,7 +416,19 @@ def open_feed(
         consumer=consumer,
         terms=terms,
     )
-    return ChangeFeed(source, start.token, end, options, start.consumer)
+    return ChangeFeed(source, start.token, end, options, start.consumer, cut)
+
+
+def _of_the_first_rule(
+    wholes: Mapping[UUID, ChangeRange], manifests: Mapping[UUID, ShardManifest]
+) -> dict[UUID, ChangeRange]:
+    """Return the ranges of the shards that were made by the oldest rule among them.
+
+    A key is in shards of several rules, one after the other: each was merged before the next had rows.
+    """
+    rules = {shard_id: manifests[shard_id].shard_spec_id for shard_id in wholes if shard_id in manifests}
+    oldest = min(rules.values(), default=0)
+    return {shard_id: whole for shard_id, whole in wholes.items() if rules.get(shard_id, oldest) == oldest}
 
 
 def _admitted(

@@ -31,6 +31,9 @@ class ChangePlan:
     rows, nbytes : int, optional
         How many changes there are, and how many bytes they have where they are stored, if that was found
         out: with a limit it is.
+    is_whole : bool, default True
+        Whether that is all there was. Of a table that was resharded, changes in the new shards come after
+        all those in former ones, in a plan of their own.
     """
 
     since: SnapshotToken
@@ -38,6 +41,7 @@ class ChangePlan:
     ranges: tuple[ChangeRange, ...]
     rows: int | None = None
     nbytes: int | None = None
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

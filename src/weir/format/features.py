@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from weir.format import append_only, expiry, keys, merge_engine
+from weir.format import append_only, expiry, keys, merge_engine, resharding
 from weir.format.proto import memwal_pb2
 
 __all__ = ["FEATURES", "KNOWN_FEATURES", "add_to", "take_from"]
@@ -20,7 +20,7 @@ FEATURES = "weir.features"
 """Name of the writer default with the features, and of the shard specs and fields that are none."""
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
-    {append_only.FEATURE, expiry.FEATURE, keys.FEATURE, merge_engine.FEATURE}
+    {append_only.FEATURE, expiry.FEATURE, keys.FEATURE, merge_engine.FEATURE, resharding.FEATURE}
 )
 """The features that this version of Weir knows."""
 

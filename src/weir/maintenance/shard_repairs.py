@@ -13,9 +13,7 @@ the table that it came from, and all that the shard has flushed is not merged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -25,7 +23,6 @@ import pyarrow as pa
 
 from weir.base.details_commit import update_details
 from weir.base.fresh_start import without_progress
-from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
@@ -34,9 +31,10 @@ from weir.errors import ShardConflictError
 from weir.format import layout
 from weir.format.newest import key_codes
 from weir.format.shard_manifest import ShardManifest, ShardStatus
-from weir.log.manifest_store import list_shards, read_latest_manifest, update_manifest
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.log.wal import Wal
 from weir.lsm.generation import Generation
+from weir.maintenance.claimed_shard import claimed_shard, seal
 from weir.maintenance.clone import rows_of
 from weir.maintenance.clones import missing_shards
 from weir.maintenance.closed_shards import refuse_live_writers
@@ -47,9 +45,6 @@ from weir.sharding.shard_ids import ShardIds
 from weir.sharding.shard_values import ShardValues
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot, SnapshotReader
-from weir.write.lease.heartbeat import Heartbeat, lease_renewals
-from weir.write.shard_context import ShardContext
-from weir.write.shard_writer import ShardWriter
 
 __all__ = ["ForgetForeignProgress", "JoinShards", "ShardRepair", "TableShards", "repair_shards"]
 
@@ -261,9 +256,9 @@ def _join(shards: TableShards, group: Sequence[UUID], *, prefer: UUID | None, tw
     others = [one for one in group if one != kept]
     refuse_live_writers(store, group)
     for shard_id in others:
-        _flush(base, shard_id, seal=twins)
+        _flush(base, shard_id, close=twins)
     failpoint.reach("join.before_rows")
-    with _writer(base, kept) as writer:
+    with claimed_shard(base, kept) as writer:
         snapshot = shards.newest()
         for batch in _newest_elsewhere(shards, snapshot, group, kept, prefer):
             writer.submit(batch).result()
@@ -277,40 +272,14 @@ def _join(shards: TableShards, group: Sequence[UUID], *, prefer: UUID | None, tw
     _log.info("table.shards_joined", where=store.uri, kept=str(kept), shards=[str(one) for one in others])
 
 
-def _flush(base: BaseTable, shard_id: UUID, *, seal: bool) -> None:
+def _flush(base: BaseTable, shard_id: UUID, *, close: bool) -> None:
     manifest = read_latest_manifest(base.store, shard_id)
     if manifest is None or manifest.status is ShardStatus.SEALED:
         return
-    with _writer(base, shard_id) as writer:
+    with claimed_shard(base, shard_id) as writer:
         writer.flush()
-        if seal:
-            update_manifest(base.store, shard_id, lambda latest: replace(latest, status=ShardStatus.SEALED))
-
-
-@contextmanager
-def _writer(base: BaseTable, shard_id: UUID) -> Iterator[ShardWriter]:
-    """Claim a shard for the length of a block."""
-    heartbeat = Heartbeat(renewals=lease_renewals(base.engine))
-    with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
-        try:
-            context = ShardContext.of(
-                base.store,
-                lambda: base.row_schema,
-                base.primary_key,
-                namespace=base.namespace,
-                merge_engine=base.merge_engine,
-                sort_by=base.sort_by,
-                flusher=flusher,
-                heartbeat=heartbeat,
-                indexes=lambda: generation_indexes(base),
-            )
-            writer = ShardWriter(context, shard_id)
-            try:
-                yield writer
-            finally:
-                writer.abandon()
-        finally:
-            heartbeat.stop()
+        if close:
+            seal(base, writer)
 
 
 def _newest_elsewhere(

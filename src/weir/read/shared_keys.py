@@ -22,6 +22,7 @@ import pyarrow as pa
 from weir.engine.logs import get_logger
 from weir.errors import ShardConflictError, WeirError
 from weir.format.newest import key_codes, newest_rows
+from weir.format.resharding import FEATURE
 from weir.format.shard_manifest import ShardStatus
 from weir.lsm.keys import KeySet
 from weir.lsm.newest import FreshSource
@@ -129,9 +130,12 @@ def _groups(
         return [snapshot.shards]
     held: dict[object, list[ShardView]] = defaultdict(list)
     anywhere: list[ShardView] = []
+    is_resharded = FEATURE in snapshot.base.details.features
     for view in snapshot.shards:
         if view.manifest.status is ShardStatus.SEALED and not snapshot.shard_levels(view).sources:
             continue  # all of it is in the base table, and no more will come
+        if is_resharded and view.manifest.shard_spec_id != router.spec.spec_id:
+            continue  # of another rule, by which no two shards have a key in common
         recorded = values.get(view.shard_id)
         found = {recorded} if recorded is not None else _values_of_rows(snapshot, router, view)
         if found is None:

@@ -7,8 +7,9 @@ up to which the base table contains it, never go back from one version to the ne
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from datetime import datetime
+from itertools import pairwise
 from uuid import UUID
 
 import numpy as np
@@ -18,6 +19,7 @@ from weir.base.versions import details_at, list_versions
 from weir.errors import CorruptionError
 from weir.format import layout
 from weir.format.garbage_marks import Marks
+from weir.format.resharding import is_resharding, newest_spec_id
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
 from weir.log.manifest_store import read_manifest_version
@@ -130,7 +132,8 @@ def state_token(
         shard_id: _manifest_at(store, cut.base.namespace, manifest, positions[shard_id])
         for shard_id, manifest in sorted(cut.manifests.items())
     }
-    version = _base_version(cut.base, cut, manifests, marks.swept_versions)
+    rule = _rule_reached(cut, positions)
+    version = _base_version(cut.base, cut, manifests, marks.swept_versions, rule)
     cuts = (cut_at(manifest, positions[shard_id]) for shard_id, manifest in manifests.items())
     stamp = cut.base.version_identity[:STAMP_BYTES] if version == cut.base.version else b""
     return SnapshotToken(cut.base.identity, version, tuple(cuts), base_stamp=stamp)
@@ -196,8 +199,51 @@ def _generation_after(store: ObjectStore, namespace: str, newest: ShardManifest,
     return None
 
 
+def _rule_reached(cut: Cut, positions: Mapping[UUID, int]) -> int | None:
+    """Return the newest rule of a resharded table whose shards begin at some positions, or have begun.
+
+    They begin when all shards of former rules have been read to their ends. None for the first rule.
+    """
+    rules = sorted({manifest.shard_spec_id for manifest in cut.manifests.values()})
+    reached = None
+    for before, rule in pairwise(rules):
+        if any(
+            positions[shard_id] < cut.positions[shard_id]
+            for shard_id, manifest in cut.manifests.items()
+            if manifest.shard_spec_id <= before
+        ):
+            break
+        reached = rule
+    return reached
+
+
+def _first_of_rule(base: BaseTable, versions: Sequence[int], rule: int) -> int:
+    """Return the version with which resharding by a rule was done: former shards are merged, its own are not.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If it is gone.
+    """
+
+    def is_done(version: int) -> bool:
+        details = details_at(base, version)
+        if details is None or newest_spec_id(details) < rule:
+            return False
+        return newest_spec_id(details) > rule or not is_resharding(details)
+
+    at = bisect_left(versions, True, key=is_done)
+    if at == len(versions) or not at or versions[at - 1] != versions[at] - 1:
+        raise expired(f"the version with which shard spec {rule} began", base.uri)
+    return versions[at]
+
+
 def _base_version(
-    base: BaseTable, newest: Cut, manifests: Mapping[UUID, ShardManifest], swept: Collection[int]
+    base: BaseTable,
+    newest: Cut,
+    manifests: Mapping[UUID, ShardManifest],
+    swept: Collection[int],
+    rule: int | None,
 ) -> int:
     """Return a version of the base table that goes with some manifests.
 
@@ -208,6 +254,11 @@ def _base_version(
     versions = [
         one for one in list_versions(base.store) if one.version <= base.version and one.version not in swept
     ]
+    begun = None
+    if rule is not None:
+        # What former shards have left is in no level of the shards that followed them.
+        begun = _first_of_rule(base, [one.version for one in versions], rule)
+        versions = [one for one in versions if one.version >= begun]
     first = bisect_left(versions, True, key=lambda one: not _lacking(base, one.version, manifests))
     if first == len(versions):
         raise expired(_lacking(base, versions[-1].version, manifests), base.uri)
@@ -222,9 +273,13 @@ def _base_version(
         if earlier and not _contains_more(base, one.version, manifests):
             return one.version
     version, stored = versions[first].version, {one.version for one in versions}
-    if not _contains_more(base, version, manifests) and all(
-        manifest.version == newest.manifests[shard_id].version or _is_first(base, stored, version, manifest)
-        for shard_id, manifest in manifests.items()
+    if not _contains_more(base, version, manifests) and (
+        version == begun
+        or all(
+            manifest.version == newest.manifests[shard_id].version
+            or _is_first(base, stored, version, manifest)
+            for shard_id, manifest in manifests.items()
+        )
     ):
         return version
     raise expired(_BEGINNING, base.uri)

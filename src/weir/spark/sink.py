@@ -142,7 +142,8 @@ def commit(
     LeaseHeldError, FencedError
         If another writer had the shards for longer than the options say to wait.
     """
-    changes, staged = _parted(table, results)
+    spec_id = max((one.spec_id for one in results), default=0)
+    changes, staged = _parted(table, results, spec_id)
     asked = [one.asked.rows for one in results if one.asked is not None]
     failpoint.reach("sink.before_commit")
 
@@ -154,9 +155,9 @@ def commit(
             _refuse_altered(table, asked[0].schema)
             first = writer.apply(pa.concat_tables(asked), source=source)
         else:
-            first = writer.apply_routed(changes, source=source)
+            first = writer.apply_routed(changes, source=source, spec_id=spec_id)
         applied = bool(changes or asked)
-        written = first, writer.publish_routed(staged, source=source)
+        written = first, writer.publish_routed(staged, source=source, spec_id=spec_id)
         failpoint.reach("sink.before_close")
         return written
 
@@ -220,7 +221,7 @@ def abort(table: Table, messages: Sequence[object]) -> None:
 
 
 def _parted(
-    table: Table, results: Sequence[TaskResult]
+    table: Table, results: Sequence[TaskResult], spec_id: int
 ) -> tuple[list[tuple[ShardValues, pa.Table]], list[tuple[ShardValues, list[StagedGeneration]]]]:
     """Return the shards whose rows go through the log, and those that have generations staged."""
     changes, staged = [], []
@@ -229,12 +230,12 @@ def _parted(
         if len(inline) == len(pieces) and sum(len(one.data) for one in inline) <= _MAX_LOG_BYTES:
             changes.append((shard, pa.concat_tables([one.rows for one in inline])))
         else:
-            staged.append((shard, list(_all_staged(table, shard, pieces))))
+            staged.append((shard, list(_all_staged(table, shard, pieces, spec_id))))
     return changes, staged
 
 
 def _all_staged(
-    table: Table, shard: ShardValues, pieces: Iterable[InlineRows | StagedGeneration]
+    table: Table, shard: ShardValues, pieces: Iterable[InlineRows | StagedGeneration], spec_id: int
 ) -> Iterator[StagedGeneration]:
     """Yield what was staged, and between it, staged here, what was not: each piece in its place."""
     held: list[pa.Table] = []
@@ -243,11 +244,11 @@ def _all_staged(
             held.append(piece.rows)
             continue
         if held:
-            yield table.internals.stage(shard, pa.concat_tables(held))
+            yield table.internals.stage(shard, pa.concat_tables(held), spec_id=spec_id)
             held = []
         yield piece
     if held:
-        yield table.internals.stage(shard, pa.concat_tables(held))
+        yield table.internals.stage(shard, pa.concat_tables(held), spec_id=spec_id)
 
 
 def commit_batch_of_stream(

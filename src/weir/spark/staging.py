@@ -91,11 +91,14 @@ class TaskResult(WriterCommitMessage):
         The streaming query it belongs to.
     asked : InlineRows, optional
         Rows that the driver decides on, since what they do depends on the rows that are there.
+    spec_id : int
+        The shard spec that the rows were routed by.
     """
 
     pieces: tuple[Piece, ...]
     query_id: str | None = None
     asked: InlineRows | None = None
+    spec_id: int = 0
 
     @property
     def staged(self) -> tuple[StagedGeneration, ...]:
@@ -205,7 +208,8 @@ class TaskRows:
             If a row does not fit the table.
         """
         if self.looks_as is None:
-            return TaskResult(self.pieces(batches, inline_bytes=inline_bytes), query_id)
+            pieces = self.pieces(batches, inline_bytes=inline_bytes)
+            return TaskResult(pieces, query_id, spec_id=self.router.spec.spec_id)
         checked: list[pa.Table] = []
         first_row = 0
         for batch in batches:
@@ -285,7 +289,12 @@ class _Task:
         return tuple(self._pieces)
 
     def _stage(self, shard: ShardValues, rows: pa.Table) -> None:
-        staged = self._table.internals.stage(shard, rows, indexed=not self._rows.is_merged_at_once)
+        staged = self._table.internals.stage(
+            shard,
+            rows,
+            spec_id=self._rows.router.spec.spec_id,
+            indexed=not self._rows.is_merged_at_once,
+        )
         self._pieces.append(Piece(shard, staged))
 
     @property

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
+from weir.errors import ConflictError
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.table.open_table import OpenTable
-from weir.table.opening import TableSharding
 from weir.table.reader import TableReader
 from weir.write.flush.staged_generations import StagedGeneration, stage_generation
+from weir.write.table_sharding import TableSharding
 
 __all__ = ["TableInternals"]
 
@@ -67,7 +68,9 @@ class TableInternals:
         """What splits rows by shard, for whoever routes them before they are written. Can be pickled."""
         return self._table.sharding.router
 
-    def stage(self, shard: ShardValues, rows: pa.Table, *, indexed: bool = True) -> StagedGeneration:
+    def stage(
+        self, shard: ShardValues, rows: pa.Table, *, spec_id: int, indexed: bool = True
+    ) -> StagedGeneration:
         """Write rows of one shard as a generation that nothing refers to, for its writer to publish.
 
         For writes of many machines at once: whoever commits them publishes what all have staged with
@@ -81,10 +84,23 @@ class TableInternals:
         rows : Table
             Rows of that shard in the schema of log entries, in their order; of several with one key the
             last counts.
+        spec_id : int
+            The shard spec that they were routed by.
         indexed : bool, default True
             Whether the generation has the table's indexes; it is read without them as well.
+
+        Raises
+        ------
+        ConflictError
+            If the table is sharded by another rule by now. Nothing was written.
         """
         self._table.make_own()
+        if self._table.sharding.spec.spec_id != spec_id:
+            raise ConflictError(
+                "the table was sharded by another rule while rows were staged",
+                where=self._table.store.uri,
+                hint="Nothing was written. Run the write again",
+            )
         return stage_generation(
             self._table.store,
             self._table.sharding.catalog.resolve([shard])[shard],

@@ -80,16 +80,18 @@ def load_rows(
     """
     schema = internals.follow()
     engine = internals.base.merge_engine
-    also = set(internals.router.source_columns)
+    router = internals.router
+    spec_id = router.spec.spec_id
+    also = set(router.source_columns)
     if engine is not None and engine.sequence_by:
         also.add(engine.sequence_by)
     row_schema, primary_key = internals.row_schema, internals.base.primary_key
     staged: dict[ShardValues, list[StagedGeneration]] = {}
 
     def stage(shard: ShardValues, own: pa.Table) -> None:
-        staged.setdefault(shard, []).append(internals.stage(shard, own, indexed=False))
+        staged.setdefault(shard, []).append(internals.stage(shard, own, spec_id=spec_id, indexed=False))
 
-    held = RowsToStage(internals.router, stage)
+    held = RowsToStage(router, stage)
     stream = pieces(rows)
     first_row = 0
     try:
@@ -104,7 +106,8 @@ def load_rows(
         discard_staged(internals.store, [one for own in staged.values() for one in own])
         raise
     # From here on nobody but a collection can tell whether a generation is on a list.
-    result = write(lambda writer: writer.publish_routed(list(staged.items()), source=source))
+    work = list(staged.items())
+    result = write(lambda writer: writer.publish_routed(work, source=source, spec_id=spec_id))
     version = merge_loaded(maintenance, internals.store.uri, runner)
     return LoadResult(result.rows, result.positions, result.deduplicated, version)
 

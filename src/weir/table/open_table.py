@@ -9,11 +9,12 @@ from weir.base.table import BaseTable
 from weir.engine.forked import note_use, refuse_forked
 from weir.maintenance.clones import of_its_own
 from weir.read.shard_choice import ShardChoice
+from weir.read.shared_keys import conflict, find_shared_keys
 from weir.sharding.shard_values import ShardValues
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
-from weir.table.opening import TableSharding
 from weir.table.reader import TableReader
+from weir.write.table_sharding import TableSharding, newest_spec
 
 __all__ = ["OpenTable"]
 
@@ -38,9 +39,18 @@ class OpenTable:
     def _bind(self, base: BaseTable) -> None:
         """Make this the table with a base table."""
         self._bound_to = base.identity
-        self.sharding = TableSharding.of(self.store, base)
-        shards = ShardChoice(base, self.sharding.spec, self.sharding.router, self.sharding.catalog.values_of)
+        self._sharding = TableSharding.of(self.store, base)
+        catalog = self._sharding.catalog
+        shards = ShardChoice(base, self._sharding.spec, self._sharding.router, catalog.values_of)
         self.reader = TableReader(self.store, base, shards)
+
+    @property
+    def sharding(self) -> TableSharding:
+        """The rule by which the newest version that has been seen is sharded."""
+        base = self.base
+        if newest_spec(base).spec_id != self._sharding.spec.spec_id:
+            self._bind(base)
+        return self._sharding
 
     @property
     def base(self) -> BaseTable:
@@ -54,6 +64,18 @@ class OpenTable:
         # Somebody else may have made it one of its own, and a read have followed.
         if own.identity != self._bound_to:
             self._bind(own)
+
+    def refuse_shared_keys(self) -> None:
+        """Refuse to go on where several shards hold versions of one key.
+
+        Raises
+        ------
+        ShardConflictError
+            They do.
+        """
+        snapshot = self.reader.take_newest()
+        for shared in find_shared_keys(snapshot, self.sharding.router, self.shard_values(snapshot)):
+            raise conflict(shared, self.store.uri)
 
     def shard_values(self, snapshot: ReadSnapshot) -> Mapping[UUID, ShardValues | None]:
         """Return the shard values of every shard of a snapshot; None where a shard has recorded none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,47 +23,19 @@ from weir.engine.context import EngineContext, default_context
 from weir.engine.logs import get_logger
 from weir.errors import OptionError, SchemaError, UriError
 from weir.format.field_births import FIRST
-from weir.format.index_details import ShardSpec
 from weir.format.merge_engine import MergeEngine
 from weir.maintenance.leftovers import refuse_leftovers, set_leftovers_aside
-from weir.sharding.router import Router
 from weir.sharding.shard_by import ShardBy, unsharded
 from weir.sharding.shard_ids import RULE, VALUES
 from weir.sharding.spec import build_spec, describe_spec, library_note
 from weir.storage.interface import ObjectStore
 from weir.storage.metered import MeteredStore
 from weir.storage.open import open_store
-from weir.write.shard_catalog import ShardCatalog
+from weir.write.table_sharding import newest_spec
 
-__all__ = ["TableSharding", "adopt_table", "as_names", "create_table", "shard_fields", "table_store"]
+__all__ = ["adopt_table", "as_names", "create_table", "shard_fields", "table_store"]
 
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TableSharding:
-    """What follows from a table's shard spec. Made by :meth:`of`.
-
-    Parameters
-    ----------
-    spec : ShardSpec
-        The spec that new shards are made with: the newest.
-    router : Router
-        Splits rows by shard.
-    catalog : ShardCatalog
-        Finds the shard of some shard values.
-    """
-
-    spec: ShardSpec
-    router: Router
-    catalog: ShardCatalog
-
-    @classmethod
-    def of(cls, store: ObjectStore, base: BaseTable) -> TableSharding:
-        """Return the sharding of a table."""
-        spec = _newest_spec(base)
-        router = Router(spec, base.schema, base.columns_of(spec))
-        return cls(spec, router, ShardCatalog(store, base, router, spec))
 
 
 def table_store(
@@ -201,13 +172,9 @@ def shard_fields(shard_by: ShardBy | Sequence[ShardBy] | None) -> tuple[ShardBy,
     return (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)
 
 
-def _newest_spec(base: BaseTable) -> ShardSpec:
-    return max(base.details.shard_specs, key=lambda one: one.spec_id, default=ShardSpec(0, ()))
-
-
 def _told(base: BaseTable) -> BaseTable:
     """Say of a new table if the released library cannot write it too; afterwards its status does."""
-    spec = _newest_spec(base)
+    spec = newest_spec(base)
     note = library_note(spec) or unreadable_by_library(base.schema, base.primary_key)
     if note:
         sharded_by = describe_spec(spec, base.columns_of(spec))

@@ -22,10 +22,11 @@ from weir.engine.context import EngineContext
 from weir.engine.durations import Duration, as_duration, as_seconds
 from weir.engine.forked import refuse_forked
 from weir.engine.runner import Runner
-from weir.errors import InputError
+from weir.errors import InputError, OptionError
 from weir.format.merge_engine import MergeEngine
 from weir.format.snapshot_token import SnapshotToken
 from weir.format.source import Source
+from weir.maintenance.reshard import followed_resharding, reshard
 from weir.maintenance.status import TableStatus, table_status
 from weir.notebook import facts_html, rows_html
 from weir.read.scan import Scan
@@ -37,6 +38,7 @@ from weir.search.requests import HybridRequest, TextRequest, VectorRequest
 from weir.search.search import Search
 from weir.search.text.columns import only_indexed_column
 from weir.search.text.query import TextQuery
+from weir.sharding.shard_by import ShardBy
 from weir.sharding.spec import describe_spec, library_note
 from weir.snapshots.asked_state import At
 from weir.snapshots.consumers import drop_consumer
@@ -50,6 +52,7 @@ from weir.table.kept_writer import KeptWriter, release_kept
 from weir.table.load import LoadResult, load_rows
 from weir.table.maintenance import TableMaintenance
 from weir.table.open_table import OpenTable
+from weir.table.opening import shard_fields
 from weir.table.tags import TableTags
 from weir.table.upkeep import announce_writer
 from weir.write.open_writer import open_writer
@@ -203,11 +206,10 @@ class Table:
         return open_writer(
             self._table.store,
             self._table.base.latest_to_change() if self._table.base.torn else self._table.base,
-            sharding.router,
-            sharding.catalog.resolve,
+            sharding,
             lambda columns, where: self.scan(columns, filter=where).to_table(),
             partial(delete_appended, self._table.reader),
-            spec_id=sharding.spec.spec_id,
+            followed_resharding,
             options=options,
         )
 
@@ -385,6 +387,7 @@ class Table:
         expire_by: str | EllipsisType | None = ...,
         expire_after: timedelta | EllipsisType = ...,
         sort_by: str | Sequence[str] | EllipsisType = ...,
+        shard_by: ShardBy | Sequence[ShardBy] | None = None,
     ) -> None:
         """Add, drop, rename and widen columns, all at once, while others read and write.
 
@@ -419,6 +422,12 @@ class Table:
         sort_by : str or sequence of str, optional
             Of an append-only table, the columns by which what is flushed, merged and compacted from now on
             is sorted. Open writers sort what they flush as before.
+        shard_by : ShardBy or sequence of ShardBy, optional
+            The rule by which rows are split into shards from now on, for more shards, fewer, or others:
+            ``weir.bucket("id", 16)``. It stands alone in a call. What is flushed is merged first. Then every
+            shard is flushed, sealed and merged, and writes wait for that; afterwards open writers go on in
+            the new shards, by themselves. Reads, tokens and consumers of the change feed are not affected.
+            From then on only Weir writes the table's shards.
 
         Raises
         ------
@@ -427,9 +436,16 @@ class Table:
             or an index; a name exists, is reserved or cannot be stored; a type is no wider one; a new
             column is not nullable; or something is of the wrong kind. Nothing was changed.
         OptionError
-            If rows of the table cannot expire or be sorted. Nothing was changed.
+            If rows of the table cannot expire or be sorted, or ``shard_by`` does not stand alone. Nothing was
+            changed.
+        ShardingError
+            If the table cannot be sharded so. Nothing was changed.
+        ShardConflictError
+            If it is to be sharded by another rule, and shards hold versions of the same keys. Nothing was
+            changed.
         ConflictError
-            If others committed during every attempt. Nothing was changed.
+            If others committed during every attempt. Nothing was changed, or what has begun of the resharding
+            goes on with the next call, or the next writer.
 
         Examples
         --------
@@ -442,6 +458,17 @@ class Table:
         >>> table.scan().to_table().to_pylist()
         [{'id': 1, 'minutes': 5, 'gate': None}]
         """
+        if shard_by is not None:
+            others = (add, drop, rename, widen)
+            if any(others) or PropertyChanges(expire_by, expire_after, sort_by):
+                raise OptionError(
+                    "shard_by stands alone", where="shard_by", hint="Alter the rest in a call of its own"
+                )
+            fields = shard_fields(shard_by)
+            self._table.make_own()
+            self._table.refuse_shared_keys()
+            self._table.reader.follow(reshard(self._table.base, fields))
+            return
         properties = PropertyChanges(expire_by, expire_after, sort_by)
         asked = Alteration.of(add, drop, rename, widen, besides=bool(properties))
         self._table.make_own()

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any
-from uuid import UUID
 
 from weir.base.column_marks import mark_columns
 from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
 from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
+from weir.engine.logs import get_logger
 from weir.errors import OptionError, ShardingError
+from weir.format.resharding import is_resharding, newest_spec_id
 from weir.sharding.router import Router
-from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
+from weir.write.former_shards import FormerShards
 from weir.write.memtable.aging import FlushByAge
 from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_pool import ShardPool
+from weir.write.table_sharding import TableSharding
 from weir.write.table_writer import DeleteAppended, FindRows, TableWriter
+from weir.write.writer_parts import WriterParts
 
 __all__ = ["open_writer"]
+
+_log = get_logger(__name__)
 
 
 def open_writer(
     store: ObjectStore,
     base: BaseTable,
-    router: Router,
-    find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+    sharding: TableSharding,
     find_rows: FindRows,
     delete_appended: DeleteAppended,
+    follow_resharding: Callable[[BaseTable, int], BaseTable | None],
     *,
-    spec_id: int,
     options: Mapping[str, Any],
 ) -> TableWriter:
     """Return a writer of a table. It claims nothing yet.
@@ -45,16 +49,15 @@ def open_writer(
         Where the table is.
     base : BaseTable
         Its base table at any version.
-    router : Router
-        Splits rows by shard.
-    find_shards : callable
-        Returns which shards hold, or will hold, the rows with some shard values.
+    sharding : TableSharding
+        By which rule it is sharded.
     find_rows : callable
         Returns columns of the rows that a filter matches now; strongly consistent.
     delete_appended : callable
         Deletes by filter from a table whose rows are only added.
-    spec_id : int
-        The shard spec that new shards are made with.
+    follow_resharding : callable
+        Takes the base table and the id of a shard spec; returns the base table once it is sharded by another
+        one, and None if it is not.
     options : mapping of str to object
         Fields of :class:`~weir.config.WriterOptions`. Others are as recorded with the table, or default.
 
@@ -72,19 +75,33 @@ def open_writer(
     unknown = next((name for name in checked.cluster_by if name not in base.schema.names), None)
     if unknown is not None:
         raise OptionError(f"writer option cluster_by: there is no column {unknown!r}", where="cluster_by")
-    base = mark_columns(base)
-    if not checked.immutable and base.append_only is None:
-        _refuse_keys_that_move(router, base)
+    parts = _parts(store, mark_columns(base), sharding, checked)
+
+    def parts_after(before: WriterParts) -> WriterParts | None:
+        found = follow_resharding(before.columns.current().base, before.spec_id)
+        if found is None:
+            return None
+        _log.info("writer.resharded", where=found.uri, version=found.version)
+        return _parts(store, mark_columns(found), TableSharding.of(store, found), checked)
+
+    return TableWriter(parts, parts_after, find_rows, delete_appended)
+
+
+def _parts(
+    store: ObjectStore, base: BaseTable, sharding: TableSharding, options: WriterOptions
+) -> WriterParts:
+    """Return the columns that rows are brought into, and the shards that they go to."""
+    spec = sharding.spec
+    if not options.immutable and base.append_only is None:
+        _refuse_keys_that_move(sharding.router, base)
 
     def router_of(version: BaseTable) -> Router:
-        made = Router(router.spec, version.schema, version.columns_of(router.spec))
+        made = Router(spec, version.schema, version.columns_of(spec))
         if version.append_only is None:
             _refuse_lost_columns(made, version)
         return made
 
-    router = router_of(base)
-
-    columns = FollowedColumns(TableColumns.of(base, router), router_of)
+    columns = FollowedColumns(TableColumns.of(base, router_of(base)), router_of)
 
     def make_context(flusher: Executor, backlog: MergeBacklog) -> ShardContext:
         return ShardContext.of(
@@ -93,26 +110,31 @@ def open_writer(
             base.primary_key,
             namespace=base.namespace,
             flusher=flusher,
-            options=checked,
+            options=options,
             newest_schema=lambda: columns.newest().row_schema,
             backlog=backlog,
             indexes=lambda: generation_indexes(base),
             aging=store.engine.part(FlushByAge),
-            spec_id=spec_id,
+            spec_id=spec.spec_id,
             merge_engine=base.merge_engine,
-            sort_by=base.sort_by or checked.cluster_by,
+            sort_by=base.sort_by or options.cluster_by,
             versions=BaseVersions(lambda: columns.current().base, lambda: columns.newest().base),
         )
 
+    def is_resharded() -> bool:
+        details = columns.newest().base.details
+        return newest_spec_id(details) != spec.spec_id or is_resharding(details)
+
     shards = ShardPool(
-        find_shards,
+        sharding.catalog.resolve,
         make_context,
-        checked,
+        options,
         store=store,
-        table=(base.namespace, spec_id, store.sharing_key),
+        table=(base.namespace, spec.spec_id, store.sharing_key),
         merge_progress=lambda: base.latest().details.merged_generation,
+        is_resharded=is_resharded,
     )
-    return TableWriter(columns, shards, find_rows, delete_appended)
+    return WriterParts(spec.spec_id, columns, shards, FormerShards(base))
 
 
 def _refuse_lost_columns(router: Router, base: BaseTable) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from weir.config import WriterOptions
 from weir.engine.concurrent_map import concurrent_map
-from weir.errors import WriterClosedError, WriterError
+from weir.errors import ShardSealedError, WriterClosedError, WriterError
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.write.held_shards import HeldShard, HeldShards
@@ -51,6 +51,8 @@ class ShardPool:
     merge_progress : callable
         Reads from the base table how far merges have got; returns what gives the newest merged
         generation of a shard.
+    is_resharded : callable
+        Asks the base table whether it is sharded by another rule by now.
 
     Attributes
     ----------
@@ -67,10 +69,12 @@ class ShardPool:
         store: ObjectStore,
         table: Hashable,
         merge_progress: Callable[[], Callable[[UUID], int]],
+        is_resharded: Callable[[], bool],
     ) -> None:
         self.engine = store.engine
         self._executors = store.executors
         self._find_shards = find_shards
+        self._is_resharded = is_resharded
         self._held: dict[ShardValues, HeldShard] = {}
         # A named writer starts again by fencing its former self, also in the same process.
         self._table = table if options.holder is None else (table, object())
@@ -156,10 +160,17 @@ class ShardPool:
 
         if len(missing) == 1:
             claim(missing[0])
-            return
-        # A claim is a score of round trips, one after the other; on a local disk it waits for that.
-        for _ in concurrent_map(claim, missing, is_local=False, engine=self.engine):
-            pass
+        else:
+            # A claim is a score of round trips, one after the other; on a local disk it waits for that.
+            for _ in concurrent_map(claim, missing, is_local=False, engine=self.engine):
+                pass
+        # Whoever reshards the table says so and then looks for shards; we make shards and then look.
+        if self._is_resharded():
+            raise ShardSealedError(
+                "the table is sharded by another rule by now",
+                where=str(shard_ids[missing[0]]),
+                hint="Open a new writer with table.writer()",
+            )
 
     def start(
         self,

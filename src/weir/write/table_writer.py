@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, overload
@@ -12,7 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.errors import InputError, WriterError
+from weir.errors import ConflictError, FencedError, InputError, ShardSealedError, WeirError, WriterError
 from weir.format.source import Source
 from weir.rows import (
     RowInput,
@@ -38,6 +39,7 @@ from weir.write.memtable.backpressure import UnflushedBytes
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
 from weir.write.write_result import WriteResult, in_pieces, joined, result_of
+from weir.write.writer_parts import PartsAfter, Routed, WriterParts, one_batch
 
 __all__ = ["DeleteAppended", "FindRows", "TableWriter", "upsert_piece"]
 
@@ -48,7 +50,21 @@ DeleteAppended = Callable[[str, int | None, Collection[UUID]], tuple[int, int]]
 """Deletes by filter, with a limit, where rows are only added, once some shards are flushed; returns how many
 rows it deleted, and how many are left that match."""
 
-_Routed = tuple[ShardValues, pa.RecordBatch]
+_RoutedBatch = tuple[ShardValues, pa.RecordBatch]
+
+# A writer that was fenced has not written what it fails with.
+_FENCED = (FencedError, ShardSealedError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Writes that wait for their log entries: what each is, and where it is queued, in the same order."""
+
+    parts: WriterParts
+    columns: TableColumns
+    routed: Sequence[Routed]
+    writes: list[tuple[ShardWriter, PendingWrite]]
+    source: Source | None
 
 
 class TableWriter:
@@ -60,14 +76,16 @@ class TableWriter:
     last of them is closed. Safe to use from many threads.
 
     Columns that are added, dropped, renamed or widened meanwhile are taken over between two writes: rows
-    that fit the columns of before and still fit go on, and what no longer fits is refused by its column.
+    that fit the columns of before and still fit go on, and what no longer fits is refused by its column. When
+    the table is sharded by another rule meanwhile, writes wait for that and go on in the new shards; those
+    that nobody waits for fail with :class:`~weir.errors.FencedError`, and are to be made again.
 
     Parameters
     ----------
-    columns : FollowedColumns
-        The table's columns, its primary key, and what splits its rows by shard.
-    shards : ShardPool
-        The shards it claims.
+    parts : WriterParts
+        The table's columns, and the shards it claims.
+    parts_after : callable
+        Returns others once the table is sharded by another rule.
     find_rows : callable
         Returns columns of the rows that a filter matches now; strongly consistent.
     delete_appended : callable
@@ -76,15 +94,24 @@ class TableWriter:
 
     def __init__(
         self,
-        columns: FollowedColumns,
-        shards: ShardPool,
+        parts: WriterParts,
+        parts_after: PartsAfter,
         find_rows: FindRows,
         delete_appended: DeleteAppended,
     ) -> None:
-        self._columns = columns
-        self._shards = shards
+        self._parts = parts
+        self._parts_after = parts_after
+        self._following = threading.Lock()
         self._find_rows = find_rows
         self._delete_appended = delete_appended
+
+    @property
+    def _columns(self) -> FollowedColumns:
+        return self._parts.columns
+
+    @property
+    def _shards(self) -> ShardPool:
+        return self._parts.shards
 
     @overload
     def upsert(
@@ -491,10 +518,14 @@ class TableWriter:
             return change_table(given, columns.schema, columns.wal_schema, columns.primary_key, also=also)
 
         columns, table = self._columns.fitting(made)
-        return self._settled(self._enqueued(columns, self._whole(columns, table), source)).result()
+        return self._durable(self._enqueued(columns, self._whole(columns, table), source))
 
     def apply_routed(
-        self, changes: Sequence[tuple[ShardValues, pa.Table]], *, source: Source | None = None
+        self,
+        changes: Sequence[tuple[ShardValues, pa.Table]],
+        *,
+        source: Source | None = None,
+        spec_id: int | None = None,
     ) -> WriteResult:
         """Write rows that somebody else has checked and routed, each shard's as one log entry.
 
@@ -505,6 +536,8 @@ class TableWriter:
             the table's columns: these may have changed since.
         source : Source, optional
             As for :meth:`upsert`.
+        spec_id : int, optional
+            The shard spec that they were routed by. Default: the one that the writer goes by.
 
         Raises
         ------
@@ -517,7 +550,7 @@ class TableWriter:
             return [(values, resolved(rows, columns)) for values, rows in changes]
 
         columns, rows = self._columns.fitting(made)
-        return self._settled(self._enqueued(columns, [_one_batch(item) for item in rows], source)).result()
+        return self._durable(self._enqueued(columns, [one_batch(item) for item in rows], source, spec_id))
 
     def claim(self, shards: Collection[ShardValues] | None = None) -> None:
         """Claim shards now, and not with their first rows, and share them with nobody.
@@ -584,8 +617,13 @@ class TableWriter:
         StorageError
             If the store failed; the rows stay durable in the WAL.
         """
-        self._shards.refuse_if_closed()
-        self._shards.for_each(ShardWriter.flush)
+        parts = self._parts
+        parts.shards.refuse_if_closed()
+        try:
+            parts.shards.for_each(ShardWriter.flush)
+        except _FENCED as error:
+            # Whoever has resharded the table has flushed them.
+            self._followed(parts, error).shards.for_each(ShardWriter.flush)
 
     def pause(self) -> None:
         """Let others have the shards until something is written here again.
@@ -616,7 +654,12 @@ class TableWriter:
         WeirError
             The first failure, after every shard has been closed.
         """
-        self._shards.close()
+        parts = self._parts
+        try:
+            parts.shards.close()
+        except _FENCED as error:
+            # What was acknowledged has been flushed by whoever has resharded the table.
+            self._after(parts, error).shards.close()
 
     @property
     def epochs(self) -> dict[UUID, int]:
@@ -652,6 +695,7 @@ class TableWriter:
         staged: Sequence[tuple[ShardValues, Sequence[StagedGeneration]]],
         *,
         source: Source | None = None,
+        spec_id: int | None = None,
     ) -> WriteResult:
         """Publish generations that were staged, each shard's in one step.
 
@@ -661,16 +705,30 @@ class TableWriter:
             Every shard once, with what was staged for it, in the order in which it counts.
         source : Source, optional
             As for :meth:`upsert`.
+        spec_id : int, optional
+            The shard spec that they were routed by. Default: the one that the writer goes by.
 
         Raises
         ------
+        ConflictError
+            If the table has been sharded by another rule since. Nothing was published.
         StorageError
             If something was staged too long ago, or if the store failed.
         LeaseHeldError, FencedError, BackpressureError
             As for :meth:`upsert`.
         """
-        self._shards.begin_write()
-        shards = self._shards.of([values for values, _ in staged])
+        parts = self._parts
+        parts.shards.begin_write()
+        if not staged:
+            return WriteResult(0, {})
+        is_begun = source is not None and parts.former.cover(source)
+        if spec_id not in (None, parts.spec_id) or is_begun:
+            raise ConflictError(
+                "the table was sharded by another rule while generations were staged",
+                where=parts.columns.current().base.uri,
+                hint="Nothing was published. Run the write again",
+            )
+        shards = parts.shards.of([values for values, _ in staged])
         work = [
             (shard, self._shards.start(shard.publish, generations, source))
             for shard, (_, generations) in zip(shards, staged, strict=True)
@@ -692,53 +750,101 @@ class TableWriter:
         self, columns: TableColumns, rows: pa.Table, source: Source, wait: bool
     ) -> WriteResult | Future[WriteResult]:
         queued = self._enqueued(columns, self._whole(columns, rows), source)
-        return self._waited_for(queued) if wait else self._settled(queued)
+        return self._durable(queued) if wait else self._settled(queued.writes)
+
+    def _durable(self, queued: _Queued) -> WriteResult:
+        """Wait for writes; those that were too late for their shards go on in those of the new rule."""
+        try:
+            return self._waited_for(queued.writes)
+        except _FENCED as error:
+            failed = [write for _, write in queued.writes if write.error is not None]
+            other = next((one.error for one in failed if not isinstance(one.error, _FENCED)), None)
+            if other is not None:
+                raise other from None
+            self._followed(queued.parts, error)
+            late = [
+                item
+                for item, (_, write) in zip(queued.routed, queued.writes, strict=True)
+                if write.error is not None
+            ]
+            if any(isinstance(write, Undecided) and write.since is not None for _, write in late):
+                raise  # what is changed by filter would have to be looked for again
+            done = self._settled([one for one in queued.writes if one[1].error is None]).result()
+            rest = self._durable(self._enqueued(queued.columns, late, queued.source, queued.parts.spec_id))
+            return replace(joined(done, rest), deduplicated=(*done.deduplicated, *rest.deduplicated))
+
+    def _followed(self, parts: WriterParts, error: WeirError) -> WriterParts:
+        """Return what to go by once the table is sharded by another rule; raise the error if it is not."""
+        with self._following:
+            if self._parts is not parts:
+                return self._parts
+            parts.shards.refuse_if_closed()
+            after = self._after(parts, error)
+            self._parts = after
+        parts.shards.abandon()
+        return after
+
+    def _after(self, parts: WriterParts, error: WeirError) -> WriterParts:
+        try:
+            after = self._parts_after(parts)
+        except WeirError as another:
+            raise error from another
+        if after is None:
+            raise error
+        return after
 
     def _waited_for(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> WriteResult:
         """Wait for writes; for one without a thread in between, so that whoever asks may lead its group."""
         if len(queued) != 1:
+            # Each shard gets its rows in order; shards wait for their storage concurrently.
             return self._settled(queued).result()
         ((shard, pending),) = queued
         position: Future[int] = Future()
         position.set_result(pending.result())
         return result_of([(shard.shard_id, pending, position)]).result()
 
-    def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_Routed]:
+    def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_RoutedBatch]:
         """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
-        return [_one_batch(item) for item in columns.router.route(rows)]
+        return [one_batch(item) for item in columns.router.route(rows)]
 
-    def _routed(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> list[_Routed]:
+    def _routed(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> list[_RoutedBatch]:
         return [item for batch in batches for item in columns.router.route(batch)]
 
     def _write(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> WriteResult:
-        queued = self._enqueued(columns, self._routed(columns, batches))
-        if len(queued) == 1:
-            shard, pending = queued[0]  # which has no mark
-            position = pending.result()
-            return WriteResult(pending.rows, {shard.shard_id: position})
-        # Each shard gets its rows in order; shards wait for their storage concurrently.
-        return self._settled(queued).result()
+        return self._durable(self._enqueued(columns, self._routed(columns, batches)))
 
     def _write_later(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> Future[WriteResult]:
-        return self._settled(self._enqueued(columns, self._routed(columns, batches)))
+        return self._settled(self._enqueued(columns, self._routed(columns, batches)).writes)
 
     def _enqueued(
         self,
         columns: TableColumns,
-        routed: Sequence[tuple[ShardValues, pa.RecordBatch | Undecided]],
+        routed: Sequence[Routed],
         source: Source | None = None,
-    ) -> list[tuple[ShardWriter, PendingWrite]]:
+        spec_id: int | None = None,
+    ) -> _Queued:
         """Queue writes at their shards: all of them, or on an error none."""
-        shards = self._shards.of([values for values, _ in routed])
-        prepared = [
-            (shard, shard.prepare(write, source, schema=columns.row_schema))
-            for shard, (_, write) in zip(shards, routed, strict=True)
-        ]
-        self._columns.look_if_due(self._shards.start)
-        _admit(prepared)
-        for _, pending in prepared:
-            pending.enqueue()
-        return prepared
+        split_by = columns.router.spec.spec_id if spec_id is None else spec_id
+        while True:
+            parts = self._parts
+            if parts.spec_id != split_by:
+                routed, split_by = parts.rerouted(routed, whole=source is not None), parts.spec_id
+            if source is not None:
+                routed = parts.not_done(routed, source)
+            try:
+                shards = parts.shards.of([values for values, _ in routed])
+                prepared = [
+                    (shard, shard.prepare(write, source, schema=columns.row_schema))
+                    for shard, (_, write) in zip(shards, routed, strict=True)
+                ]
+            except _FENCED as error:
+                self._followed(parts, error)
+                continue
+            parts.columns.look_if_due(parts.shards.start)
+            _admit(prepared)
+            for _, pending in prepared:
+                pending.enqueue()
+            return _Queued(parts, columns, routed, prepared, source)
 
     @overload
     def _decided(
@@ -775,7 +881,7 @@ class TableWriter:
             for values, own in routed.items()
         ]
         queued = self._enqueued(columns, undecided, source)
-        return self._waited_for(queued) if wait else self._settled(queued)
+        return self._durable(queued) if wait else self._settled(queued.writes)
 
     def _change_by_filter(
         self, where: str, kind: Kind, set_to: dict[str, str] | None, limit: int | None
@@ -797,7 +903,7 @@ class TableWriter:
             found = found.slice(0, limit)
         result = WriteResult(0, {}, (), *change.nothing(columns), remaining)
         for part in change.parts(found, columns, places, is_whole=limit is None):
-            written = self._settled(self._enqueued(columns, list(part.items()))).result()
+            written = self._durable(self._enqueued(columns, list(part.items())))
             result = replace(joined(result, written), remaining=remaining)
         return result
 
@@ -842,16 +948,3 @@ def _admit(prepared: Sequence[tuple[ShardWriter, PendingWrite]]) -> None:
         for limit, nbytes in admitted:
             limit.failed(nbytes)
         raise
-
-
-def _one_batch(item: tuple[ShardValues, pa.Table]) -> _Routed:
-    values, rows = item
-    batches = rows.combine_chunks().to_batches()
-    if len(batches) > 1:
-        raise InputError(
-            f"the {rows.num_rows} rows for one shard are more than one log entry holds: a text or binary "
-            "column has more than 2 GiB",
-            where=str(values) or None,
-            hint="Write them in parts, each with a number of its own",
-        )
-    return values, batches[0]

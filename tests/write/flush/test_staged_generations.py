@@ -56,7 +56,7 @@ def the_values(table: weir.Table) -> ShardValues:
 
 
 def staged(table: weir.Table, *pairs: tuple[int, str | None]) -> StagedGeneration:
-    return table.internals.stage(the_values(table), changes(*pairs))
+    return table.internals.stage(the_values(table), changes(*pairs), spec_id=1)
 
 
 def published(

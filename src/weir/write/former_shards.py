@@ -1,0 +1,88 @@
+"""What repeatable writes had done before a table was resharded, row by row.
+
+A shard of the new rule has rows of many shards of the former one, of which some had a write and others had
+not, when its writer died between them. So no mark of the new shard could say it; those of the former shards,
+which are sealed and kept, still do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.base.table import BaseTable
+from weir.format.index_details import ShardSpec
+from weir.format.resharding import newest_spec_id
+from weir.format.source import Source, SourceMarks
+from weir.log.manifest_store import list_shards, read_latest_manifest
+from weir.log.recorded_sources import recorded_sources
+from weir.log.wal import Wal
+from weir.sharding.router import Router
+from weir.sharding.shard_values import ShardValues
+from weir.write.shard_catalog import ShardCatalog
+
+__all__ = ["FormerShards"]
+
+
+class FormerShards:
+    """The shards of a table that were made by former rules. They are looked for when a write has a source.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table.
+    """
+
+    def __init__(self, base: BaseTable) -> None:
+        self._base = base
+        newest = newest_spec_id(base.details)
+        self._specs = [spec for spec in base.details.shard_specs if spec.spec_id != newest]
+
+    def cover(self, source: Source) -> bool:
+        """Whether any of them has a write."""
+        return any(marks.covers(source) for _, done in self._marks for marks in done.values())
+
+    def pending(self, rows: pa.RecordBatch | pa.Table, source: Source) -> npt.NDArray[np.bool_] | None:
+        """Return which of some rows a write has not written yet; None if that is all of them.
+
+        Parameters
+        ----------
+        rows : RecordBatch or Table
+            Rows with the columns that the former rules are computed from.
+        source : Source
+            The mark of the write.
+        """
+        if not self._specs or not rows.num_rows or not self.cover(source):
+            return None
+        pending = np.ones(rows.num_rows, dtype=np.bool_)
+        for router, done in self._marks:
+            partition = router.partition(rows)
+            written = [
+                (marks := done.get(values)) is not None and marks.covers(source)
+                for values in partition.values
+            ]
+            pending &= ~np.array(written, dtype=np.bool_)[partition.shards]
+        return pending
+
+    @cached_property
+    def _marks(self) -> list[tuple[Router, Mapping[ShardValues, SourceMarks]]]:
+        return [self._marks_of(spec) for spec in self._specs]
+
+    def _marks_of(self, spec: ShardSpec) -> tuple[Router, Mapping[ShardValues, SourceMarks]]:
+        base, store = self._base, self._base.store
+        router = Router(spec, base.schema, base.columns_of(spec))
+        manifests = [read_latest_manifest(store, shard_id) for shard_id in list_shards(store)]
+        own = [one for one in manifests if one is not None and one.shard_spec_id == spec.spec_id]
+        held: Mapping[UUID, ShardValues | None] = ShardCatalog(store, base, router, spec).values_of(own)
+        found = {}
+        for manifest in own:
+            values = held[manifest.shard_id]
+            if values is not None:
+                wal = Wal(store, manifest.shard_id, namespace=base.namespace)
+                found[values] = recorded_sources(store, wal, manifest)
+        return router, found
