@@ -104,6 +104,16 @@ def test_alter_changes_when_rows_expire(people: Path, weir_program: Run) -> None
     assert "are not sorted" in weir_program("alter", people, "--sort-by", "born").err
 
 
+def test_alter_splits_rows_into_other_shards(people: Path, weir_program: Run) -> None:
+    before = weir.open(people).scan().count()
+    assert weir_program("alter", people, "--shard-by", "bucket(id, 5)").code == 0
+    assert weir.open(people).status().sharded_by == "bucket(id, 5)"
+    assert weir.open(people).scan().count() == before
+    refused = weir_program("alter", people, "--shard-by", "bucket(id, 3)", "--drop", "gate")
+    assert refused.code == 2
+    assert "stands alone" in refused.err
+
+
 def test_alter_says_what_is_wrong_and_changes_nothing(people: Path, weir_program: Run) -> None:
     before = weir.open(people).schema
     for arguments, says in (

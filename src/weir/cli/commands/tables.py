@@ -165,15 +165,25 @@ def alter(
             show_default=False,
         ),
     ] = None,
+    shard_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help='How rows are split into shards from now on: "bucket(id, 16)". Stands alone.',
+            show_default=False,
+        ),
+    ] = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Add, drop, rename and widen columns, all in one step, while others read and write.
 
-    When rows expire and how they are sorted can be changed in the same step.
+    When rows expire and how they are sorted can be changed in the same step, and how they are split into
+    shards in one of its own.
     """
     from weir.schema.text import parse_column, parse_type
+    from weir.sharding.shard_text import parse_shard_by
 
     if never_expire and (expire_by is not None or expire_after is not None):
         raise OptionError("rows expire, or they never do", where="--never-expire")
@@ -189,6 +199,8 @@ def alter(
         properties["expire_after"] = parse_duration(expire_after, "expire-after")
     if sort_by is not None:
         properties["sort_by"] = parse_names(sort_by, "sort-by")
+    if shard_by is not None:
+        properties["shard_by"] = parse_shard_by(shard_by)
     table.alter(add=columns, drop=drop or (), rename=names, widen=types, **properties)
     _output(json).altered(table)
 
