@@ -140,5 +140,5 @@ def test_the_library_keeps_the_marker_and_its_writers_stop(
 
 
 def test_this_weir_knows_what_it_says() -> None:
-    known = frozenset({"append_only", "expiry", "key_types", "merge_engine"})
+    known = frozenset({"append_only", "expiry", "key_types", "merge_engine", "resharded"})
     assert known == features.KNOWN_FEATURES

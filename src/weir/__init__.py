@@ -91,7 +91,6 @@ __all__ = [
 # error class does not wait for a table it does not open. Type checkers and editors read the first branch.
 if TYPE_CHECKING:
     from weir import events, namespaces, transforms
-    from weir import spark as spark
     from weir.changes.feed import ChangeBatch, ChangeFeed
     from weir.first_index.upgrade import UpgradeReport
     from weir.format.merge_engine import MergeEngine
