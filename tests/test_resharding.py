@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.engine import failpoint
 from weir.errors import (
     ConflictError,
@@ -27,6 +28,8 @@ from weir.errors import (
 from weir.format.resharding import is_resharding
 from weir.format.shard_manifest import ShardStatus
 from weir.log.manifest_store import list_shards, read_latest_manifest
+
+__all__ = ["s3_endpoint"]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("text", pa.string())])
 Model = dict[int, int]
@@ -254,6 +257,17 @@ def test_generations_that_were_staged_for_former_shards_are_not_published(tmp_pa
         # Rows that were only routed are routed anew.
         assert writer.apply_routed([(values, log_rows)], spec_id=spec_id).rows == 1
     assert shown(table) == {1: 1}
+
+
+def test_it_goes_on_an_object_store_too(s3_endpoint: S3Endpoint) -> None:
+    uri, options = s3_endpoint.new_uri(), s3_endpoint.options
+    table = weir.create(uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2), storage_options=options)
+    with table.writer() as writer:
+        writer.upsert(rows(range(20), 1))
+        weir.open(uri, storage_options=options).alter(shard_by=weir.bucket("id", 3))
+        writer.upsert(rows(range(10), 2))
+    model = {**dict.fromkeys(range(20), 1), **dict.fromkeys(range(10), 2)}
+    assert shown(table) == replayed(table.changes(before=True)) == model
 
 
 POINTS = ["begun", "flushed", "flushed@2", "sealed", "merged"]

@@ -306,8 +306,9 @@ def _is_first(base: BaseTable, versions: Set[int], version: int, manifest: Shard
     Generations are taken off the list of a shard when some version has all of them, and those that were
     flushed since then cannot have been known to whoever committed the first such version.
     """
-    if version == 1:
-        return True
+    details = details_at(base, version)
+    if version == 1 or (details is not None and not details.merged_generations):
+        return True  # a merge marks what it deletes, too
     return version - 1 in versions and bool(_lacking(base, version - 1, {manifest.shard_id: manifest}))
 
 
