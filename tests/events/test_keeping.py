@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +13,10 @@ import lance
 import pytest
 
 import weir
+from tests.events.runners import Pickling
 from weir.errors import InputError, QueryError, TableError
+from weir.events import store as store_module
+from weir.events.clock import HybridClock
 from weir.events.store import EventStore
 
 NOW = timedelta(0)
@@ -94,11 +98,57 @@ def test_a_forgotten_context_is_gone_and_may_begin_anew(store: EventStore) -> No
         store.forget("")
 
 
+def test_ids_are_above_those_that_were_erased(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row tells of them any more, and the clock of the next process is behind."""
+    store.remember("all", "QUERY a COUNT")
+    with store.writer() as writer:
+        erased = writer.append("a", "u", {"n": 1}).version
+    followed = store.subscribe("follower")
+    assert [batch.rows.num_rows for batch in followed] == [1]
+    followed.commit()
+    store.forget("u")
+    store.maintain(horizon=NOW)
+    monkeypatch.setattr(store_module, "process_clock", HybridClock(partial(int, 1_000_000_000_000_000)))
+    with weir.events.open(store.path) as again, again.writer() as writer:
+        assert writer.append("a", "u", {"n": 2}, expected=0).version > erased
+        assert [batch.rows.column("n").to_pylist() for batch in again.subscribe("follower")] == [[2]]
+        assert again.show("all").to_table().to_pylist() == [{"count": 1}]
+
+
+def test_ids_are_above_what_was_shown(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.writer() as writer:
+        shown = writer.append("a", "u", {"n": 1}).version
+    store.remember("all", "QUERY a COUNT")
+    monkeypatch.setattr(store_module, "process_clock", HybridClock(partial(int, 1_000_000_000_000_000)))
+    with weir.events.open(store.path) as again, again.writer() as writer:
+        assert again.show("all").to_table().to_pylist() == [{"count": 1}]
+        others = [writer.append("a", f"other{n}", {"n": 2}).version for n in range(4)]
+    assert min(others) > shown
+
+
+def test_floats_are_remembered_to_the_last_bit(store: EventStore) -> None:
+    store.define("f", {"x": "float", "g": "string"})
+    store.remember("floats", "QUERY f TOTAL x, AVG x BY g")
+    store.remember("least", "QUERY f MIN x BY g")
+    with store.writer() as writer:
+        for values in ([0.1], [0.2, 0.3], [1e16, 0.7, -1e16]):
+            writer.append_all("c", [("f", {"x": x, "g": "g"}) for x in values])
+            assert (
+                store.show("floats")
+                .to_table()
+                .equals(store.execute("QUERY f TOTAL x, AVG x BY g").to_table())
+            )
+    assert {name: one.incremental for name, one in store.materializations().items()} == {
+        "floats": False,
+        "least": True,
+    }
+
+
 QUERIES = {
     "rows": "QUERY a WHERE n > 2 OR g IS NULL",
     "groups": "QUERY a COUNT, COUNT n, TOTAL x, AVG x, MIN g, MAX n, COUNT UNIQUE n, COUNT UNIQUE g PER week"
     " BY g",
-    "all": "QUERY a COUNT, AVG n, COUNT UNIQUE g, MIN x",
+    "all": "QUERY a COUNT, AVG x, COUNT UNIQUE g, MIN n",
     "top": "QUERY a ORDER BY x DESC, n LIMIT 3 OFFSET 1 RETURN [n]",
     "largest": "QUERY a COUNT BY g ORDER BY count DESC LIMIT 2",
     "sequence": "QUERY a FOLLOWED BY b LINKED BY context_id COUNT BY a.g",
@@ -158,6 +208,56 @@ def test_show_always_equals_the_query(store: EventStore, share: int) -> None:
     assert described["all"].rows == 1
 
 
+@pytest.mark.parametrize("name", QUERIES)
+def test_what_is_new_is_read_by_parts_too(store: EventStore, name: str) -> None:
+    store.remember(name, QUERIES[name])
+    with store.writer() as writer:
+        for round in range(3):
+            for n in range(9):
+                at = datetime(2026, 1, 5 + n + round, tzinfo=UTC)
+                payload = {"n": n, "g": random_text(n), "x": n}
+                writer.append("a", f"c{n % 2}", payload, timestamp=at)
+                writer.append("b", f"c{n % 2}", {"n": n}, timestamp=at)
+            if round == 1:
+                store.maintain()
+            wanted = store.execute(QUERIES[name]).to_table()
+            assert store.shown(name, Pickling()).to_table().equals(wanted)
+            assert store.show(name).to_table().equals(wanted)
+
+
+def random_text(n: int) -> str | None:
+    return ["x", "it's", None][n % 3]
+
+
+def test_who_else_shows_is_noticed(store: EventStore) -> None:
+    """What a process keeps of what is stored counts as long as nobody has written it anew."""
+    store.remember("all", "QUERY a COUNT BY g")
+    with weir.events.open(store.path) as other, store.writer() as writer:
+        for n in range(1, 5):
+            writer.append("a", "c", {"n": n, "g": "x"})
+            for one in (store, other) if n % 2 else (other, store):
+                assert one.show("all").to_table().to_pylist() == [{"g": "x", "count": n}]
+        assert other.materializations()["all"].refreshes == 5
+        other.drop("all")
+        with pytest.raises(TableError):
+            store.show("all")
+        other.remember("all", "QUERY a COUNT")
+        assert store.show("all").to_table().to_pylist() == [{"count": 4}]
+
+
+def test_upkeep_refreshes_what_is_remembered(store: EventStore) -> None:
+    store.remember("all", "QUERY a COUNT")
+    with store.writer() as writer:
+        for n in range(3):
+            writer.append("a", "c", {"n": n})
+        assert store.materializations()["all"].lag == 3
+        store.maintain()
+    described = store.materializations()["all"]
+    assert (described.lag, described.refreshed_events, described.refreshes) == (0, 3, 2)
+    assert described.refresh_time
+    assert described.refresh_time > timedelta(0)
+
+
 def test_what_is_kept_is_bounded(store: EventStore) -> None:
     store.execute("REMEMBER QUERY a AS newest KEEP 3 ROWS")
     store.execute('REMEMBER QUERY a COUNT AS recent FOR "30d"')
@@ -166,6 +266,11 @@ def test_what_is_kept_is_bounded(store: EventStore) -> None:
             writer.append("a", "c", {"n": n}, timestamp="2020-01-01" if n % 2 else None)
             assert store.show("newest").to_table().column("n").to_pylist() == list(range(n + 1))[-3:]
     assert store.materializations()["newest"].rows == 3
+    # Both: of the newest those that are not too old, whether it is kept or run afresh.
+    store.execute('REMEMBER QUERY a AS few KEEP 3 ROWS FOR "30d"')
+    store.execute('REMEMBER QUERY a COUNT AS counted KEEP 3 ROWS FOR "30d"')
+    assert store.show("few").to_table().column("n").to_pylist() == [6]
+    assert store.show("counted").to_table().to_pylist() == [{"count": 1}]
     assert store.show("recent").to_table().to_pylist() == [{"count": 4}]
 
 

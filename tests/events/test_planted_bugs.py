@@ -242,8 +242,8 @@ def conditions_after_matching(patch: pytest.MonkeyPatch) -> None:
 
 def counts_what_came_twice(patch: pytest.MonkeyPatch) -> None:
     """The mark stays where it was while the rows move on."""
-    held = StepsRead.fresh
-    patch.setattr(StepsRead, "fresh", lambda self, after: (held(self, after)[0], after))
+    held = StepsRead.fresh_of
+    patch.setattr(StepsRead, "fresh_of", lambda self, rows, after: (held(self, rows, after)[0], after))
 
 
 def looks_at_no_erasure(patch: pytest.MonkeyPatch) -> None:

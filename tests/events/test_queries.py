@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +19,9 @@ from tests.events.random_queries import (
     random_payload,
     random_query,
 )
+from tests.events.runners import Pickling
 from weir.engine.context import default_context
+from weir.errors import QueryError
 from weir.events.clock import HybridClock
 from weir.events.language.parser import parse
 from weir.events.query.parts import run_query_by_parts, run_replay_by_parts
@@ -63,14 +63,6 @@ def filled(place: Path, state: str, events: int = 90) -> tuple[EventStore, Model
     # What this process has flushed it still has in memory: from here on it is read.
     default_context().cache.clear()
     return store, model
-
-
-class Pickling:
-    """Runs parts as Spark does: they, and what they give, are sent as bytes."""
-
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
-        for task in tasks:
-            yield pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task)))))
 
 
 def by_parts(store: EventStore, text: str) -> list[dict[str, Any]]:
@@ -155,3 +147,30 @@ def test_the_least_and_the_greatest_values_are_found(tmp_path: Path, state: str)
                 store.tables["events"].maintenance.merge()
         for text, rows in EXTREMES.items():
             assert store.execute(text).to_table().num_rows == rows, text
+
+
+@pytest.mark.parametrize("by", ["", " BY n"])
+def test_totals_do_not_overflow(tmp_path: Path, by: str) -> None:
+    large, huge = (1 << 62) + 1, 10**38 - 1
+    with weir.events.create(tmp_path / "store") as store:
+        store.define("a", {"n": "int", "x": "int", "d": "decimal(38,0) | null"})
+        with store.writer() as writer:
+            writer.append("a", "c", {"n": 1, "x": large})
+            store.remember("total", f"QUERY a TOTAL x, AVG x{by}")
+            writer.append_all("c", [("a", {"n": 1, "x": x, "d": huge}) for x in (large, large)])
+            for refused in (
+                lambda: store.execute(f"QUERY a TOTAL x{by}"),
+                lambda: store.execute(f"QUERY a TOTAL d{by}"),
+                lambda: store.show("total"),
+            ):
+                with pytest.raises(QueryError, match="more digits"):
+                    refused().to_table()
+            assert store.execute(f"QUERY a AVG x{by}").to_table().column("avg_x").to_pylist() == [
+                float(large)
+            ]
+            with pytest.raises(QueryError, match="more digits"):
+                store.remember("refused", f"QUERY a TOTAL d{by}")
+            assert set(store.materializations()) == {"total"}
+            writer.append("a", "c", {"n": 1, "x": -large})
+            writer.append("a", "c", {"n": 1, "x": -large})
+            assert store.show("total").to_table().column("total_x").to_pylist() == [large]

@@ -26,6 +26,8 @@ from weir.errors import (
     TableNotFoundError,
     WriterClosedError,
 )
+from weir.events import store as store_module
+from weir.events.clock import HybridClock
 from weir.events.store import EventStore
 from weir.events.writer import Appended
 
@@ -394,9 +396,6 @@ def test_who_holds_a_shard_keeps_it_until_it_is_taken_over(store: EventStore) ->
 
 
 def test_ids_rise_over_clocks_that_step_back(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weir.events import store as store_module
-    from weir.events.clock import HybridClock
-
     versions = []
     for wall in (2_000_000_000_000_000, 1_000_000_000_000_000, 1_500_000_000_000_000):
         # Another process, whose clock knows nothing of the former's.
@@ -405,6 +404,46 @@ def test_ids_rise_over_clocks_that_step_back(store: EventStore, monkeypatch: pyt
             versions.append(writer.append("order", "u", {"amount": 1}).version)
     assert versions == sorted(versions)
     assert ids(store) == versions
+
+
+@pytest.mark.parametrize("read", ["claim", "count"])
+def test_a_clock_that_steps_back_after_a_look_at_others(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """What another process has written is below the clock at the look, and above it afterwards."""
+    wall = [1_500_000_000_000_000]
+    monkeypatch.setattr(store_module, "process_clock", HybridClock(lambda: wall[0]))
+    with weir.events.open(store.path) as other, other.writer() as writer:
+        first = writer.append("order", "u", {"amount": 1}).version
+    wall[0] = 2_000_000_000_000_000
+    monkeypatch.setattr(store_module, "process_clock", HybridClock(lambda: wall[0]))
+    with weir.events.open(store.path) as again, again.writer() as writer:
+        if read == "count":
+            assert again.execute("QUERY order COUNT").to_table().to_pylist() == [{"count": 1}]
+        else:
+            with pytest.raises(ConflictError):
+                writer.append("order", "u", {"amount": 1}, expected=1)
+        wall[0] = 1_000_000_000_000_000
+        second = writer.append("order", "u" if read == "claim" else "v", {"amount": 2}).version
+    assert second > first
+    if read == "claim":
+        assert store.version("u") == second
+
+
+def test_two_clocks_with_the_same_tick_give_no_id_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two processes whose clocks stand still each takes what it knows of, and one more."""
+    with weir.events.create(tmp_path / "store", buckets=1) as store:
+        store.define("order", {"amount": "int"})
+        clocks = [HybridClock(partial(int, 1_500_000_000_000_000)) for _ in range(2)]
+        ids = []
+        for n in range(6):
+            monkeypatch.setattr(store_module, "process_clock", clocks[n % 2])
+            with weir.events.open(store.path) as opened, opened.writer(hold=False) as writer:
+                ids.append(writer.append("order", f"u{n}", {"amount": n}).version)
+        assert ids == sorted(set(ids))
+        assert store.execute("QUERY order COUNT").to_table().to_pylist() == [{"count": 6}]
 
 
 def test_all_or_none(store: EventStore) -> None:

@@ -131,3 +131,24 @@ def test_queries_run_on_executors(spark: SparkSession, store: EventStore) -> Non
         "COMPARE QUERY order COUNT WITH QUERY click COUNT",
     ):
         assert store.execute(text, spark=spark).to_table().equals(store.execute(text).to_table()), text
+
+
+def test_what_is_remembered_is_refreshed_by_jobs(spark: SparkSession, store: EventStore) -> None:
+    queries = {
+        "daily": "QUERY order COUNT, TOTAL amount, COUNT UNIQUE context_id PER day BY state",
+        "largest": "QUERY order ORDER BY amount DESC LIMIT 5",
+        "clicked": "QUERY order FOLLOWED BY click LINKED BY context_id COUNT",
+    }
+    fill(store, 0, 100)
+    for name, query in queries.items():
+        store.remember(name, query)
+    store.maintain()
+    fill(store, 100, 60)
+    for name, query in queries.items():
+        store.refresh(name, spark=spark)
+        assert store.materializations()[name].lag == 0
+        assert store.show(name).to_table().equals(store.execute(query).to_table()), name
+    fill(store, 160, 20)
+    for name, query in queries.items():
+        shown = store.execute(f"SHOW {name}", spark=spark).to_table()
+        assert shown.equals(store.execute(query).to_table()), name

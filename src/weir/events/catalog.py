@@ -103,6 +103,8 @@ class Catalog:
         By name.
     erasures : int
         How often something was retained away by command, or forgotten.
+    erased_through : int
+        The highest id of an event that was deleted: ids to come are above it, though no row tells.
     """
 
     options: Mapping[str, Any]
@@ -112,6 +114,7 @@ class Catalog:
     forgotten: tuple[Forgotten, ...] = ()
     materializations: Mapping[str, Remembered] = field(default_factory=dict)
     erasures: int = 0
+    erased_through: int = 0
 
     def type(self, name: object) -> EventType:
         """Return a type.
@@ -187,6 +190,7 @@ class Catalog:
                     for name, one in self.materializations.items()
                 },
                 "erasures": self.erasures,
+                "erased_through": self.erased_through,
             },
             ensure_ascii=False,
             indent=1,
@@ -221,6 +225,7 @@ class Catalog:
                 tuple(Forgotten(*one) for one in stored["forgotten"]),
                 {name: Remembered(**one) for name, one in stored["materializations"].items()},
                 stored["erasures"],
+                stored.get("erased_through", 0),
             )
             return catalog, stored["write_id"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -57,9 +57,13 @@ class HybridClock:
             return first
 
     def now(self) -> int:
-        """Return an id that is above all that are known here, and below or at those to come."""
+        """Return an id that no known one is above, and that is below all those to come."""
         with self._lock:
-            return max(self._wall(), self._last + 1) << SHARD_BITS
+            tick = max(self._wall(), self._last + 1)
+            # Also if the wall clock steps back before the next tick.
+            self._last = tick - 1
+            # That of shard 0 at the next tick is one of those to come.
+            return (tick << SHARD_BITS) - 1
 
     def observe(self, event_id: int) -> None:
         """Be told of an event: all ids from here on are higher."""

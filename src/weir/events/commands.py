@@ -57,7 +57,7 @@ class CommandRunner:
         if isinstance(command, tree.Remember):
             return self._remember(command, text)
         if isinstance(command, tree.Show):
-            return self._store.show(command.name.text)
+            return self._store.shown(command.name.text, self._runner)
         if isinstance(command, tree.Drop):
             return self._store.drop(command.name.text)
         if isinstance(command, tree.ShowMaterializations):
@@ -183,6 +183,9 @@ def _materializations(store: EventStore) -> Result:
             ("keep_rows", pa.int64()),
             ("keep_age", pa.duration("us")),
             ("refreshed", pa.timestamp("us", "UTC")),
+            ("refreshes", pa.int64()),
+            ("refreshed_events", pa.int64()),
+            ("refresh_time", pa.duration("us")),
         ]
     )
 

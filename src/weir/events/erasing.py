@@ -140,7 +140,7 @@ def newest_arrival(table: Table, context: str | None, clock: HybridClock) -> int
 def erase(
     table: Table,
     catalog: Catalog,
-    about_to_erase: Callable[[], object],
+    about_to_erase: Callable[[int], object],
     delete: Callable[[pa.Table], None],
 ) -> Erasure:
     """Delete the events that are retained away or forgotten.
@@ -152,17 +152,19 @@ def erase(
     catalog : Catalog
         Says which these are.
     about_to_erase : callable
-        Called before the first is deleted.
+        Called before the first is deleted, with the highest id of those that will be.
     delete : callable
         Deletes events, given by ``event_id`` and ``context_id``, of one shard.
     """
     gone = any_of(~one for one in visible(catalog))
     if gone is None:
         return Erasure(0, 0)
-    rows = table.scan(["event_id", "context_id"], filter=filter_text(gone, table.schema)).to_table()
+    columns = ["event_id", "arrival_id", "context_id"]
+    rows = table.scan(columns, filter=filter_text(gone, table.schema)).to_table()
     if rows.num_rows == 0:
         return Erasure(0, 0)
-    about_to_erase()
+    about_to_erase(max(int(arrivals(rows).max()), pc.max(rows.column("event_id")).as_py()))
+    rows = rows.drop_columns(["arrival_id"])
     erased = left = 0
     partition = table.internals.router.partition(rows.select(["context_id"]))
     for at in range(len(partition.values)):

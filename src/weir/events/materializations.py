@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,16 +32,24 @@ from weir.events.cursors import Cursor
 from weir.events.instants import from_micros, now_micros
 from weir.events.language import tree
 from weir.events.language.parser import parse
+from weir.events.query.parts import (
+    Fresh,
+    QueryRunner,
+    fresh_by_parts,
+    fresh_of,
+    run_query_by_parts,
+)
 from weir.events.query.planner import QueryPlan, Window, plan_query
-from weir.events.query.running import ordered_rows, run_query, run_rows, selected, session, within_window
+from weir.events.query.running import ordered_rows, run_query, run_rows, session, within_window
 from weir.events.query.scope import failure
-from weir.events.query.states import merged_states, of_states, state_schema, states_of
+from weir.events.query.states import merged_states, of_states, state_schema
 from weir.events.visibility import filter_text, instant
 from weir.storage.interface import ObjectStore
 from weir.table.lifecycle import create, drop, open
 from weir.table.table import Table
 
 __all__ = [
+    "Kept",
     "Materialization",
     "MaterializationInfo",
     "check_remembered",
@@ -51,6 +60,12 @@ __all__ = [
 
 _MARK = "mark"
 _ROWS_KEY = "event_id"
+_LAYOUT = 2
+"""What columns are stored, and what is in them; what another version of Weir has stored is made anew."""
+_LOGGED = 16
+"""After how many refreshes what they have logged is flushed."""
+_MOST_BYTES = 32 * 1024 * 1024
+"""Of what is stored, how much a process keeps in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,12 @@ class MaterializationInfo:
         When it was made.
     refreshed : datetime or None
         When it was last written.
+    refreshes : int
+        How often it was written.
+    refreshed_events : int
+        Events that the last refresh took in.
+    refresh_time : timedelta or None
+        What that took, until it was written.
     """
 
     name: str
@@ -93,6 +114,9 @@ class MaterializationInfo:
     keep_age: timedelta | None
     created: datetime
     refreshed: datetime | None
+    refreshes: int
+    refreshed_events: int
+    refresh_time: timedelta | None
 
 
 def query_of(text: str) -> tree.Query:
@@ -154,6 +178,9 @@ class _Mark:
     floor: int | None
     at: int
     write_id: str
+    refreshes: int = 1
+    events: int = 0
+    micros: int = 0
 
     def encode(self) -> str:
         return json.dumps(
@@ -163,6 +190,9 @@ class _Mark:
                 "floor": self.floor,
                 "at": self.at,
                 "write_id": self.write_id,
+                "refreshes": self.refreshes,
+                "events": self.events,
+                "micros": self.micros,
             }
         )
 
@@ -175,11 +205,14 @@ class _Mark:
             stored["floor"],
             stored["at"],
             stored["write_id"],
+            stored["refreshes"],
+            stored["events"],
+            stored["micros"],
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class Kept:
     """What is stored: rows, and how far they go."""
 
     rows: pa.Table
@@ -203,6 +236,8 @@ class Materialization:
         Is told what was read.
     table_options : mapping
         How its table is made and opened.
+    kept : dict
+        What this process has last seen stored, by place: it is read again once it has been written anew.
 
     Raises
     ------
@@ -218,6 +253,7 @@ class Materialization:
         name: str,
         clock: HybridClock,
         table_options: Mapping[str, Any],
+        kept: dict[str, Kept],
     ) -> None:
         entry = catalog.materializations.get(name)
         if entry is None:
@@ -233,6 +269,7 @@ class Materialization:
         self._catalog = catalog
         self._clock = clock
         self._options = table_options
+        self._last_kept = kept
         window = Window(entry.keep_rows, entry.keep_age)
         plan = plan_query(events, catalog, query_of(entry.query), window)
         self.plan: QueryPlan = replace(plan, read=replace(plan.read, now=now_micros()))
@@ -242,8 +279,16 @@ class Materialization:
         """Whether only what has come since is read."""
         if self.plan.scope.is_sequence:
             return False
+        grouping = self.plan.grouping
+        if grouping is None:
+            return True
         windowed = self.plan.window.rows is not None or self.plan.window.age is not None
-        return self.plan.grouping is None or not windowed
+        # What floats come to depends on the order in which they are added.
+        floats = any(
+            one.kind in ("total", "avg") and one.column is not None and one.column.type.kind == "float"
+            for one in grouping.aggregates
+        )
+        return not windowed and not floats
 
     @property
     def _place(self) -> str:
@@ -252,7 +297,7 @@ class Materialization:
     @property
     def _uri(self) -> str:
         # What a new version of the type changes may be any column.
-        return f"{self._store.uri}/{self._place}/v{self.plan.scope.types[0].version}"
+        return f"{self._store.uri}/{self._place}/v{self.plan.scope.types[0].version}.{_LAYOUT}"
 
     # --- What is stored --------------------------------------------------------------------------
 
@@ -289,14 +334,34 @@ class Materialization:
         table = self._table(False) if self.incremental else None
         return [] if table is None else [table]
 
-    def _kept(self, table: Table | None) -> _Kept:
+    def _kept(self, table: Table | None) -> Kept:
         schema = self._schema
-        stored = schema.empty_table() if table is None else table.scan(schema.names).to_table()
-        marks = stored.filter(pc.is_valid(stored.column(_MARK))).column(_MARK).to_pylist()
-        rows = stored.filter(pc.is_null(stored.column(_MARK))).drop_columns([_MARK])
-        if not marks:
-            return _Kept(rows.slice(0, 0), None)
-        return _Kept(rows, _Mark.decode(marks[0]))
+        mark = None if table is None else self._stored_mark(table)
+        if table is None or mark is None:
+            return Kept(schema.empty_table().drop_columns([_MARK]), None)
+        last = self._last_kept.get(self._uri)
+        if last is not None and last.mark == mark:
+            return last
+        stored = table.scan(schema.names).to_table()
+        of_mark = pc.is_valid(stored.column(_MARK))
+        (text,) = stored.filter(of_mark).column(_MARK).to_pylist()
+        return self._remembered(
+            Kept(stored.filter(pc.invert(of_mark)).drop_columns([_MARK]), _Mark.decode(text))
+        )
+
+    def _remembered(self, kept: Kept) -> Kept:
+        self._last_kept.pop(self._uri, None)
+        if kept.rows.nbytes <= _MOST_BYTES:
+            self._last_kept[self._uri] = kept
+        return kept
+
+    @property
+    def _key_of_mark(self) -> str | int:
+        return "" if self._key == "key" else 0
+
+    def _stored_mark(self, table: Table) -> _Mark | None:
+        found = table.get([self._key_of_mark], [_MARK]).column(_MARK).to_pylist()
+        return _Mark.decode(found[0]) if found else None
 
     def _is_stale(self, mark: _Mark) -> bool:
         """Whether what is stored has events that are gone."""
@@ -324,34 +389,52 @@ class Materialization:
 
     # --- Answering -------------------------------------------------------------------------------
 
-    def show(self) -> pa.Table:
-        """Return the answer as it is now, and store what is new in it."""
+    def show(self, runner: QueryRunner | None = None) -> pa.Table:
+        """Return the answer as it is now, and store what is new in it; a runner reads, if there is one."""
         if not self.incremental:
-            return run_query(self.plan, self._clock)
+            if runner is None:
+                return run_query(self.plan, self._clock)
+            return run_query_by_parts(self.plan, self._clock, runner)
+        began = time.monotonic_ns()
         kept = self._kept(self._table(False))
-        mark = kept.mark
-        if mark is not None and self._is_stale(mark):
-            kept, mark = _Kept(kept.rows.slice(0, 0), kept.mark), None
-        after = Cursor() if mark is None else mark.cursor
-        delta, cursor = self.plan.read.fresh(after)
-        if delta.num_rows and cursor.seen:
-            self._clock.observe(max(cursor.seen.values()))
-        fresh = selected(self.plan, 0, session().from_arrow(delta))
+        before = kept.mark
+        is_anew = before is None or self._is_stale(before)
+        if is_anew:
+            kept = Kept(kept.rows.slice(0, 0), before)
+        fresh = self._fresh(Cursor() if before is None or is_anew else before.cursor, runner)
+        if fresh.cursor.seen:
+            self._clock.observe(max(fresh.cursor.seen.values()))
         if self.plan.grouping is not None:
-            changed = states_of(self.plan, fresh) if delta.num_rows else kept.rows.slice(0, 0)
-            whole = merged_states(self.plan.grouping, [kept.rows, changed]) if delta.num_rows else kept.rows
+            changed, whole, dropped = fresh.table, kept.rows, None
+            if fresh.events:
+                affected = pc.is_in(kept.rows.column("key"), changed.column("key").combine_chunks())
+                changed = merged_states(self.plan.grouping, [kept.rows.filter(affected), changed])
+                whole = pa.concat_tables([kept.rows.filter(pc.invert(affected)), changed])
             answer = of_states(self.plan, whole)
-            changed = whole.filter(pc.is_in(whole.column("key"), changed.column("key").combine_chunks()))
-            dropped = None
         else:
-            changed = self._stored_rows(fresh.to_arrow_table())
+            changed = self._stored_rows(fresh.table)
             whole = pa.concat_tables([kept.rows.cast(changed.schema), changed])
             whole, dropped = self._that_count(whole)
             answer = run_rows(self.plan, within_window(self.plan, self._frame(whole)), self._clock)
-        if mark is None or delta.num_rows:
-            wanted = _Mark(cursor, self._catalog.erasures, self._floor, now_micros(), secrets.token_hex(8))
-            self._save(kept.mark, wanted, whole if mark is None else changed, dropped, anew=mark is None)
+        if is_anew or fresh.events:
+            mark = _Mark(
+                fresh.cursor,
+                self._catalog.erasures,
+                self._floor,
+                now_micros(),
+                secrets.token_hex(8),
+                1 if before is None else before.refreshes + 1,
+                fresh.events,
+                (time.monotonic_ns() - began) // 1000,
+            )
+            if self._save(before, mark, whole if is_anew else changed, dropped, anew=is_anew):
+                self._remembered(Kept(whole, mark))
         return answer
+
+    def _fresh(self, after: Cursor, runner: QueryRunner | None) -> Fresh:
+        if runner is not None:
+            return fresh_by_parts(self.plan, after, runner)
+        return fresh_of(self.plan, self.plan.read.scan(after).to_table(), after)
 
     def _frame(self, stored: pa.Table) -> Any:
         event_id = self.plan.scope.core(0)[0].internal
@@ -383,26 +466,29 @@ class Materialization:
 
     def _save(
         self, before: _Mark | None, mark: _Mark, rows: pa.Table, dropped: pa.Array | None, *, anew: bool
-    ) -> None:
+    ) -> bool:
         """Store rows and mark in one write, unless somebody else has stored or is about to."""
         table = self._table(True)
         assert table is not None
-        with suppress(LeaseHeldError, WriterError), table.writer(max_unmerged_generations=100_000) as writer:
+        options = {
+            "max_unmerged_generations": 100_000,
+            # A little lies in the log until there is more of it, so that an answer need not wait.
+            "flush_on_close": anew or mark.refreshes % _LOGGED == 0,
+        }
+        with suppress(LeaseHeldError, WriterError), table.writer(**options) as writer:
             writer.claim()
-            present = self._kept(table)
-            if (present.mark and present.mark.write_id) != (before and before.write_id):
-                return
+            if self._stored_mark(table) != before:
+                return False
             key = self._key
             gone = pa.array([], self._schema.field(key).type) if dropped is None else dropped
             if anew:
-                gone = present.rows.column(key).combine_chunks()
+                gone = self._kept(table).rows.column(key).combine_chunks()
             keep = pc.invert(pc.is_in(gone, rows.column(key).combine_chunks())) if anew else None
             gone = gone if keep is None else gone.filter(keep)
             if not anew and len(gone):
                 rows = rows.filter(pc.invert(pc.is_in(rows.column(key), gone)))
-            no_key: Any = "" if key == "key" else 0
             names = self._schema.names
-            marked = pa.Table.from_pylist([{key: no_key, _MARK: mark.encode()}], self._schema)
+            marked = pa.Table.from_pylist([{key: self._key_of_mark, _MARK: mark.encode()}], self._schema)
             upserts = pa.concat_tables([rows.append_column(_MARK, pa.nulls(len(rows), pa.string())), marked])
             deletes = pa.table(
                 [
@@ -414,15 +500,17 @@ class Materialization:
             whole = pa.concat_tables([deletes, upserts.select(names).cast(deletes.schema)])
             ops = pa.array(["delete"] * len(gone) + ["upsert"] * len(upserts))
             writer.apply(whole.append_column("_op", ops))
+            return True
+        return False
 
     # --- Beside answering ------------------------------------------------------------------------
 
     def info(self) -> MaterializationInfo:
         """Return what is known of it."""
-        kept = self._kept(self._table(False)) if self.incremental else _Kept(pa.table({}), None)
+        kept = self._kept(self._table(False)) if self.incremental else Kept(pa.table({}), None)
         mark = kept.mark
         after = Cursor() if mark is None else mark.cursor
-        lag = self.plan.read.fresh(after)[0].num_rows if self.incremental else 0
+        lag = self._fresh(after, None).events if self.incremental else 0
         empty = run_query(replace(self.plan, query=replace(self.plan.query, limit=0)), self._clock)
         age = self.entry.keep_age
         return MaterializationInfo(
@@ -438,6 +526,9 @@ class Materialization:
             None if age is None else timedelta(microseconds=age),
             from_micros(self.entry.created),
             None if mark is None else from_micros(mark.at),
+            0 if mark is None else mark.refreshes,
+            0 if mark is None else mark.events,
+            None if mark is None else timedelta(microseconds=mark.micros),
         )
 
     def drop_tables(self) -> None:

@@ -24,6 +24,7 @@ from weir.errors import (
     OptionError,
     QueryError,
     TableExistsError,
+    TableNotFoundError,
     WriterClosedError,
 )
 from weir.events.catalog import Catalog
@@ -47,6 +48,7 @@ from weir.events.instants import from_micros, parse_instant
 from weir.events.language import tree
 from weir.events.language.scanner import Place
 from weir.events.materializations import (
+    Kept,
     Materialization,
     MaterializationInfo,
     check_remembered,
@@ -197,6 +199,7 @@ class EventStore:
         self._table = table
         self._writers: list[EventWriter] = []
         self._own: EventWriter | None = None
+        self._kept: dict[str, Kept] = {}
         self._lock = threading.RLock()
         self._closed = False
         self._storage_options = storage_options
@@ -576,34 +579,54 @@ class EventStore:
         self._known = self._stored_catalog.change(
             lambda catalog: remembered_as(catalog, name, query, keep_rows, age)
         )
-        self.refresh(name)
+        try:
+            self.refresh(name)
+        except QueryError:
+            self.drop(name)
+            raise
         return self.show(name)
 
     def _materialization(self, name: str, catalog: Catalog | None = None) -> Materialization:
         options = {"storage_options": self._storage_options, "fsync": self._fsync}
         return Materialization(
-            self._store, self._table, catalog or self._catalog(True), name, process_clock, options
+            self._store, self._table, catalog or self._catalog(True), name, process_clock, options, self._kept
         )
 
-    def show(self, name: str) -> Result:
+    def show(self, name: str, *, spark: Any = None) -> Result:
         """Return the answer that is remembered: what is stored and what has come since.
+
+        Parameters
+        ----------
+        name : str
+            The materialisation.
+        spark : SparkSession, optional
+            Has what has come since read and aggregated on its executors. Default: in this process.
 
         Raises
         ------
         TableNotFoundError
             If there is no materialisation of that name.
         """
+        return self.shown(name, None if spark is None else _runner_on(spark))
+
+    def shown(self, name: str, runner: QueryRunner | None = None) -> Result:
+        """Return what :meth:`show` does; a runner reads what has come since, if there is one."""
         self._refuse_if_closed()
         shown = self._materialization(name)
         explained = "what is stored, and what has come since" if shown.incremental else "run afresh"
         return Result(
-            lambda: self._materialization(name).show(),
+            lambda: self._materialization(name).show(runner),
             lambda: f"materialisation {name}: {explained}\n{explain_query(shown.plan)}",
             shown.plan.warnings,
         )
 
-    def refresh(self, name: str) -> None:
+    def refresh(self, name: str, *, spark: Any = None) -> None:
         """Store what has come since a materialisation was last written.
+
+        Parameters
+        ----------
+        name, spark
+            As for :meth:`show`.
 
         Raises
         ------
@@ -613,7 +636,7 @@ class EventStore:
         self._refuse_if_closed()
         materialization = self._materialization(name)
         if materialization.incremental:
-            materialization.show()
+            materialization.show(None if spark is None else _runner_on(spark))
 
     def drop(self, name: str) -> None:
         """Forget a materialisation, and what is stored of it.
@@ -704,7 +727,9 @@ class EventStore:
             self._known = self._stored_catalog.change(lambda catalog: forgotten(catalog, checked, through))
 
     def maintain(self, *, horizon: timedelta = timedelta(minutes=15)) -> MaintainReport:
-        """Do all upkeep now, beside whatever else goes on: erase, flush, merge, compact, index, collect.
+        """Do all upkeep now, beside whatever else goes on.
+
+        It erases, refreshes what is remembered, flushes, merges, compacts, indexes and collects.
 
         Parameters
         ----------
@@ -719,13 +744,21 @@ class EventStore:
         self._refuse_if_closed()
         catalog = self._catalog(True)
 
-        def counted() -> None:
+        def counted(highest: int) -> None:
             # What is told apart by its age may have been counted before by somebody who will look again.
-            self._stored_catalog.change(lambda one: replace(one, erasures=one.erasures + 1))
+            self._stored_catalog.change(
+                lambda one: replace(
+                    one, erasures=one.erasures + 1, erased_through=max(one.erased_through, highest)
+                )
+            )
 
         erasure = erase(self._table, catalog, counted, self._delete)
         if erasure.left == 0:
             self._known = self._stored_catalog.change(partial(without_erased, erased=catalog))
+        for name in self.materialization_names():
+            # Dropped meanwhile, or of what cannot be answered now: whoever asks is told.
+            with contextlib.suppress(TableNotFoundError, QueryError):
+                self.refresh(name)
         self.flush()
         reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):

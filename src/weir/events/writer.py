@@ -388,6 +388,8 @@ class EventWriter:
             return
         self._rows.claim([self._versions.values_of(shard) for shard in sorted(missing)])
         self._versions.clear(missing)
+        # Of what was erased no row tells any more, but cursors and versions have passed it.
+        self._clock.observe(self._catalog(True).erased_through)
         newest = self._versions.highest_above(self._clock.now())
         if newest:
             self._clock.observe(newest)

@@ -31,8 +31,11 @@ from weir.events.query.states import merged_states, of_states, states_of
 from weir.read.plan import DatasetTask, ScanPlan, ScanTask
 
 __all__ = [
+    "Fresh",
     "QueryRunner",
     "ReplayPart",
+    "fresh_by_parts",
+    "fresh_of",
     "replay_parts",
     "run_query_by_parts",
     "run_replay_by_parts",
@@ -168,6 +171,67 @@ def _rows(task: ScanTask, columns: pa.Schema) -> pa.Table:
     if not batches:
         return columns.empty_table()
     return pa.Table.from_batches(batches).cast(columns)
+
+
+# --- What has come since -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What came after a cursor: the states of its groups, or its rows.
+
+    Parameters
+    ----------
+    table : Table
+        States, or rows by the internal names of their columns.
+    events : int
+        Events that they are of.
+    cursor : Cursor
+        The cursor after them.
+    """
+
+    table: pa.Table
+    events: int
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class FreshPart:
+    """A part of what came after a cursor, as a value that can be pickled."""
+
+    part: QueryPart
+    after: Cursor
+
+
+def fresh_of(plan: QueryPlan, rows: pa.Table, after: Cursor) -> Fresh:
+    """Return what came after a cursor, of the rows of a scan."""
+    delta, cursor = plan.read.fresh_of(rows, after)
+    frame = selected(plan, 0, session().from_arrow(delta))
+    if plan.grouping is None:
+        return Fresh(finished_rows(frame, delta.schema), delta.num_rows, cursor)
+    states = states_of(plan, frame)
+    # Without groups nothing has a state too.
+    return Fresh(states if delta.num_rows else states.slice(0, 0), delta.num_rows, cursor)
+
+
+def run_fresh_part(part: FreshPart) -> Fresh:
+    """Return what a part has of what came after a cursor."""
+    return fresh_of(part.part.plan, _rows(part.part.task, part.part.columns), part.after)
+
+
+def fresh_by_parts(plan: QueryPlan, after: Cursor, runner: QueryRunner, rows: int = _ROWS) -> Fresh:
+    """Return what came after a cursor, part by part."""
+    scan = plan.read.scan(after).plan()
+    portable = replace(plan, read=replace(plan.read, table=None))  # type: ignore[arg-type]
+    parts = [FreshPart(QueryPart(portable, task, scan.schema), after) for task in scan_parts(scan, rows)]
+    found = [fresh_of(plan, scan.schema.empty_table(), after), *runner.run(run_fresh_part, parts)]
+    tables = [one.table for one in found]
+    table = pa.concat_tables(tables) if plan.grouping is None else merged_states(plan.grouping, tables)
+    seen: dict[int, int] = {}
+    for one in found:
+        for shard, last in one.cursor.seen.items():
+            seen[shard] = max(last, seen.get(shard, 0))
+    return Fresh(table, sum(one.events for one in found), Cursor(seen))
 
 
 # --- Replays -------------------------------------------------------------------------------------

@@ -213,9 +213,8 @@ class StepsRead:
         types = rows.column("event_type")
         return [self._named(step, rows.filter(pc.equal(types, step.type.name))) for step in self.steps]
 
-    def fresh(self, after: Cursor) -> tuple[pa.Table, Cursor]:
-        """Return the events of the only step that came after a cursor, and the cursor after them."""
-        rows = self.scan(after).to_table()
+    def fresh_of(self, rows: pa.Table, after: Cursor) -> tuple[pa.Table, Cursor]:
+        """Return which rows of a scan came after a cursor, as events of the only step; and the new cursor."""
         arrived = arrivals(rows)
         fresh = after.beyond(arrived)
         return self._named(self.steps[0], rows.filter(pa.array(fresh))), after.advanced(arrived[fresh])

@@ -12,14 +12,14 @@ from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, func
 from numpy.typing import NDArray
 
 from weir.events.clock import HybridClock
-from weir.events.field_types import INSTANT
+from weir.events.field_types import INSTANT, FieldType
 from weir.events.instants import now_micros
 from weir.events.query.buckets import bucket_of
 from weir.events.query.conditions import condition_of, fields_of_condition
 from weir.events.query.explaining import described_scan
 from weir.events.query.matching import matched
 from weir.events.query.planner import EVERYTHING, BoundAggregate, Grouping, QueryPlan
-from weir.events.query.scope import Column
+from weir.events.query.scope import Column, failure
 from weir.events.visibility import all_of, instant
 
 __all__ = ["aggregate_type", "explain_query", "run_query", "selected"]
@@ -182,12 +182,12 @@ def _used_of_matches(plan: QueryPlan) -> set[str]:
 
 
 def within_window(plan: QueryPlan, frame: DataFrame) -> DataFrame:
-    """Return the rows of a frame within the window of the query, by age and by number of the newest."""
+    """Return the rows within the window of the query: of the newest, those that are not too old."""
     event_id, _, _, timestamp = plan.scope.core(0)
-    if plan.window.age is not None:
-        frame = frame.filter(col(timestamp.internal) >= instant(now_micros() - plan.window.age))
     if plan.window.rows is not None:
         frame = frame.sort(_sorted(col(event_id.internal), True)).limit(plan.window.rows)
+    if plan.window.age is not None:
+        frame = frame.filter(col(timestamp.internal) >= instant(now_micros() - plan.window.age))
     return frame
 
 
@@ -261,14 +261,20 @@ def _aggregated(one: BoundAggregate) -> Expr:
         return functions.min(column)
     if one.kind == "max":
         return functions.max(column)
-    total = functions.sum(
-        column.cast(pa.decimal128(38, one.column.type.scale)) if one.column.type.kind == "decimal" else column
-    )
+    total = functions.sum(column.cast(summed_type(one.column.type)))
     return (
         total
         if one.kind == "total"
         else total.cast(pa.float64()) / functions.count(column).cast(pa.float64())
     )
+
+
+def summed_type(kind: FieldType) -> pa.DataType:
+    """Return the type in which values of a field are summed: one that the sum of a table cannot leave."""
+    if kind.kind == "float":
+        return pa.float64()
+    # Within 128 bits there is room for 10**10 values of 28 digits.
+    return pa.decimal128(38, kind.scale) if kind.precision <= 28 else pa.decimal256(76, kind.scale)
 
 
 def grouped_fields(grouping: Grouping) -> list[pa.Field]:
@@ -315,7 +321,14 @@ def finished_groups(plan: QueryPlan, frame: DataFrame) -> pa.Table:
     if order:
         frame = frame.sort(*order)
     table = _limited(frame, plan).select(*(col(name) for name in internal)).to_arrow_table()
-    return _as(table, fields)
+    try:
+        return _as(table, fields)
+    except pa.ArrowInvalid:
+        raise failure(
+            "a total has more digits than a result can hold",
+            plan.query.type.place,
+            "Group by more, or use AVG",
+        ) from None
 
 
 def observe_newest(clock: HybridClock, frame: DataFrame, steps: int) -> None:

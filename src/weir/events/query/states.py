@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from datafusion import DataFrame, Expr, col, functions, lit
 
 from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
-from weir.events.query.running import finished_groups, group_keys, grouped_fields, session
+from weir.events.query.running import finished_groups, group_keys, grouped_fields, session, summed_type
 
 __all__ = ["merged_states", "of_states", "state_schema", "states_of"]
 
@@ -34,9 +34,7 @@ def _type(kind: str, one: BoundAggregate) -> pa.DataType:
     of = one.column.type.arrow
     if kind == "values":
         return pa.list_(of)
-    if kind == "total" and one.column.type.kind == "decimal":
-        return pa.decimal128(38, one.column.type.scale)
-    return of
+    return summed_type(one.column.type) if kind == "total" else of
 
 
 def state_schema(grouping: Grouping) -> pa.Schema:
