@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -65,6 +66,31 @@ def test_a_writer_sets_aside_what_is_torn(table: weir.Table) -> None:
     assert not manifest(table, newest).exists()
     assert lance.dataset(table.uri).count_rows() == 2
     assert again.scan().count() == 3
+
+
+CHANGES: dict[str, Callable[[weir.Table], object]] = {
+    "columns": lambda table: table.alter(add=[pa.field("n", pa.int64())]),
+    "index": lambda table: table.indexes.create("value", "BTREE"),
+    "merge": lambda table: table.maintenance.merge(),
+    "compaction": lambda table: table.maintenance.compact(),
+    "load": lambda table: table.load(pa.table({"id": [9], "value": ["z"]})),
+    "upkeep": lambda table: table.maintenance.run(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_whatever_commits_sets_aside_what_is_torn(
+    table: weir.Table, change: Callable[[weir.Table], object]
+) -> None:
+    with table.writer() as writer:
+        writer.upsert([{"id": 5, "value": "e"}])
+    newest = lance.dataset(table.uri).version
+    manifest(table, newest).write_bytes(b"")
+    again = weir.open(table.uri)
+    change(again)
+    assert not manifest(table, newest).exists()
+    assert lance.dataset(table.uri).version > newest
+    assert {1, 2, 5} <= set(weir.open(table.uri).scan().to_table()["id"].to_pylist())
 
 
 def test_a_collection_sets_older_manifests_aside_that_nobody_can_read(table: weir.Table) -> None:

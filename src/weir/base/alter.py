@@ -89,7 +89,7 @@ def alter_base_table(
     recast: Recast | None = None
     for attempt in range(_MAX_ATTEMPTS):
         wait_for_turn(attempt)
-        base = base.latest()
+        base = base.latest_to_change()
         try:
             manifest = read_manifest(base.store, base.version)
         except ObjectNotFoundError:
