@@ -217,8 +217,11 @@ def test_a_crash_before_the_table_exists_leaves_no_table(tmp_path: Path, place: 
 
 def test_a_killed_process_leaves_a_table_without_key_index_that_works(tmp_path: Path) -> None:
     store = new_store(tmp_path)
-    code = "from weir.base.create import create_base_table\ncreate_base_table(*arguments)"
-    arguments = (store, SCHEMA, ("id",))
+    code = (
+        "from weir.base.create import create_base_table\n"
+        "create_base_table(*arguments[:3], initial_data=arguments[3])"
+    )
+    arguments = (store, SCHEMA, ("id",), table_of(SCHEMA, [(1, "a")]))
     assert run_python(code, *arguments, environment={"WEIR_FAILPOINTS": "create.before_key_index=kill"}) == -9
     base = BaseTable.open(store)
     assert index_names(base) == ["__lance_mem_wal"]

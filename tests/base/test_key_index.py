@@ -117,7 +117,7 @@ def test_a_conflict_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pyte
     def conflict(*_: object) -> None:
         raise OSError("Retryable commit conflict for version 3: preempted")
 
-    monkeypatch.setattr(key_index, "_extend", conflict)
+    monkeypatch.setattr(key_index, "build_key_index", conflict)
     monkeypatch.setattr(library_commit, "_MAX_ATTEMPTS", 3)
     with pytest.raises(ConflictError, match="3 attempts"):
         extend_key_index(base)

@@ -32,6 +32,7 @@ from weir.base.row_commit import FragmentLeft, RowChange, _marked
 from weir.base.table import BaseTable
 from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
+from weir.write.flush.generation_writer import _Place, _Written
 
 __all__ = ["Dataset", "DatasetVersion", "FileWriter", "Library", "Mark", "version_path"]
 
@@ -668,6 +669,12 @@ def write_fragment_files(
     path = f"data/{library.new_name()}.lance"
     library.put(path, rows.select(library.schema.names))
     return (Fragment(-1, path, rows.num_rows).text,)
+
+
+def committed_beside(place: _Place, data: pa.Table, schema: pa.Schema) -> _Written:
+    """Stand in for :func:`weir.write.flush.generation_writer._committed_beside`."""
+    dataset: Any = FileWriter.library.write_dataset(data, place.uri, "create")
+    return _Written(dataset)
 
 
 def without_rows(dataset: Dataset, fragment_id: int, offsets: npt.NDArray[np.int64]) -> FragmentLeft | None:

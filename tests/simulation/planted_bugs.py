@@ -145,8 +145,9 @@ def _no_epoch_check_at_flush() -> Sequence[Patch]:
 def _published_before_data() -> Sequence[Patch]:
     write_rows = weir.write.flush.generation_writer._write_rows
 
-    def write_behind(*arguments: Any) -> None:
+    def write_behind(*arguments: Any) -> Any:
         SimulatedExecutor().submit(write_rows, *arguments)
+        return weir.write.flush.generation_writer._Written(None)
 
     return [(weir.write.flush.generation_writer, "_write_rows", write_behind)]
 

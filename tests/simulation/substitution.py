@@ -36,6 +36,7 @@ import weir.base.row_commit
 import weir.base.torn_versions
 import weir.merge.merged_keys
 import weir.table.table  # What is imported later would not be replaced.
+import weir.write.flush.generation_writer
 import weir.write.lease.lease_owner
 import weir.write.lease.lease_terms
 import weir.write.lease.released_leases
@@ -145,6 +146,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.row_commit.write_fragment_files, library.write_fragment_files),
         (weir.base.row_commit.without_rows, library.without_rows),
         (weir.base.row_commit.commit_rows, library.commit_rows),
+        (weir.write.flush.generation_writer._committed_beside, library.committed_beside),
         (weir.base.manifest.read_manifest, library.read_manifest),
         (weir.base.publish.publish_details, library.publish_details),
         (weir.base.torn_versions.what_is_torn, library.what_is_torn),

@@ -77,12 +77,20 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 @contextmanager
-def serve_s3() -> Iterator[S3Endpoint]:
-    """Run an S3 endpoint on a free port of the loopback interface for the length of a block."""
+def serve_s3(
+    around: Callable[[Callable[..., Iterable[bytes]]], Callable[..., Iterable[bytes]]] = lambda it: it,
+) -> Iterator[S3Endpoint]:
+    """Run an S3 endpoint on a free port of the loopback interface for the length of a block.
+
+    Parameters
+    ----------
+    around : callable
+        Is given the application, and returns the one that answers. Default: the same.
+    """
     # It announces itself as a development server, which is what it is here.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     # To find out for each request which of its many services is meant would take longer than to answer.
-    application = _OneWriteAtATime(create_backend_app("s3"))
+    application = around(_OneWriteAtATime(create_backend_app("s3")))
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_QuietHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="s3-endpoint", daemon=True)
     thread.start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +16,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import committing, sync_objects
-from weir.base.key_index import extend_key_index
+from weir.base.key_index import build_key_index, extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
@@ -30,6 +32,7 @@ from weir.base.scratch import scratch_directory
 from weir.base.stored_types import check_stored_types
 from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
 from weir.engine import failpoint
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import (
     ConflictError,
     KeyValueError,
@@ -67,7 +70,7 @@ __all__ = [
 ]
 
 _MAX_ATTEMPTS = 16
-_FIRST_VERSION = 2
+_INDEXES = "_indices"
 
 
 def create_base_table(
@@ -161,16 +164,34 @@ def create_base_table(
         try:
             first = lance.LanceDataset.commit(scratch, LanceOperation.Overwrite(schema, fragments))
             change = mem_wal_index_change(first.version, details, replaced=None)
-            lance.LanceDataset.commit(str(scratch), change, read_version=first.version)
+            built = lance.LanceDataset.commit(str(scratch), change, read_version=first.version)
+            if not fragments:
+                # Of no rows it is known here, where it takes no round trips.
+                build_key_index(built, primary_key)
         except LIBRARY_ERRORS as error:
             _discard(store, fragments)
             raise storage_failure(error, "building the table", where=store.uri) from error
-        version = publish_version(store, scratch, _FIRST_VERSION, counts_down=True)
+        indexes = _put_indexes(store, scratch)
+        version = publish_version(store, scratch, built.version, counts_down=True)
     if version is None:
         _discard(store, fragments)
+        store.delete(indexes)
         raise _exists(store)
+    base = BaseTable.open(store)
+    if not fragments:
+        return base
     failpoint.reach("create.before_key_index")
-    return extend_key_index(BaseTable.open(store))
+    return extend_key_index(base)
+
+
+def _put_indexes(store: ObjectStore, scratch: Path) -> list[str]:
+    """Store the files of the indexes that were built in a scratch directory, and return their paths."""
+    files = [file for file in (scratch / _INDEXES).rglob("*") if file.is_file()]
+    paths = [file.relative_to(scratch).as_posix() for file in files]
+    puts = [partial(store.put, path, file.read_bytes()) for path, file in zip(paths, files, strict=True)]
+    for _ in concurrent_map(lambda put: put(), puts, is_local=store.is_local, engine=store.engine):
+        pass
+    return paths
 
 
 def _marked(schema: pa.Schema) -> pa.Schema:

@@ -17,7 +17,7 @@ from weir.base.index_list import list_indexes
 from weir.base.library_commit import commit_with_library
 from weir.base.table import BaseTable
 
-__all__ = ["extend_key_index", "key_index_name", "key_index_names"]
+__all__ = ["build_key_index", "extend_key_index", "key_index_name", "key_index_names"]
 
 _MAX_SEGMENTS = 16
 
@@ -66,11 +66,14 @@ def extend_key_index(base: BaseTable) -> BaseTable:
         Concurrent commits got in the way of every attempt.
     """
     return commit_with_library(
-        base, lambda base, dataset: _extend(dataset, base.primary_key), doing="extending the key index"
+        base,
+        lambda base, dataset: build_key_index(dataset, base.primary_key),
+        doing="extending the key index",
     )
 
 
-def _extend(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> None:
+def build_key_index(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> None:
+    """Build the key indexes that a dataset lacks, and extend the others; it is at the newest version then."""
     names = key_index_names(dataset, primary_key)
     for column in primary_key:
         if column not in names:

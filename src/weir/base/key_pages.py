@@ -37,6 +37,7 @@ from weir.base.library_errors import (
 from weir.base.open_files import OpenFile
 from weir.base.table import BaseTable
 from weir.engine.cache import ByteBudgetCache
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError
 from weir.format.plain_keys import plain_keys
 from weir.indexing.library_message import library_message
@@ -318,18 +319,26 @@ def _open(base: BaseTable) -> tuple[tuple[_Segment, ...] | None, frozenset[int]]
     name = key_index_names(dataset, base.primary_key).get(column)
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
     left = set(existing)
-    segments = []
     indexes = {index.name: index for index in list_indexes(dataset)}
     if name not in indexes or _REUSE_INDEX in indexes:
         return None, frozenset()
+    kind = base.schema.field(column).type
+    covering: list[tuple[str, set[int]]] = []
     for described in indexes[name].segments:
         covered = existing.intersection(described.fragment_ids)
         left -= covered
         if covered:
-            segment = _open_segment(base, str(described.uuid), covered, base.schema.field(column).type)
-            if segment is None:
-                return None, frozenset()
-            segments.append(segment)
+            covering.append((str(described.uuid), covered))
+    segments: list[_Segment] = []
+    for segment in concurrent_map(
+        lambda one: _open_segment(base, *one, kind),
+        covering,
+        is_local=base.store.is_local,
+        engine=base.engine,
+    ):
+        if segment is None:
+            return None, frozenset()
+        segments.append(segment)
     return tuple(segments), frozenset(left)
 
 
@@ -357,7 +366,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
     except pa.ArrowNotImplementedError:
         return None
     # Not the version of the table: what it holds would be held for as long as the file is known.
-    again = partial(_open_pages, place, dict(base.store.storage_options) or None)
+    again = partial(_open_file, place, "page_data", dict(base.store.storage_options) or None)
     return _Segment(
         uuid,
         place,
@@ -382,8 +391,12 @@ def _read_lookup(
     options = dict(base.store.storage_options) or None
     try:
         with _damage_is_named(place):
-            lookup = LanceFileReader(f"{place}/page_lookup.lance", storage_options=options)
-            data = _open_pages(place, options)
+            lookup, data = concurrent_map(
+                lambda name: _open_file(place, name, options),
+                ("page_lookup", "page_data"),
+                is_local=base.store.is_local,
+                engine=base.engine,
+            )
             described = lookup.metadata()
             pages = lookup.read_all(batch_size=max(described.num_rows, 1)).to_table().select(_LOOKUP_COLUMNS)
             for name in _PAGE_COLUMNS:
@@ -395,8 +408,8 @@ def _read_lookup(
     return data, data.metadata().num_rows, pages, described.schema.metadata or {}
 
 
-def _open_pages(place: str, options: dict[str, str] | None) -> LanceFileReader:
-    return LanceFileReader(f"{place}/page_data.lance", storage_options=options)
+def _open_file(place: str, name: str, options: dict[str, str] | None) -> LanceFileReader:
+    return LanceFileReader(f"{place}/{name}.lance", storage_options=options)
 
 
 @contextmanager

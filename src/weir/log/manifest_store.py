@@ -258,7 +258,8 @@ def update_manifest(
         Maps the newest manifest to what should follow it (the version is set here). It is called
         again after a lost race, and raises to give up: whatever it raises passes through.
     known : ShardManifest, optional
-        A version read earlier, as for :func:`read_latest_manifest`.
+        A version read a moment ago: ``change`` is given it first, and it is looked for a newer one if its
+        successor cannot be published.
 
     Raises
     ------
@@ -267,8 +268,9 @@ def update_manifest(
     ConflictError
         If other processes took every version tried.
     """
-    for _ in range(_MAX_COMMIT_ATTEMPTS):
-        latest = read_latest_manifest(store, shard_id, known=known)
+    for attempt in range(_MAX_COMMIT_ATTEMPTS):
+        is_known = attempt == 0 and known is not None
+        latest = known if is_known else read_latest_manifest(store, shard_id, known=known)
         if latest is None:
             raise ObjectNotFoundError(
                 "the shard has no manifest", where=f"{store.uri}/{layout.manifest_directory(shard_id)}"

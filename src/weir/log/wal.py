@@ -189,6 +189,10 @@ class Wal:
                 self._spec_suffix = False
         return self._spec_suffix is False
 
+    def is_empty(self) -> bool:
+        """Whether nothing was ever appended, or nothing is left. Takes as long as the log is."""
+        return not self._store.list(layout.wal_directory(self._shard_id))
+
     def exists(self, position: int) -> bool:
         """Whether there is an entry at ``position``; nothing of it is read."""
         if self._cache.get(self._key(position)) is not None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
+from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
@@ -31,7 +32,7 @@ from weir.lsm.newest import FreshSource, overlay
 from weir.lsm.superseded import superseded_rows
 from weir.schema.vectors import is_vector
 
-__all__ = ["Level", "ShardLevels", "base_mask"]
+__all__ = ["Level", "ShardLevels", "base_mask", "read_keys"]
 
 Rows = npt.NDArray[np.int64]
 LiveRows = npt.NDArray[np.bool_]
@@ -221,6 +222,22 @@ class ShardLevels:
     def key_groups(self) -> Sequence[KeyGroup]:
         """The sources in groups that are looked into together, newest first."""
         return key_groups(self._base.engine.cache, self._base.namespace, self.settled)
+
+
+def read_keys(base: BaseTable, shards: Sequence[ShardLevels]) -> None:
+    """Read the keys of all generations of some shards, all at once where each takes round trips."""
+    if base.store.is_local:
+        return
+    generations = [
+        source
+        for shard in shards
+        for source in shard.settled
+        if isinstance(source, Generation) and not source.is_indexed
+    ]
+    for _ in concurrent_map(
+        lambda source: source.tombstones, generations, is_local=False, engine=base.engine
+    ):
+        pass
 
 
 def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.engine.concurrent_map import concurrent_map
 from weir.format.shard_manifest import ShardManifest
 from weir.log.manifest_store import read_latest_manifest
 from weir.log.recorded_position import entry_lost, recorded_position
@@ -127,11 +128,10 @@ class ShardReader:
         """
         now = time.monotonic()
         view = self._view
+        begins = view is None
         stale = now - self._manifest_read_at > self._trusted_seconds
         if view is None or stale or reload_manifest:
-            manifest = read_latest_manifest(
-                self._store, self._shard_id, known=None if view is None else view.manifest
-            )
+            manifest, recorded = self._asked(view)
             if manifest is None:
                 return None
             self._manifest_read_at = now
@@ -139,13 +139,13 @@ class ShardReader:
                 self._check_history(manifest)
             else:
                 _refuse_another_history(view, manifest)
-            begins = view is None
             remembered = begins and self._wal.remembers(max(first_unflushed_position(manifest), 1))
-            view = self._rebased(view, manifest)
+            view = self._rebased(view, manifest, recorded)
             if remembered and self._store.engine.cache.get(self._seen_key) is None:
                 # A writer of this process has left them there, and may have written another history.
                 self._check_end(view)
-        entries = list(self._wal.read_from(view.last_position + 1))
+        # One that has just begun has been read to its end.
+        entries = [] if begins else list(self._wal.read_from(view.last_position + 1))
         followed = self._followed(view, entries)
         if any(item.entry.header.fence for item in entries):
             # Someone claimed the shard, and may have published generations without a WAL entry.
@@ -157,6 +157,30 @@ class ShardReader:
         if followed is not self._view:
             self._remember(followed)
         return self._shown
+
+    def _asked(self, view: ShardView | None) -> tuple[ShardManifest | None, int | None]:
+        """Return the newest manifest, and of a shard that is new here also what its lease records."""
+        if view is not None:
+            return read_latest_manifest(self._store, self._shard_id, known=view.manifest), None
+        recorded = 0
+        manifest: ShardManifest | None = None
+
+        def ask_lease() -> None:
+            nonlocal recorded
+            recorded = recorded_position(self._store, self._shard_id)
+
+        def ask_manifest() -> None:
+            nonlocal manifest
+            manifest = read_latest_manifest(self._store, self._shard_id)
+
+        for _ in concurrent_map(
+            lambda ask: ask(),
+            (ask_manifest, ask_lease),
+            is_local=self._store.is_local,
+            engine=self._store.engine,
+        ):
+            pass
+        return manifest, recorded
 
     def _check_history(self, manifest: ShardManifest) -> None:
         """Refuse to go on if what is stored does not follow from what this process has seen.
@@ -207,19 +231,22 @@ class ShardReader:
         self._trusted_seconds = _LARGE_TAIL_TRUST_SECONDS if large else _MANIFEST_TRUST_SECONDS
         self._view, self._shown = view, shown
 
-    def _rebased(self, view: ShardView | None, manifest: ShardManifest) -> ShardView:
+    def _rebased(
+        self, view: ShardView | None, manifest: ShardManifest, recorded: int | None = None
+    ) -> ShardView:
         """Put ``view`` on a newer manifest: what its generations cover leaves the tail."""
         start = first_unflushed_position(manifest)
         if view is None or view.last_position < start - 1:
-            return self._begun(manifest)
+            return self._begun(manifest, recorded)
         covered = covered_position(manifest, (item for run in view.tail for item in run.entries))
         kept = (run.split_after(covered) for run in view.tail)
         return replace(view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
 
-    def _begun(self, manifest: ShardManifest) -> ShardView:
+    def _begun(self, manifest: ShardManifest, recorded: int | None = None) -> ShardView:
         """Read everything after a manifest's generations."""
-        # Asked before the log, so that what it says has been there.
-        recorded = recorded_position(self._store, self._shard_id)
+        if recorded is None:
+            # Asked before the log, so that what it says has been there.
+            recorded = recorded_position(self._store, self._shard_id)
         entries = list(self._wal.read_tail(manifest))
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
         if last < recorded:

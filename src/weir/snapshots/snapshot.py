@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -34,7 +35,7 @@ from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.expired_rows import live_filter
 from weir.lsm.fitted_filter import fitted_filter
-from weir.lsm.levels import Level, ShardLevels, base_mask
+from weir.lsm.levels import Level, ShardLevels, base_mask, read_keys
 from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.storage.interface import ObjectStore
 
@@ -59,6 +60,9 @@ MAX_SNAPSHOTS = 4
 """How many snapshots a read tries when garbage collection passes one after the other."""
 
 _MAX_ATTEMPTS = 8
+
+_WAVE_SECONDS = 1.0
+"""What is asked for at once, and answered within this, is as if it had been asked for one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +209,9 @@ def _shard_levels(snapshot: ReadSnapshot, view: ShardView) -> ShardLevels:
 
 
 def _levels(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> tuple[Level, ...]:
-    return tuple(level for view in views for level in snapshot.shard_levels(view).levels)
+    shards = [snapshot.shard_levels(view) for view in views]
+    read_keys(snapshot.base, shards)
+    return tuple(level for shard in shards for level in shard.levels)
 
 
 def _base_mask(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> DeletionMask:
@@ -338,7 +344,12 @@ class SnapshotReader:
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
         listed_after = base.version
-        views = self._all_views(reload_manifests)
+        if self._latest is None or reload_manifests or self._store.is_local:
+            views = self._all_views(reload_manifests)
+        else:
+            views, is_newest = self._views_beside_base(self._latest[1])
+            if is_newest:
+                return self._shown(base, views)
         for _ in range(_MAX_ATTEMPTS):
             # The base table last. What a shard did not show because it had been collected is merged: the
             # log of a shard is collected no further than merged generations reach, and what has gone off
@@ -365,15 +376,77 @@ class SnapshotReader:
                 if begun:
                     views.update((view.shard_id, view) for view in begun)
                     continue
-            if self._latest is not None and self._latest[1].shows(base, tuple(views.values())):
-                return self._latest[1]
             ahead = [view.shard_id for view in views.values() if base_is_ahead(base, view)]
             if not ahead:
-                return ReadSnapshot(base, tuple(views.values()))
+                return self._shown(base, views)
             again = self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
             refuse_foreign_progress(base, again)
             views.update((view.shard_id, view) for view in again)
         raise self._keeps_changing()
+
+    def _shown(self, base: BaseTable, views: Mapping[UUID, ShardView]) -> ReadSnapshot:
+        """Return a snapshot: the one before where it shows just that."""
+        shards = tuple(views.values())
+        if self._latest is not None and self._latest[1].shows(base, shards):
+            return self._latest[1]
+        return ReadSnapshot(base, shards)
+
+    def _views_beside_base(self, before: ReadSnapshot) -> tuple[dict[UUID, ShardView], bool]:
+        """Look at the shards and at the base table at once: one wave of requests where nothing has moved.
+
+        The base table is to be looked at last, since an entry that a shard lacks may be merged and collected.
+        For that a merge, and two collections after it, would have to fit between two requests of a wave that
+        took no longer than :data:`_WAVE_SECONDS`. Where a manifest was read again, no such thing is known.
+
+        Parameters
+        ----------
+        before : ReadSnapshot
+            The snapshot that is gone on from.
+
+        Returns
+        -------
+        views : dict
+            What the shards show.
+        is_newest : bool
+            Whether they and the base table as it was are the newest state.
+        """
+        known = {view.shard_id: view for view in before.shards}
+        began = time.monotonic()
+        shards: tuple[UUID, ...] = ()
+        found: dict[UUID, ShardView] = {}
+        newest = self._base
+
+        def look_for_shards() -> None:
+            nonlocal shards
+            shards = list_shards(self._store)
+
+        def look_at_base() -> None:
+            nonlocal newest
+            newest = self._base.latest()
+
+        def look_at(reader: ShardReader, shard_id: UUID) -> None:
+            view = reader.refresh()
+            if view is not None:
+                found[shard_id] = view
+
+        asked = [look_for_shards, look_at_base]
+        asked += [partial(look_at, self._reader(shard_id), shard_id) for shard_id in known]
+        for _ in concurrent_map(
+            lambda ask: ask(), asked, is_local=self._store.is_local, engine=self._store.engine
+        ):
+            pass
+        took = time.monotonic() - began
+        begun = self._views(set(shards) - found.keys(), ShardReader.refresh)
+        found.update((view.shard_id, view) for view in begun)
+        views = {shard_id: found[shard_id] for shard_id in shards if shard_id in found}
+        is_newest = (
+            took < _WAVE_SECONDS
+            and newest is before.base
+            and newest is self._base
+            and views.keys() == known.keys()
+            and all(view.manifest is known[shard_id].manifest for shard_id, view in views.items())
+        )
+        return views, is_newest
 
     def _all_views(self, reload_manifests: bool) -> dict[UUID, ShardView]:
         views = self._views(

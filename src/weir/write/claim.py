@@ -159,7 +159,9 @@ def _append_fence(
     """
     failpoint.reach("claim.between_epoch_and_fence")
     write_id = wal_entry.new_write_id()
-    tail = list(wal.read_tail(manifest))
+    # Of a shard that has just begun one listing tells what it would take a look for each name to tell.
+    is_empty = manifest.version == 1 and wal.is_empty()
+    tail = [] if is_empty else list(wal.read_tail(manifest))
     position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
     check_end(position - 1)
     while True:
@@ -215,7 +217,7 @@ class _EpochClaim:
             latest = read_latest_manifest(self._store, self._shard_id, known=latest)
             if latest is not None and latest.status is ShardStatus.SEALED:
                 raise sealed_error(self._shard_id, self._store)
-            epoch = self._epoch_above(0 if latest is None else latest.writer_epoch)
+            epoch = self._epoch_above(0 if latest is None else latest.writer_epoch, is_new=latest is None)
             if latest is None:
                 claimed = ShardManifest(
                     shard_id=self._shard_id,
@@ -252,7 +254,7 @@ class _EpochClaim:
             # Somebody has recorded it meanwhile, and what told it before was collected.
             return None
 
-    def _epoch_above(self, taken: int) -> int:
+    def _epoch_above(self, taken: int, *, is_new: bool) -> int:
         if self._lease_terms is None:
             return taken + 1
         if self.lease is None or self.lease.epoch <= taken:
@@ -260,7 +262,7 @@ class _EpochClaim:
             # lease as well by now.
             self._forget()
             self.lease = ShardLease.acquire(
-                self._store, self._shard_id, self._lease_terms, least_epoch=taken + 1
+                self._store, self._shard_id, self._lease_terms, least_epoch=taken + 1, is_new=is_new
             )
             if self._heartbeat is not None:
                 self._heartbeat.watch(self.lease)

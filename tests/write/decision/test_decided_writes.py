@@ -517,3 +517,21 @@ def test_decided_writes_of_many_threads_share_looks_at_the_table(
         others = [pool.submit(writer.insert, [{"id": n, "kind": "k"}]) for n in range(1, threads)]
         assert sum(one.result().rows for one in (leading, *others)) == threads
         assert looks[0] <= 3, "one look for the first, one for all that waited, one beside a write"
+
+
+def test_many_rows_of_one_key_are_decided_one_after_the_other(table: weir.Table) -> None:
+    """Each finds what those before it have left, also where rows that were replaced are dropped meanwhile."""
+    numbers = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9] * 8
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "n": 0, "text": "kept"} for key in (1, 2)])
+        result = writer.patch(
+            [{"id": key, "n": number * key} for number in numbers for key in (1, 2)], condition="n < new.n"
+        )
+        rising = [1 for at, number in enumerate(numbers) if number > max([0, *numbers[:at]])]
+        assert result.rows == 2 * len(rising)
+        undone = [
+            weir.Patch([{"id": 1, "n": number} for number in numbers]),
+            weir.Insert([{"id": 2, "n": 5}]),
+        ]
+        assert writer.apply(undone, all_or_nothing=True).rows == 0
+    assert rows_of(table) == [{"id": 1, "n": 9, "text": "kept"}, {"id": 2, "n": 18, "text": "kept"}]

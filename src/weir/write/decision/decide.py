@@ -36,6 +36,9 @@ Mask = npt.NDArray[np.bool_]
 
 _ABSENT = -1
 
+_MANY_PER_KEY = 8
+"""Present rows for each key, beyond which those that were replaced are dropped."""
+
 
 class Finds(Protocol):
     """Looks up present rows (:meth:`weir.write.decision.present_rows.PresentRows.find`)."""
@@ -202,6 +205,7 @@ class _Decision:
         rows = np.flatnonzero(np.isin(self._pending_of_row, writes))
         before = self._at.copy()
         for taken in _rounds(self._keys, rows):
+            before = self._compacted(before)
             shapes: dict[Hashable, list[tuple[_Part, Rows]]] = {}
             for part in self._parts:
                 mine = taken[taken.searchsorted(part.start) : taken.searchsorted(part.end)]
@@ -221,6 +225,20 @@ class _Decision:
                 if (self._out_of[mine] == _ABSENT).any():
                     self._out_of[mine] = _ABSENT
                     self._at[self._keys[mine]] = before[self._keys[mine]]
+
+    def _compacted(self, before: Rows) -> Rows:
+        """Drop the rows that others have replaced, once there are many; return where those before are now.
+
+        Every round leaves its rows behind: many rows of one key would take time with their square.
+        """
+        if self._present.num_rows < _MANY_PER_KEY * (self._count + 1):
+            return before
+        kept, places = np.unique(np.concatenate([self._at, before]), return_inverse=True)
+        if kept[0] == _ABSENT:
+            kept, places = kept[1:], places - 1
+        self._present = self._present.take(pa.array(kept)).combine_chunks()
+        self._at, before = np.split(places, 2)
+        return before
 
     def _take_plain(self, rows: Rows) -> None:
         """Go on after rows that are written whatever there is."""
@@ -380,9 +398,9 @@ def _rounds(keys: Rows, rows: Rows) -> list[Rows]:
     ordered = own[order]
     begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, int)
     counted = np.arange(len(ordered)) - np.repeat(begins, np.diff(np.r_[begins, len(ordered)]))
-    number = np.empty(len(rows), dtype=np.int64)
-    number[order] = counted
-    return [rows[number == one] for one in range(int(number.max()) + 1)] if len(rows) else []
+    by_round = np.lexsort((order, counted))
+    sizes = np.bincount(counted)
+    return np.split(rows[order[by_round]], np.cumsum(sizes)[:-1]) if len(rows) else []
 
 
 def _holds(operation: Operation, present: pa.Table, new: pa.Table) -> Mask:

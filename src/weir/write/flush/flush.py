@@ -13,7 +13,7 @@ from weir.errors import FencedError
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.indexing.generation import GenerationIndex
-from weir.log.manifest_store import read_latest_manifest, update_manifest
+from weir.log.manifest_store import read_latest_manifest, read_manifest_version, update_manifest
 from weir.storage.interface import ObjectStore
 from weir.write.claim import Claim
 from weir.write.flush.generation_writer import write_generation
@@ -148,7 +148,12 @@ def _refuse_needless_work(
     store: ObjectStore, claim: Claim, memtable: MemTable, known: ShardManifest
 ) -> ShardManifest | None:
     """Look at the manifest before the expensive part, so that no orphan is left for nothing; return it."""
-    latest = read_latest_manifest(store, claim.manifest.shard_id, known=known)
+    shard_id = claim.manifest.shard_id
+    newer = read_manifest_version(store, shard_id, known.version + 1)
+    if newer is None:
+        # Or collected, which the commit finds out: it is not worth a round trip here.
+        return known
+    latest = read_latest_manifest(store, shard_id, known=newer)
     if latest is not None:
         _check(store, claim, memtable, latest)
     return latest

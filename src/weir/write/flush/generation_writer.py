@@ -10,16 +10,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 import lance
 import pyarrow as pa
 import xxhash
 from lance.file import LanceFileWriter
+from lance.fragment import write_fragments
 
 from weir.base.dataset_fields import renumbering
+from weir.base.publish import TRANSACTIONS
+from weir.base.scratch import scratch_directory
 from weir.engine import failpoint
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import StorageError
 from weir.format import generation_catalog, layout, numbered_manifest, pk_index
 from weir.format.bloom_filter import BloomFilter
@@ -95,28 +100,37 @@ def write_generation(
     place = _Place(store, layout.generation_path(shard_id, name))
     keys = rows.columns(key_columns)
     with _library_failures(place):
-        dataset = _write_rows(place, rows, urgency)
+        written = _write_rows(place, rows, urgency)
     failpoint.reach("flush.after_data")
-    built = build_generation_indexes(
-        dataset,
-        [one for one in indexes if is_worth_building(one, rows.num_rows) and is_on(one, rows.written.schema)],
-    )
+    wanted = [
+        one for one in indexes if is_worth_building(one, rows.num_rows) and is_on(one, rows.written.schema)
+    ]
+    built = build_generation_indexes(written.dataset(place), wanted) if wanted else ()
     failpoint.reach("flush.after_indexes")
+    bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes() if keys else None
+    bloom_filter_checksum = None if bloom_filter is None else xxhash.xxh64_intdigest(bloom_filter)
+    files: list[Callable[[], object]] = [
+        partial(store.put, path, data) for path, data in written.unstored.items()
+    ]
     if rows.is_settled:
         # Without it the LSM readers of the library stop, which know of no merge engine, and of no table
         # without a key.
-        with _library_failures(place):
-            _write_key_index(place, keys)
-    bloom_filter_checksum = _write_bloom_filter(place, keys) if keys else None
+        files += _key_index_files(place, keys)
+    if bloom_filter is not None:
+        files.append(partial(store.put, f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter))
     own = {} if bloom_filter_checksum is None else {layout.BLOOM_FILTER: bloom_filter_checksum}
-    checksums = {**own, **_library_files(place)}
-    catalog = replace(
-        summarize(rows, built),
-        checksums=checksums,
-        directory=place.path,
-        has_field_ids=has_field_ids(rows.written.schema),
-    )
-    store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(catalog))
+
+    def put_catalog() -> None:
+        catalog = replace(
+            summarize(rows, built),
+            checksums={**own, **_library_files(place)},
+            directory=place.path,
+            has_field_ids=has_field_ids(rows.written.schema),
+        )
+        store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(catalog))
+
+    # The catalog of a local disk holds checksums of all the others: they come one after the other there.
+    _write_all(store, [*files, put_catalog])
     failpoint.reach("flush.after_key_index")
     store.sync(place.path)
     return FlushedGeneration(
@@ -140,7 +154,31 @@ def _library_files(place: _Place) -> dict[str, int]:
     return checksum_files(place.store, place.path, leave_out=(layout.BLOOM_FILTER,))
 
 
-def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> lance.LanceDataset:
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A dataset whose rows are stored.
+
+    Parameters
+    ----------
+    opened : LanceDataset or None
+        The dataset, where all of it is stored.
+    unstored : mapping of str to bytes, default {}
+        By path, the files that make it one, and that are still to be stored.
+    """
+
+    opened: lance.LanceDataset | None
+    unstored: dict[str, bytes] = field(default_factory=dict)
+
+    def dataset(self, place: _Place) -> lance.LanceDataset:
+        """Return the dataset, once all of it is stored."""
+        if self.opened is not None:
+            return self.opened
+        _write_all(place.store, [partial(place.store.put, *one) for one in self.unstored.items()])
+        self.unstored.clear()
+        return lance.dataset(place.uri, storage_options=place.storage_options)
+
+
+def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> _Written:
     schema = rows.written.schema
     plain = without_field_ids(schema, births=False)
     data: pa.Table | pa.RecordBatchReader
@@ -154,9 +192,32 @@ def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float
     else:
         # As one piece: the library takes half as long again for what comes in fifty.
         data = unsliced(pa.Table.from_batches(rows.to_table().combine_chunks().to_batches(), plain))
+    if not place.store.is_local:
+        return _committed_beside(place, data, schema)
     dataset = lance.write_dataset(data, place.uri, mode="create", storage_options=place.storage_options)
     numbers = renumbering(dataset, schema) if has_field_ids(schema) else {}
-    return _renumbered(place, dataset, numbers) if numbers else dataset
+    return _Written(_renumbered(place, dataset, numbers) if numbers else dataset)
+
+
+def _committed_beside(place: _Place, data: pa.Table | pa.RecordBatchReader, schema: pa.Schema) -> _Written:
+    """Store rows, and build what makes them a dataset here, to be stored with the other small files.
+
+    The library takes three round trips for it, one after the other, and two more to number its columns.
+    """
+    fragments = write_fragments(data, place.uri, mode="create", storage_options=place.storage_options)
+    plain = without_field_ids(schema, births=False)
+    with scratch_directory() as scratch:
+        dataset = lance.LanceDataset.commit(scratch, lance.LanceOperation.Overwrite(plain, fragments))
+        manifest = (scratch / _FIRST_MANIFEST).read_bytes()
+        numbers = renumbering(dataset, schema) if has_field_ids(schema) else {}
+        if numbers:
+            where = f"{place.uri}/{_FIRST_MANIFEST}"
+            manifest = numbered_manifest.with_numbers(manifest, numbers, where=where)
+        transactions = {
+            f"{place.path}/{TRANSACTIONS}/{file.name}": file.read_bytes()
+            for file in (scratch / TRANSACTIONS).iterdir()
+        }
+    return _Written(None, {**transactions, f"{place.path}/{_FIRST_MANIFEST}": manifest})
 
 
 def _renumbered(place: _Place, dataset: lance.LanceDataset, numbers: Mapping[int, int]) -> lance.LanceDataset:
@@ -167,6 +228,12 @@ def _renumbered(place: _Place, dataset: lance.LanceDataset, numbers: Mapping[int
     )
     place.store.put(path, manifest)
     return lance.dataset(place.uri, storage_options=place.storage_options)
+
+
+def _write_all(store: ObjectStore, files: Sequence[Callable[[], object]]) -> None:
+    """Write files: all at once where each is a round trip."""
+    for _ in concurrent_map(lambda write: write(), files, is_local=store.is_local, engine=store.engine):
+        pass
 
 
 @contextmanager
@@ -192,21 +259,24 @@ def _failed(place: _Place, error: BaseException) -> StorageError:
     )
 
 
-def _write_bloom_filter(place: _Place, keys: list[pa.Array]) -> int:
-    """Write the bloom filter of some keys; return its checksum."""
-    bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes()
-    place.store.put(f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter)
-    return xxhash.xxh64_intdigest(bloom_filter)
-
-
-def _write_key_index(place: _Place, keys: list[pa.Array]) -> None:
+def _key_index_files(place: _Place, keys: list[pa.Array]) -> list[Callable[[], None]]:
+    """Return what writes the files of the key index."""
     index = pk_index.build(encode_keys(keys))
-    for file_name, batch in (("page_data", index.page_data), ("page_lookup", index.page_lookup)):
-        with LanceFileWriter(
-            f"{place.uri}/{layout.PK_INDEX}/{file_name}.lance",
-            batch.schema,
-            version=_KEY_INDEX_FILE_VERSION,
-            storage_options=place.storage_options,
-        ) as writer:
+
+    def write(file_name: str, batch: pa.RecordBatch) -> None:
+        with (
+            _library_failures(place),
+            LanceFileWriter(
+                f"{place.uri}/{layout.PK_INDEX}/{file_name}.lance",
+                batch.schema,
+                version=_KEY_INDEX_FILE_VERSION,
+                storage_options=place.storage_options,
+            ) as writer,
+        ):
             for start in range(0, batch.num_rows, pk_index.PAGE_ROWS):
                 writer.write_batch(batch.slice(start, pk_index.PAGE_ROWS))
+
+    return [
+        partial(write, "page_data", index.page_data),
+        partial(write, "page_lookup", index.page_lookup),
+    ]

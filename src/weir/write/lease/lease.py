@@ -94,12 +94,14 @@ class ShardLease:
         *,
         least_epoch: int,
         path: str | None = None,
+        is_new: bool = False,
     ) -> ShardLease:
         """Take the lease of a shard.
 
         Its epoch is at least ``least_epoch`` and above that of every holder before. Without
-        contention it takes three round trips, of the first holder ever two. If the store fails, it is
-        given up again, in case it was taken all the same.
+        contention it takes three round trips, of the first holder ever two, or one if ``is_new`` says that
+        there has hardly been another. If the store fails, it is given up again, in case it was taken all
+        the same.
 
         Raises
         ------
@@ -111,8 +113,8 @@ class ShardLease:
             If others kept taking it.
         """
         path = path or layout.lease_path(shard_id)
-        for _ in range(_MAX_ATTEMPTS):
-            meta = store.head(path)
+        for attempt in range(_MAX_ATTEMPTS):
+            meta = None if is_new and not attempt else store.head(path)
             found = None if meta is None else _read_to_replace(store, shard_id, terms, path)
             if found is not None and not is_free(store, found, terms):
                 raise _held_error(store, found, terms, path)

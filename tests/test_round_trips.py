@@ -1,0 +1,84 @@
+"""How many requests the first steps of a table take on an object store, Lance's own among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import weir
+from tests.storage.round_trips import RecordedEndpoint, RoundTrip, serve_recorded_s3, waves
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("vector", pa.list_(pa.float32(), 4)), ("text", pa.string())]
+)
+LATENCY = 0.3
+"""Seconds; so long that what is asked for at once overlaps on a busy machine too."""
+
+LOOK = 1
+"""A writer looks for other columns once a second: on a busy machine that falls into what is counted."""
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[RecordedEndpoint]:
+    with serve_recorded_s3(0) as served:
+        yield served
+
+
+def rows(start: int) -> pa.Table:
+    vectors = np.arange(40, dtype=np.float32) + start
+    columns = [np.arange(start, start + 10), pa.FixedSizeListArray.from_arrays(vectors, 4), ["x"] * 10]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def search(table: weir.Table, consistency: str = "strong") -> int:
+    found = table.search([0.0] * 4, k=3, column="vector", consistency=consistency).to_table()
+    return len(found)
+
+
+def names(trips: list[RoundTrip]) -> str:
+    return "\n".join(f"{trip.method} {trip.path}" for trip in trips)
+
+
+def test_the_first_hour_of_a_table(endpoint: RecordedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every limit is what was counted; more is a step back that somebody has to mean."""
+    monkeypatch.setenv("WEIR_MAINTENANCE", "off")
+    uri, options = endpoint.endpoint.new_uri(), endpoint.endpoint.options
+    with endpoint.recorded() as trips:
+        table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
+    assert len(trips) <= 9, names(trips)
+    with table.writer(flush_on_close=False) as writer:
+        with endpoint.recorded() as trips:
+            writer.upsert(rows(0))
+        assert len(trips) <= 13 + LOOK, names(trips)
+        with endpoint.recorded() as trips:
+            writer.upsert(rows(10))
+        assert len(trips) <= 1 + LOOK, names(trips)
+
+        reader = weir.Engine(maintenance="off").open(uri, storage_options=options)
+        with endpoint.recorded() as trips:
+            assert search(reader) == 3
+        assert len(trips) <= 16, names(trips)
+        endpoint.answers_after(LATENCY)
+        for _ in range(2):
+            with endpoint.recorded() as trips:
+                assert search(reader) == 3
+            # One listing of the shards, one look at the log, one at the base table.
+            assert (len(trips), waves(trips)) == (3, 1), names(trips)
+        with endpoint.recorded() as trips:
+            assert search(reader, "bounded(3600000)") == 3
+        assert trips == []
+        endpoint.answers_after(0)
+
+        with endpoint.recorded() as trips:
+            writer.flush()
+        assert len(trips) <= 13 + LOOK, names(trips)
+        writer.upsert(rows(20))
+        # What others write is seen by the wave that finds it.
+        assert reader.scan().count() == 30
+        writer.upsert(rows(30))
+        with endpoint.recorded() as trips:
+            assert reader.scan().count() == 40
+        assert len(trips) <= 6, names(trips)
