@@ -11,7 +11,15 @@ import pyarrow as pa
 import pytest
 
 from weir.errors import CorruptionError
-from weir.format import index_details, pk_index, shard_manifest, table_manifest, wal_entry
+from weir.format import (
+    first_index_details,
+    index_details,
+    pk_index,
+    shard_manifest,
+    table_manifest,
+    u64_segment,
+    wal_entry,
+)
 from weir.format.bloom_filter import BloomFilter
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration, ShardFieldSpec, ShardSpec
 from weir.format.key_hash import hash_keys
@@ -202,3 +210,43 @@ def test_pk_index_of_the_library() -> None:
     lookup = read_pages("library/page_lookup.lance").to_pylist()
     assert lookup == [{"min": 10, "max": 30, "null_count": 0, "page_idx": 0}]
     assert pa.table(pk_index.build(pa.array([30, 10, 20, 10])).page_data).equals(data)
+
+
+FIRST_INDEX = {
+    "range": ("range", [0, 1, 2]),
+    "range_with_holes": ("range with holes", [3, 5, 6, 8]),
+    "range_with_bitmap": ("range with bitmap", [10, 16, 19]),
+    "sorted_array": ("sorted array", [7, (1 << 31) + 7]),
+    "array": ("array", [1 << 63, 5]),
+}
+"""The form and the numbers of each segment."""
+
+
+def test_details_of_the_first_index() -> None:
+    """Of another encoder, and from other definitions than Weir's."""
+    stored = (GOLDEN / "first_index/details.binpb").read_bytes()
+    details = first_index_details.decode(stored, where="details.binpb")
+    listed = [
+        (one.region, one.generation, one.state.name, one.last_updated_dataset_version)
+        for one in details.mem_wals
+    ]
+    assert listed == [
+        ("eu", 0, "MERGED", 300),
+        ("eu", 1, "FLUSHED", 301),
+        ("eu", 2, "SEALED", 302),
+        ("eu", 3, "OPEN", 303),
+        ("\u00e9t\u00e9", 1 << 40, "OPEN", 1 << 40),
+    ]
+    assert [(one.entries.form, list(one.entries)) for one in details.mem_wals] == list(FIRST_INDEX.values())
+    for one in details.mem_wals:
+        assert (one.mem_table_location, one.wal_location) == ("memory://a", "s3://wal/a")
+        assert (one.owner_id, one.unknown_fields) == ("owner", b"")
+    assert first_index_details.encode(details) == stored
+
+
+@pytest.mark.parametrize("form", FIRST_INDEX)
+def test_segments_of_the_first_index(form: str) -> None:
+    stored = (GOLDEN / f"first_index/{form}.binpb").read_bytes()
+    segment = u64_segment.decode(stored, where=form)
+    assert (segment.form, list(segment)) == FIRST_INDEX[form]
+    assert u64_segment.encode(segment) == stored

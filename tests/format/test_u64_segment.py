@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from pathlib import Path
 
+import lance
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.format.wire import bytes_field, number_field
+from tests.format.wire import bytes_field, bytes_fields, number_field
 
 from weir.errors import CorruptionError, InputError
 from weir.format import u64_segment
@@ -100,6 +104,36 @@ def test_a_log_that_grows(steps: list[int]) -> None:
         with pytest.raises(InputError):
             segment.with_number(numbers[-1])
     assert list(segment) == numbers == list(u64_segment.decode(u64_segment.encode(segment), where=WHERE))
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept", "form"),
+    [
+        (1000, "true", "range"),
+        (1000, "id not in (3, 400)", "range with holes"),
+        (1000, "id % 2 = 1", "range with bitmap"),
+        (20_000, "id % 1000 = 7", "sorted array"),
+        (100_000, "id in (5, 99999)", "sorted array"),
+    ],
+)
+def test_the_library_stores_row_ids_in_the_same_bytes(
+    tmp_path: Path, rows: int, kept: str, form: str
+) -> None:
+    dataset = lance.write_dataset(pa.table({"id": range(rows)}), str(tmp_path), enable_stable_row_ids=True)
+    if kept != "true":
+        dataset.delete(f"not ({kept})")
+        dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+    numbers = dataset.to_table().column("id").to_pylist()
+    newest = max((tmp_path / "_versions").glob("*.manifest"), key=lambda path: path.stat().st_mtime_ns)
+    data = newest.read_bytes()
+    (at,) = struct.unpack("<Q", data[-16:-8])
+    (length,) = struct.unpack("<I", data[at : at + 4])
+    (fragment,) = bytes_fields(2, data[at + 4 : at + 4 + length])
+    (sequence,) = bytes_fields(5, fragment)
+    (stored,) = bytes_fields(1, sequence)
+    segment = u64_segment.decode(stored, where=WHERE)
+    assert (segment.form, list(segment)) == (form, numbers)
+    assert u64_segment.encode(replace(segment, encoded=None)) == stored
 
 
 @pytest.mark.parametrize(

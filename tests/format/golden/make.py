@@ -7,6 +7,7 @@ something new, make files of it under a new name, and add them and a test that r
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -24,6 +25,7 @@ from weir.format.log_place import LogPlace
 from weir.format.source import Source
 from weir.format.wal_header import WalEntryHeader
 
+DEFINITIONS = Path(__file__).parent / "first_index" / "definitions.proto"
 SHARD = uuid.UUID("11111111-2222-4333-8444-555555555555")
 SCHEMA = pa.schema(
     [
@@ -116,8 +118,64 @@ def write_weir(directory: Path) -> None:
             writer.write_batch(pages)
 
 
+SEGMENTS = {
+    "range": "range {end: 3}",
+    "range_with_holes": (
+        "range_with_holes {start: 3 end: 9 holes {u16_array {base: 4 offsets: '\\0\\0\\3\\0'}}}"
+    ),
+    "range_with_bitmap": "range_with_bitmap {start: 10 end: 20 bitmap: '\\x41\\x02'}",
+    "sorted_array": "sorted_array {u32_array {base: 7 offsets: '\\0\\0\\0\\0\\0\\0\\0\\x80'}}",
+    "array": "array {u64_array {values: '\\0\\0\\0\\0\\0\\0\\0\\x80\\5\\0\\0\\0\\0\\0\\0\\0'}}",
+}
+"""Of each form, in the text form of the messages."""
+
+MEM_WALS = [
+    ("eu", 0, "MERGED", "range", 300),
+    ("eu", 1, "FLUSHED", "range_with_holes", 301),
+    ("eu", 2, "SEALED", "range_with_bitmap", 302),
+    ("eu", 3, "OPEN", "sorted_array", 303),
+    ("\u00e9t\u00e9", 1 << 40, "OPEN", "array", 1 << 40),
+]
+
+
+def write_first_index(directory: Path) -> None:
+    """Details of the first form of the index, by protoc, from definitions that are not Weir's."""
+    segments = {name: encoded("U64Segment", text) for name, text in SEGMENTS.items()}
+    mem_wals = (
+        f"mem_wal_list {{id {{region: '{region}' generation: {generation}}} state: {state} "
+        f"mem_table_location: 'memory://a' wal_location: 's3://wal/a' owner_id: 'owner' "
+        f"wal_entries: '{escaped(segments[name])}' "
+        f"last_updated_dataset_version: {version}}}"
+        for region, generation, state, name, version in MEM_WALS
+    )
+    for name, content in segments.items():
+        (directory / f"{name}.binpb").write_bytes(content)
+    (directory / "details.binpb").write_bytes(encoded("MemWalIndexDetails", "\n".join(mem_wals)))
+
+
+def escaped(data: bytes) -> str:
+    """Return bytes as the text form has them."""
+    return "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def encoded(message: str, text: str) -> bytes:
+    """Return a message whose text form is given, as protoc encodes it."""
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{DEFINITIONS.parent}"]
+    done = subprocess.run(
+        [*command, f"--encode=golden.{message}", DEFINITIONS.name],
+        input=text.encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return done.stdout
+
+
 if __name__ == "__main__":
-    for kind, write in (("library", write_library), ("weir", write_weir)):
+    for kind, write in (
+        ("library", write_library),
+        ("weir", write_weir),
+        ("first_index", write_first_index),
+    ):
         target = Path(sys.argv[1]) / kind
         target.mkdir(parents=True, exist_ok=True)
         write(target)
