@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -17,6 +18,8 @@ import pytest
 
 import weir
 from weir.errors import InputError, SchemaError
+from weir.rows.coerce import as_table
+from weir.rows.declared import declared_types
 
 DICTS: list[dict[str, Any]] = [{"id": 1, "name": "a", "size": 2.5}, {"id": 2, "name": None, "size": None}]
 
@@ -98,6 +101,81 @@ def test_annotations_tell_what_values_do_not(tmp_path: Path) -> None:
     assert floats.schema.field("id").type == pa.float64()
 
 
+@dataclass
+class Line:
+    article: str
+    pieces: int | None = None
+    off: float = 0
+
+
+@dataclass
+class Order:
+    id: int
+    lines: list[Line]
+    first: Line | None = None
+
+
+@dataclass
+class Link:
+    id: int
+    next: Link | None = None
+
+
+@dataclass
+class Partly:
+    id: int
+    first: Declared | None = None
+
+
+def test_annotations_of_what_is_inside_tell_too(tmp_path: Path) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    line: Any = pydantic.create_model("L", article=(str, ...), pieces=(int | None, None), off=(float, 0))
+    order = pydantic.create_model("O", id=(int, ...), lines=(list[line], ...), first=(line | None, None))
+    for number, row in enumerate((Order(1, [Line("a")], Line("b")), order(id=1, lines=[line(article="a")]))):
+        table = weir.create(tmp_path / str(number), [row], primary_key="id", fsync=False)
+        of_line = pa.struct([("article", pa.string()), ("pieces", pa.int64()), ("off", pa.float64())])
+        assert table.schema.field("first").type == of_line
+        assert table.schema.field("lines").type.value_type == of_line
+        table.upsert([{"id": 2, "lines": [{"article": "c", "pieces": 3, "off": 0.5}], "first": None}])
+        assert table.get([2])["lines"].to_pylist() == [[{"article": "c", "pieces": 3, "off": 0.5}]]
+    with pytest.raises(SchemaError, match=r"'next\.next' has no value that tells its type"):
+        weir.create(tmp_path / "itself", [Link(1, Link(0))], primary_key="id", fsync=False)
+    # What is told in part makes no struct without the rest.
+    assert "first" not in declared_types([Partly(1)])
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        ({"name": "id"}, {"id": 7, "v": 1}),
+        ({}, None),
+    ],
+)
+def test_an_index_with_a_name_is_a_column(
+    index: dict[str, str], expected: dict[str, int] | None, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"v": [1]}, index=pd.Index([7], **index))
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    if expected is None:
+        with pytest.raises(weir.errors.KeyValueError, match="id"):
+            table.upsert(frame)
+        with pytest.raises(SchemaError, match="'id' is not in the schema"):
+            weir.create(tmp_path / "u", frame, primary_key="id", fsync=False)
+        return
+    table.upsert(frame)
+    made = weir.create(tmp_path / "u", frame, primary_key="id", fsync=False)
+    made.upsert(frame.reset_index().set_index(["id", "v"]))
+    # A column counts more than an index of its name; an index that is no column is not lost in silence.
+    made.upsert(pd.DataFrame({"id": [7], "v": [1]}, index=pd.Index([9], name="id")))
+    with pytest.raises(SchemaError, match="'day'"):
+        made.upsert(pd.DataFrame({"id": [7]}, index=pd.Index([1], name="day")))
+    for one in (table, made):
+        assert one.scan().to_pylist() == [expected]
+        assert one.delete(frame.drop(columns="v")).rows == 1
+        assert one.scan().count() == 0
+
+
 def test_pydantic_models_are_rows(tmp_path: Path) -> None:
     pydantic = pytest.importorskip("pydantic")
     model = pydantic.create_model("Order", id=(int, ...), note=(str | None, None), size=(float, 2))
@@ -126,7 +204,10 @@ def test_what_tells_no_schema_makes_no_table(tmp_path: Path) -> None:
         (iter([]), InputError, "empty iterator"),
         (42, InputError, "int"),
         ([{"id": 1, "x": None}], SchemaError, "'x' has no value that tells its type"),
+        ([{"id": 1, "x": {"y": None}}], SchemaError, "'x.y' has no value that tells its type"),
+        ([{"id": 1, "x": []}], SchemaError, "'x' has no value that tells its type"),
         ([{"id": 1, "x": 1}, {"id": 2, "x": "one"}], SchemaError, "does not tell a schema"),
+        (pd.DataFrame({"id": [1, 2], "x": [1, "one"]}), SchemaError, "column x with type object: Could not"),
         ([{"id": 1}, {"id": None}], weir.errors.KeyValueError, "id"),
     ):
         with pytest.raises(error, match=message):
@@ -171,6 +252,39 @@ def test_moments_with_and_without_a_time_zone_are_never_mixed(zone: str | None, 
         writer.upsert([{"id": 0, "at": right}, {"id": 1, "at": None}])
     (found,) = table.get([0])["at"].to_pylist()
     assert found == (naive if zone is None else aware.astimezone(UTC))
+
+
+NAIVE, AWARE = datetime(2026, 1, 1, 12), datetime(2026, 1, 1, 12, tzinfo=EAST)
+MIXED: dict[str, Any] = {
+    "lists": [{"id": 1, "x": [NAIVE, AWARE]}],
+    "lists of rows": [{"id": 1, "x": [AWARE]}, {"id": 2, "x": [None, NAIVE]}],
+    "structs": [{"id": 1, "x": {"at": AWARE}}, {"id": 2, "x": None}, {"id": 3, "x": {"at": NAIVE}}],
+    "deep": [{"id": 1, "x": [{"at": [NAIVE]}, {"at": [AWARE]}]}],
+    "objects of NumPy": {"id": [1, 2], "x": np.array([AWARE, NAIVE], object)},
+    "objects of pandas": {"id": [1, 2], "x": pd.Series([NAIVE, AWARE], dtype=object)},
+    "lists of pandas": pd.DataFrame({"id": [1], "x": [[NAIVE, AWARE]]}),
+}
+
+
+@pytest.mark.parametrize("rows", MIXED.values(), ids=MIXED)
+def test_moments_are_never_mixed_at_any_depth(rows: Any, tmp_path: Path) -> None:
+    """Arrow takes all as the first one is: those of the other kind would be shifted."""
+    with pytest.raises(SchemaError, match="with a time zone and such without"):
+        weir.create(tmp_path / "t", rows, primary_key="id", fsync=False)
+    for zone in (None, "UTC"):
+        moment = pa.timestamp("us", zone)
+        for kind in (moment, pa.list_(moment), pa.struct([("at", moment)])):
+            schema = pa.schema([("id", pa.int64()), ("x", kind)])
+            table = weir.create(tmp_path / f"{zone} {kind.id}", schema, primary_key="id", fsync=False)
+            with pytest.raises(SchemaError):
+                table.upsert(rows)
+            assert table.scan().count() == 0
+
+
+def test_maps_of_moments_are_never_mixed(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.map_(pa.string(), pa.timestamp("us")))])
+    with pytest.raises(SchemaError, match="with a time zone and such without, first in row 1"):
+        as_table([{"id": 1, "x": [("a", NAIVE)]}, {"id": 2, "x": {"b": AWARE}}], schema)
 
 
 def test_decimals_of_python_leave_room_for_others(tmp_path: Path) -> None:

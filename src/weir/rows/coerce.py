@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -13,7 +12,8 @@ import pyarrow.compute as pc
 from weir.errors import InputError, SchemaError
 from weir.rows.cast import cast_to, fits, is_text
 from weir.rows.conforming import unknown_column
-from weir.rows.inputs import as_dicts, collected, pieces
+from weir.rows.inputs import as_dicts, collected, in_one_line, pieces, with_named_index
+from weir.rows.zones import refuse_mixed_zones, zone_hint
 from weir.schema.list_cast import is_list
 
 __all__ = ["RowInput", "as_column", "as_table", "holds_columns", "repeatable"]
@@ -105,9 +105,10 @@ def _from_pandas(data: Any, schema: pa.Schema) -> pa.Table:
             where="data",
             hint="Pass a DataFrame: series.to_frame()",
         )
+    data = with_named_index(data)
     for name, kind in data.dtypes.items() if data.columns.is_unique else ():
-        if str(kind) == "object" and name in schema.names and pa.types.is_timestamp(schema.field(name).type):
-            _refuse_mixed_zones(data[name].tolist(), schema.field(name))
+        if str(kind) == "object" and name in schema.names:
+            refuse_mixed_zones(data[name], schema.field(name))
     try:
         table = pa.Table.from_pandas(data, preserve_index=False)
         for number, column in enumerate(table.columns):
@@ -116,7 +117,9 @@ def _from_pandas(data: Any, schema: pa.Schema) -> pa.Table:
                 table = table.set_column(number, schema.field(at).name, column.cast(schema.field(at).type))
         return table
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(f"the data frame does not make a table: {error}", where="data") from error
+        raise SchemaError(
+            f"the data frame does not make a table: {in_one_line(error)}", where="data"
+        ) from error
 
 
 def _is_widened(column: pa.ChunkedArray, wanted: pa.DataType) -> bool:
@@ -157,8 +160,7 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
     """Return Python values as a column, refusing what Arrow would cut down to the column's type."""
     # The rows of a matrix are lists of numbers.
     values = values if hasattr(values, "__array__") and getattr(values, "ndim", 1) == 1 else list(values)
-    if pa.types.is_timestamp(field.type) and isinstance(values, list):
-        _refuse_mixed_zones(values, field)
+    refuse_mixed_zones(values, field)
     if isinstance(field.type, pa.UuidType):
         # Arrow would take a text of 16 letters for a UUID too.
         texts = _inferred(values)
@@ -182,25 +184,6 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
             f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
             where=field.name,
         ) from error
-
-
-def _refuse_mixed_zones(values: list[Any], field: pa.Field) -> None:
-    """Refuse moments with a time zone among such without: Arrow would take all as the first one is."""
-    # What is not equal to itself is the datetime of pandas that is none.
-    aware = {value.tzinfo is not None for value in values if isinstance(value, datetime) and value == value}
-    wanted = field.type.tz is not None
-    if len(aware) == 2:
-        odd = next(
-            row
-            for row, value in enumerate(values)
-            if isinstance(value, datetime) and value == value and (value.tzinfo is not None) != wanted
-        )
-        raise SchemaError(
-            f"column {field.name!r} has datetimes with a time zone and such without, first in row {odd}",
-            where=field.name,
-            hint=f"The column is {field.type}: "
-            + ("give each one a tzinfo" if wanted else "give none a tzinfo"),
-        )
 
 
 def _integers(values: Any) -> pa.Array | None:
@@ -243,8 +226,11 @@ def _refuse_unlike(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
     elif is_list(given) and is_list(wanted):
         _refuse_unlike(given.value_type, wanted.value_type, path)
     elif _is_plain(given) and _is_plain(wanted) and not fits(given, wanted):
+        are_moments = types.is_timestamp(given) and types.is_timestamp(wanted)
         raise SchemaError(
-            f"column {path!r} holds values of type {given} where the table has {wanted}", where=path
+            f"column {path!r} holds values of type {given} where the table has {wanted}",
+            where=path,
+            hint=zone_hint(wanted).capitalize() if are_moments else "",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -51,11 +52,16 @@ def declared_types(rows: Sequence[Any]) -> Mapping[str, pa.DataType]:
     kinds = {type(row) for row in rows}
     if len(kinds) != 1 or issubclass(kind := kinds.pop(), Mapping):
         return {}
+    return _fields_of(kind, ())
+
+
+def _fields_of(kind: type, above: tuple[type, ...]) -> dict[str, pa.DataType]:
+    """Return the types of the fields of a class, which classes that hold it are ``above``."""
     try:
         hints = get_type_hints(kind, include_extras=True)
     except (NameError, TypeError):
         return {}  # names that only a type checker sees
-    found = {name: _of(hint) for name, hint in hints.items()}
+    found = {name: _of(hint, (*above, kind)) for name, hint in hints.items()}
     return {name: one for name, one in found.items() if one is not None}
 
 
@@ -74,22 +80,38 @@ def declared_column(found: pa.DataType, declared: pa.DataType | None) -> pa.Data
     """
     if declared is None:
         return found
-    is_whole = declared == pa.float64() and pa.types.is_integer(found)
-    return declared if is_whole or _says_nothing(found) else found
+    if pa.types.is_null(found) or (declared == pa.float64() and pa.types.is_integer(found)):
+        return declared
+    if pa.types.is_list(found) and pa.types.is_list(declared):
+        return pa.list_(declared_column(found.value_type, declared.value_type))
+    if pa.types.is_struct(found) and pa.types.is_struct(declared):
+        known = {field.name: field.type for field in declared}
+        return pa.struct(
+            [field.with_type(declared_column(field.type, known.get(field.name))) for field in found]
+        )
+    return found
 
 
-def _says_nothing(kind: pa.DataType) -> bool:
-    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _says_nothing(kind.value_type))
-
-
-def _of(hint: Any) -> pa.DataType | None:
+def _of(hint: Any, above: tuple[type, ...]) -> pa.DataType | None:
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _of(inside[0])
+        return _of(inside[0], above)
     if origin in (Union, types.UnionType):
         others = [one for one in inside if one is not types.NoneType]
-        return _of(others[0]) if len(others) == 1 else None
+        return _of(others[0], above) if len(others) == 1 else None
     if origin in (list, Sequence) and inside:
-        element = _of(inside[0])
+        element = _of(inside[0], above)
         return None if element is None else pa.list_(element)
+    names = _field_names(hint) if isinstance(hint, type) and hint not in above else ()
+    if names:
+        known = _fields_of(hint, above)
+        # A struct that lacks a field would take no value of it.
+        return pa.struct([(name, known[name]) for name in names]) if known.keys() >= set(names) else None
     return _TYPES.get(hint)
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass or a pydantic model; none of another class."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    return tuple(getattr(kind, "model_fields", ()))

@@ -14,7 +14,7 @@ from weir.rows.decimals import roomy
 from weir.rows.declared import declared_column, declared_types
 from weir.schema.list_cast import cast
 
-__all__ = ["as_dicts", "collected", "pieces", "rows_with_schema"]
+__all__ = ["as_dicts", "collected", "in_one_line", "pieces", "rows_with_schema", "with_named_index"]
 
 # Rows of a generator that are written together.
 _ROWS_PER_PIECE = 10_000
@@ -65,9 +65,32 @@ def _as_dict(row: Any) -> Mapping[str, Any] | None:
     if isinstance(row, Mapping):
         return row
     if is_dataclass(row) and not isinstance(row, type):
-        return {field.name: getattr(row, field.name) for field in fields(row)}
+        return {field.name: _plain_value(getattr(row, field.name)) for field in fields(row)}
     dump = getattr(row, "model_dump", None)
     return dump() if callable(dump) and not isinstance(row, type) else None
+
+
+def _plain_value(value: Any) -> Any:
+    """Return what a field of a dataclass holds; dataclasses in it as dicts, as those of pydantic come."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _as_dict(value)
+    if isinstance(value, list) and any(map(is_dataclass, value)):
+        return [_plain_value(one) for one in value]
+    return value
+
+
+def with_named_index(data: Any) -> Any:
+    """Return a data frame of pandas in which an index with a name is a column, as Arrow has it too.
+
+    An index without a name numbers the rows, and is no data.
+    """
+    names = [name for name in data.index.names if name is not None and name not in data.columns]
+    return data.reset_index(names) if names else data
+
+
+def in_one_line(error: Exception) -> str:
+    """Return what an error of Arrow says; of a data frame it says it in two parts."""
+    return ": ".join(map(str, reversed(error.args)))
 
 
 def rows_with_schema(data: Any) -> tuple[pa.Schema, Any]:
@@ -127,7 +150,9 @@ def _table(data: Any) -> pa.Table:
             )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaError(
-            f"the data does not tell a schema: {error}", where="data", hint="Pass a pyarrow.Schema first"
+            f"the data does not tell a schema: {in_one_line(error)}",
+            where="data",
+            hint="Pass a pyarrow.Schema first",
         ) from error
     empty = isinstance(data, Sequence) and not data
     raise InputError(
@@ -148,6 +173,7 @@ def _column(values: Any, declared: pa.DataType | None = None) -> Any:
 
 
 def _of_pandas(data: Any) -> pa.Table:
+    data = with_named_index(data)
     table = pa.Table.from_pandas(data, preserve_index=False)
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -161,13 +187,24 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     columns = []
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if pa.types.is_null(kind):
+        untold = _untold(kind, field.name)
+        if untold is not None:
             raise SchemaError(
-                f"column {field.name!r} has no value that tells its type",
-                where=field.name,
+                f"column {untold!r} has no value that tells its type",
+                where=untold,
                 hint="Create the table with a pyarrow.Schema",
             )
         if pa.types.is_string_view(kind):
             kind = pa.string()
         columns.append(pa.field(field.name, kind, field.nullable))
     return pa.schema(columns)
+
+
+def _untold(kind: pa.DataType, name: str) -> str | None:
+    """Return what of a column, at any depth, has a type that takes no values; None if nothing."""
+    if pa.types.is_null(kind):
+        return name
+    of_struct = pa.types.is_struct(kind)
+    inner = (kind.field(place) for place in range(kind.num_fields))
+    found = (_untold(one.type, f"{name}.{one.name}" if of_struct else name) for one in inner)
+    return next((one for one in found if one is not None), None)
