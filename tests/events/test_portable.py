@@ -70,6 +70,21 @@ def test_a_restored_store_gives_the_same_answers(store: EventStore, tmp_path: Pa
             ).version > store.version("c9")
 
 
+def test_an_export_leaves_nothing_of_one_before_it(store: EventStore, tmp_path: Path) -> None:
+    """Whoever reads the folder as it is finds no event twice, and none that is forgotten."""
+    folder = tmp_path / "export"
+    store.export(folder)
+    (folder / "events" / "notes.txt").write_text("not ours")
+    for context in {row["context_id"] for row in store.query("other", columns=[]).to_table().to_pylist()}:
+        store.forget(context)
+    for format in ("parquet", "snp"):
+        store.export(folder, format=format)
+        listed = {one["path"] for one in json.loads((folder / "manifest.json").read_text())["files"]}
+        found = {str(one.relative_to(folder)) for one in (folder / "events").rglob("*") if one.is_file()}
+        assert found == {*listed, "events/notes.txt"}
+        assert not any(path.startswith("events/other/") for path in listed)
+
+
 def test_restored_events_come_to_those_who_follow(store: EventStore, tmp_path: Path) -> None:
     store.export(tmp_path / "export")
     with weir.events.create(tmp_path / "copy", buckets=2) as copy:

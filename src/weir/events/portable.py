@@ -9,6 +9,7 @@ its length. A manifest beside them lists the files with their checksums and the 
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ FORMATS = ("parquet", "snp")
 MANIFEST = "manifest.json"
 _FORMAT = 1
 _ROWS = 100_000
+_FILE = re.compile(r"events/[^/]+/\d{5,}\.(?:parquet|snp|smt)")
 _SNP = b"WEIRSNP\x01"
 _SMT = b"WEIRSMT\x01"
 
@@ -68,7 +70,7 @@ def export_events(
     """Write events as files.
 
     Files that a former call has written are kept if they are what would be written now, so that a call which
-    has died may be repeated.
+    has died may be repeated. Others of a former call are deleted.
 
     Parameters
     ----------
@@ -116,7 +118,16 @@ def export_events(
         "files": files,
     }
     target.put(MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1).encode())
+    target.delete(_left_by_others(target, files))
     return ExportReport(events, len(files))
+
+
+def _left_by_others(target: ObjectStore, files: list[dict[str, Any]]) -> list[str]:
+    """Return what an earlier export has written and this one has not: events that are gone since, maybe."""
+    written = {one["path"] for one in files}
+    return [
+        one.path for one in target.list("events") if one.path not in written and _FILE.fullmatch(one.path)
+    ]
 
 
 def _encoded(kind: EventType, rows: pa.Table, number: int, format: str) -> Iterator[tuple[str, bytes]]:
