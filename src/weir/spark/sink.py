@@ -142,7 +142,9 @@ def commit(
     LeaseHeldError, FencedError
         If another writer had the shards for longer than the options say to wait.
     """
-    spec_id = max((one.spec_id for one in results), default=0)
+    # Tasks of one write share the router that they were planned with.
+    planned = (one.spec_id for one in results if one.spec_id is not None)
+    spec_id = next(planned, table.internals.sharding.spec.spec_id)
     changes, staged = _parted(table, results, spec_id)
     asked = [one.asked.rows for one in results if one.asked is not None]
     failpoint.reach("sink.before_commit")

@@ -91,14 +91,14 @@ class TaskResult(WriterCommitMessage):
         The streaming query it belongs to.
     asked : InlineRows, optional
         Rows that the driver decides on, since what they do depends on the rows that are there.
-    spec_id : int
-        The shard spec that the rows were routed by.
+    spec_id : int, optional
+        The shard spec that its rows were routed by; None if it has none that were.
     """
 
     pieces: tuple[Piece, ...]
     query_id: str | None = None
     asked: InlineRows | None = None
-    spec_id: int = 0
+    spec_id: int | None = None
 
     @property
     def staged(self) -> tuple[StagedGeneration, ...]:
