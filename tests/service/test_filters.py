@@ -192,3 +192,17 @@ def test_filters_take_what_plain_python_does(seed: int, tmp_path: Path) -> None:
         namespace.write(Write(upserts=Documents.of_rows([*newer.values()]), deletes=gone))
         documents = {id: one for id, one in (documents | newer).items() if id not in gone}
         check(namespace, draw, documents)
+
+
+def test_attributes_may_be_called_as_what_lance_has_for_itself(tmp_path: Path) -> None:
+    names = ["_rowid", "_rowaddr", "it's _rowid", "_row_created_at_version", "_score"]
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        namespace = namespaces.namespace("documents")
+        rows = [{"id": id, "vector": [1.0, id], **dict.fromkeys(names, id)} for id in (1, 2)]
+        namespace.write(Write(upserts=Documents.of_rows(rows)))
+        nearest = Nearest("vector", np.ones(2, np.float32), False)
+        for name in names:
+            query = Query(rank_by=nearest, filter=parse_filter([name, "Gte", 2]), include=(name,))
+            found = namespace.query(query).rows
+            assert found is not None
+            assert found.select(["id", name]).to_pylist() == [{"id": 2, name: 2}]

@@ -27,12 +27,14 @@ _FAILED_ON_A_ROW = "Error applying filter expression"
 # A condition that is an aggregate and nothing else passes on a table without rows, as it is checked.
 _NOT_OF_A_ROW = "Physical plan does not support logical expression"
 
-_TEXT_LITERAL = re.compile(r"'(?:[^']|'')*'")
 _NO_CODE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 """Texts, quoted names and comments. A quotation mark that is doubled ends one and begins another."""
 
-_SYSTEM_COLUMN = re.compile(
-    r"\b_(?:rowid|rowaddr|rowoffset|row_created_at_version|row_last_updated_at_version)\b"
+_NAMES = re.compile(r"""'[^']*'|"([^"]*)"|`([^`]*)`|(\w+)""")
+"""Texts, and in groups what may be names: in quotation marks they are taken as a whole."""
+
+_SYSTEM_COLUMNS = frozenset(
+    {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
 
 
@@ -46,10 +48,11 @@ def check_filter(schema: pa.Schema, text: str) -> None:
     """
     if not isinstance(text, str) or not text.strip():
         raise FilterError(f'a filter is SQL text such as "delay > 60", got {text!r}', where="filter")
-    system = _SYSTEM_COLUMN.search(_TEXT_LITERAL.sub("", text))
-    if system is not None and system.group() not in schema.names:
+    named = {name for match in _NAMES.finditer(text) for name in match.groups()}
+    system = (named & _SYSTEM_COLUMNS).difference(schema.names)
+    if system:
         raise FilterError(
-            f"the filter names {system.group()}, which is a place in one file and nothing of the row",
+            f"the filter names {min(system)}, which is a place in one file and nothing of the row",
             where="filter",
             hint=f"The columns are {', '.join(schema.names)}",
         )
