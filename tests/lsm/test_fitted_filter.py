@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ TIMES = [None if day is None else datetime(day.year, day.month, day.day, 0, 0, 1
 PRICES = [
     None if text is None else Decimal(text) for text in ("2.50", "2.55", "-1.00", None, "0.01", "9999.99")
 ]
+CLOCKS = [time(0, 0, 1), time(1), time(23, 59, 59), None, time(12, 30), time(0)]
+BYTES = [b"a", b"", b"it's", None, "\u00e9".encode(), b"zz"]
 NUMBERS = [1, 2, -(2**31), None, 2**31 - 1, 0]
 ROWS = pa.table(
     {
@@ -42,6 +44,12 @@ ROWS = pa.table(
         "price": pa.array(PRICES, pa.decimal128(6, 2)),
         "n": pa.array(NUMBERS, pa.int32()),
         "big": pa.array([None if one is None else one * 2**32 for one in NUMBERS], pa.int64()),
+        "clock": pa.array(CLOCKS, pa.time64("us")),
+        "clock_ns": pa.array(CLOCKS, pa.time64("ns")),
+        "clock_s": pa.array(CLOCKS, pa.time32("s")),
+        "clock_ms": pa.array(CLOCKS, pa.time32("ms")),
+        "raw": pa.array(BYTES, pa.binary()),
+        "raw_large": pa.array(BYTES, pa.large_binary()),
         "s": pa.array(["2026-01-01", "x", "", None, "2", "it's"]),
         "inner": pa.array(
             [None if one is None else {"day": one} for one in DAYS], pa.struct([("day", pa.date32())])
@@ -70,8 +78,8 @@ def expected(column: str, holds: Callable[[Any], bool]) -> list[int]:
     return [at for at, value in enumerate(values) if value is not None and holds(value)]
 
 
-def literals() -> st.SearchStrategy[tuple[str, str, Any]]:
-    """Return a column, a literal, and the value it is."""
+def literals_by_column() -> dict[str, st.SearchStrategy[tuple[str, Any]]]:
+    """Return literals of each column, and the values they are."""
     days = st.sampled_from([day for day in DAYS if day] + [date(2026, 1, 3), date(9999, 12, 31)])
     times = st.builds(
         lambda day, us: datetime(day.year, day.month, day.day) + timedelta(microseconds=us),
@@ -85,22 +93,35 @@ def literals() -> st.SearchStrategy[tuple[str, str, Any]]:
             [Decimal(one) for one in ("1e9", "-99999.5", "5000000000", "2147483647", "-2147483648")]
         ),
     )
-    return st.one_of(
-        st.tuples(st.sampled_from(["day"]), days.map(lambda day: (f"'{day}'", day))),
-        st.tuples(st.just("time"), times.map(lambda one: (f"'{one.isoformat(' ')}'", one))),
-        st.tuples(st.just("utc"), times.map(lambda one: (f"'{one.isoformat()}'", one.replace(tzinfo=UTC)))),
-        st.tuples(
-            st.sampled_from(["utc", "berlin"]),
-            times.map(
-                lambda one: (f"'{one.isoformat()}+05:30'", one.replace(tzinfo=UTC) - timedelta(hours=5.5))
-            ),
-        ),
-        st.tuples(
-            st.just("berlin"), times.map(lambda one: (f"'{one.isoformat()}'", one.replace(tzinfo=BERLIN)))
-        ),
-        st.tuples(st.sampled_from(["price", "n", "big"]), numbers.map(lambda one: (f"{one:f}", one))),
-        st.tuples(st.sampled_from(["price", "n", "big"]), numbers.map(lambda one: (f"'{one:f}'", one))),
-    ).map(lambda one: (one[0], *one[1]))
+    clocks = st.builds(
+        lambda clock, us: clock.replace(microsecond=us),
+        st.sampled_from([clock for clock in CLOCKS if clock] + [time(12, 29, 59)]),
+        st.sampled_from([0, 500_000, 1]),
+    )
+    texts = st.sampled_from([one.decode() for one in BYTES if one is not None] + ["b", "it"])
+    east = times.map(
+        lambda one: (f"'{one.isoformat()}+05:30'", one.replace(tzinfo=UTC) - timedelta(hours=5.5))
+    )
+    any_number = numbers.map(lambda one: (f"{one:f}", one)) | numbers.map(lambda one: (f"'{one:f}'", one))
+    of_clock = clocks.map(lambda clock: (f"'{clock}'", clock))
+    of_bytes = texts.map(lambda text: ("'{}'".format(text.replace("'", "''")), text.encode()))
+    return {
+        "day": days.map(lambda day: (f"'{day}'", day)),
+        "time": times.map(lambda one: (f"'{one.isoformat(' ')}'", one)),
+        "utc": times.map(lambda one: (f"'{one.isoformat()}'", one.replace(tzinfo=UTC))) | east,
+        "berlin": times.map(lambda one: (f"'{one.isoformat()}'", one.replace(tzinfo=BERLIN))) | east,
+        **dict.fromkeys(("price", "n", "big"), any_number),
+        **dict.fromkeys(("clock", "clock_ns", "clock_s", "clock_ms"), of_clock),
+        **dict.fromkeys(("raw", "raw_large"), of_bytes),
+    }
+
+
+LITERALS = literals_by_column()
+
+
+def literals(columns: Sequence[str] = tuple(LITERALS)) -> st.SearchStrategy[tuple[str, str, Any]]:
+    """Return one of the columns, a literal, and the value it is."""
+    return st.sampled_from(columns).flatmap(lambda column: LITERALS[column].map(lambda one: (column, *one)))
 
 
 @given(literals(), st.sampled_from(sorted(OPERATORS)), st.booleans())
@@ -118,7 +139,7 @@ def test_ranges_and_lists_mean_what_they_say(
     one: tuple[str, str, Any], data: st.DataObject, negated: bool
 ) -> None:
     column, literal, value = one
-    _, other_literal, other = data.draw(literals().filter(lambda two: two[0] == column))
+    _, other_literal, other = data.draw(literals([column]))
     word = "NOT " if negated else ""
     assert matching(f"{column} {word}BETWEEN {literal} AND {other_literal}") == expected(
         column, lambda held: (value <= held <= other) is not negated
@@ -159,6 +180,8 @@ def test_what_is_no_comparison_with_a_column_stays() -> None:
         ("time >= '2026-01-01T00:00:00Z'", "has a time zone, and the column has none"),
         ("time >= 'noon'", "'noon' is no time"),
         ("berlin >= '2026-03-29 02:30:00'", "no time"),
+        ("clock > '25:00'", "'25:00' is no time of day.*'12:00:00'"),
+        ("clock_s IN ('12:30', 5)", "5 is no time of day"),
         ("price > 'much'", "'much' is no number"),
         ("n IN (1, 'two')", "'two' is no number"),
         ("n = 'nan'", "no number"),

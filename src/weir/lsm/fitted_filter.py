@@ -78,7 +78,12 @@ def fitted_filter(text: str, schema: pa.Schema) -> str:
 
 
 def _may_fit(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) or _grid_of(kind) is not None or pa.types.is_floating(kind)
+    of_itself = pa.types.is_struct(kind) or pa.types.is_floating(kind) or _is_binary(kind)
+    return of_itself or _grid_of(kind) is not None
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 @lru_cache(maxsize=1024)
@@ -210,6 +215,9 @@ class _Fitting:
                 break
             if self._upper(at) != ",":
                 return None
+        if _is_binary(column.kind) and all(one.is_text for one in literals):
+            listed = ", ".join(map(_binary_sql, literals))
+            return f"{column.text} {'NOT ' if negated else ''}IN ({listed})", at + 1
         fits = _fits_of(column)
         if fits is None or not any(fits.changes(one) for one in literals):
             return None
@@ -318,6 +326,8 @@ def _compared(column: _Column, operator: str, literal: _Literal) -> str | None:
         except ValueError:
             return None
         return f"{column.text} {operator} {number!r}" if math.isfinite(number) else None
+    if _is_binary(column.kind) and literal.is_text:
+        return f"{column.text} {operator} {_binary_sql(literal)}"
     fits = _fits_of(column)
     if fits is None or not fits.changes(literal):
         return None
@@ -360,6 +370,8 @@ def _grid_of(kind: pa.DataType) -> _Grid | None:
         return _Grid(-719_162, 2_932_896, _days, _date_sql, False, "date")
     if pa.types.is_timestamp(kind):
         return _instants(kind)
+    if pa.types.is_time(kind):
+        return _times_of_day(kind)
     kind = stored_type(kind)
     if pa.types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
         return _Grid(0, (1 << 128) - 1, _uuid, _uuid_sql, False, "UUID")
@@ -394,6 +406,10 @@ def _decimals(kind: pa.DataType) -> _Grid:
     return _Grid(-most, most, read, write, False, "number")
 
 
+def _binary_sql(literal: _Literal) -> str:
+    return f"X'{literal.value.encode().hex()}'"
+
+
 def _uuid(literal: _Literal) -> Decimal:
     if not literal.is_text or UUID_TEXT.fullmatch(literal.value) is None:
         raise ValueError("a UUID is written as '12345678-1234-5678-1234-567812345678'")
@@ -415,6 +431,27 @@ def _days(literal: _Literal) -> Decimal:
 
 def _date_sql(days: int) -> str:
     return f"date '{pa.scalar(days, pa.int32()).cast(pa.date32()).as_py()}'"
+
+
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9](?:\.[0-9]{1,9})?))?", re.ASCII)
+
+
+def _times_of_day(kind: pa.DataType) -> _Grid:
+    per_second = _PER_SECOND[kind.unit]
+    steps_are = "INT" if kind.bit_width == 32 else "BIGINT"
+
+    def read(literal: _Literal) -> Decimal:
+        found = _TIME_OF_DAY.fullmatch(literal.value) if literal.is_text else None
+        if found is None:
+            raise ValueError("a time of day is written as '12:00:00'")
+        hours, minutes, seconds = (Decimal(part or 0) for part in found.groups())
+        return ((hours * 60 + minutes) * 60 + seconds) * per_second
+
+    def write(steps: int) -> str:
+        sort = f"Time{kind.bit_width}({_UNITS[kind.unit]})"
+        return f"arrow_cast(CAST({steps} AS {steps_are}), '{sort}')"
+
+    return _Grid(0, 24 * 60 * 60 * per_second - 1, read, write, False, "time of day")
 
 
 def _instants(kind: pa.DataType) -> _Grid:
