@@ -21,7 +21,7 @@ from weir.log.wal import PositionedEntry
 from weir.lsm.damage import reading
 from weir.storage.interface import ObjectStore
 
-__all__ = ["Gone", "with_published_rows"]
+__all__ = ["Gone", "staged_rows", "with_published_rows"]
 
 Gone = Callable[[ObjectStore, UUID, int], SnapshotExpiredError]
 """Returns the error that says that what stands at a position of a shard's log is gone."""
@@ -57,18 +57,39 @@ def with_published_rows(
         path = layout.generation_path(shard_id, name)
         if not store.list_directories(path):
             raise gone(store, shard_id, item.position)
-        where = f"{store.uri}/{path}"
-        with (
-            _unless_collected(store, shard_id, item.position, path, gone),
-            reading(f"generation {name!r}", where),
-        ):
-            dataset = lance.dataset(where, storage_options=library_options(store))
-            columns = generation_columns(dataset, schema, partial(_catalog, store, path))
-            found = dataset.scanner(columns=columns.source_names, scan_in_order=True).to_batches()
-            batches += [columns.apply(batch, where=where) for batch in found]
+        with _unless_collected(store, shard_id, item.position, path, gone):
+            batches += staged_rows(store, shard_id, name, schema)
     if not batches:
         return item
     return PositionedEntry(item.position, replace(item.entry, schema=schema, batches=tuple(batches)))
+
+
+def staged_rows(store: ObjectStore, shard_id: UUID, name: str, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return the rows of a generation in their order, whether a manifest lists it or not.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    shard_id : UUID
+        The shard it is in.
+    name : str
+        Its directory there.
+    schema : Schema
+        Columns that the rows are given: the table's, with their field ids, and ``_tombstone``.
+
+    Raises
+    ------
+    CorruptionError
+        If it is damaged, or not there.
+    """
+    path = layout.generation_path(shard_id, name)
+    where = f"{store.uri}/{path}"
+    with reading(f"generation {name!r}", where):
+        dataset = lance.dataset(where, storage_options=library_options(store))
+        columns = generation_columns(dataset, schema, partial(_catalog, store, path))
+        found = dataset.scanner(columns=columns.source_names, scan_in_order=True).to_batches()
+        return [columns.apply(batch, where=where) for batch in found]
 
 
 def _catalog(store: ObjectStore, path: str) -> GenerationCatalog | None:

@@ -13,8 +13,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.errors import ConflictError, FencedError, InputError, ShardSealedError, WeirError, WriterError
+from weir.errors import FencedError, InputError, ShardSealedError, WeirError, WriterError
 from weir.format.source import Source
+from weir.lsm.staged_rows import staged_rows
 from weir.rows import (
     RowInput,
     as_key_table,
@@ -699,6 +700,8 @@ class TableWriter:
     ) -> WriteResult:
         """Publish generations that were staged, each shard's in one step.
 
+        If the table has been sharded by another rule since, their rows go through the log.
+
         Parameters
         ----------
         staged : sequence of (ShardValues, sequence of StagedGeneration)
@@ -710,8 +713,6 @@ class TableWriter:
 
         Raises
         ------
-        ConflictError
-            If the table has been sharded by another rule since. Nothing was published.
         StorageError
             If something was staged too long ago, or if the store failed.
         LeaseHeldError, FencedError, BackpressureError
@@ -723,14 +724,39 @@ class TableWriter:
             return WriteResult(0, {})
         is_begun = source is not None and parts.former.cover(source)
         if spec_id not in (None, parts.spec_id) or is_begun:
-            raise ConflictError(
-                "the table was sharded by another rule while generations were staged",
-                where=parts.columns.current().base.uri,
-                hint="Nothing was published. Run the write again",
-            )
+            return self._logged(staged, source)
+        try:
+            return self._published(parts, staged, source)
+        except _FENCED as error:
+            self._followed(parts, error)
+            return self._logged(staged, source)
+
+    def _logged(
+        self, staged: Sequence[tuple[ShardValues, Sequence[StagedGeneration]]], source: Source | None
+    ) -> WriteResult:
+        """Write the rows that were staged for shards of a former rule as rows of the log."""
+        columns = self._columns.newest()
+        store = columns.base.store
+        batches = [
+            batch
+            for _, generations in staged
+            for one in generations
+            for batch in staged_rows(store, one.shard_id, one.flushed.path, columns.row_schema)
+        ]
+        if source is None:
+            return self._write(columns, batches)
+        rows = pa.Table.from_batches(batches, columns.row_schema)
+        return self._durable(self._enqueued(columns, self._whole(columns, rows), source))
+
+    def _published(
+        self,
+        parts: WriterParts,
+        staged: Sequence[tuple[ShardValues, Sequence[StagedGeneration]]],
+        source: Source | None,
+    ) -> WriteResult:
         shards = parts.shards.of([values for values, _ in staged])
         work = [
-            (shard, self._shards.start(shard.publish, generations, source))
+            (shard, parts.shards.start(shard.publish, generations, source))
             for shard, (_, generations) in zip(shards, staged, strict=True)
         ]
         errors = [error for _, future in work if (error := future.exception()) is not None]
