@@ -102,7 +102,7 @@ conformance: setup ## Play SEEDS random histories beside the library, SEED=n one
 	@CONFORMANCE_VALUES=$(VALUES) $(PY) -m pytest -n $(WORKERS) tests/conformance/test_sharding.py $(ARGS)
 
 .PHONY: faults
-faults: setup ## Kill processes for ROUNDS rounds, have their disk fail for as many, and check every row
+faults: setup ## Kill processes for ROUNDS rounds, have disk and object store fail for as many, check every row
 	@$(PY) -m tests.faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: power-cuts

@@ -104,7 +104,7 @@ def test_a_merge_and_an_index_build_sync_what_they_add_and_nothing_else(
     before = files_below(root)
     extend_key_index(base)
     added = files_below(root) - before
-    assert {path.split("/")[0] for path in added} == {"_indices", "_transactions", "_versions"}
+    assert {path.split("/")[0] for path in added} == {"_indices", "_transactions", "_versions", "_weir"}
     assert synced(root) == added
 
 

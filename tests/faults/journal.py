@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Journal", "read_journal"]
+__all__ = ["Journal", "lines_told", "read_journal"]
 
 
 class Journal:
@@ -34,3 +34,8 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in path.read_bytes().split(b"\n")[:-1]:
         yield json.loads(line)
+
+
+def lines_told(path: Path) -> int:
+    """Return how many lines a journal has."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0

@@ -18,7 +18,7 @@ from typing import Any
 
 import weir
 from tests.faults.actors import KEYS, SCHEMA, Place, found_rows, run
-from tests.faults.journal import read_journal
+from tests.faults.journal import lines_told, read_journal
 from tests.faults.model import Change, Model, Observation, Write
 from tests.faults.proxy import Seeded, proxied
 from tests.storage.s3 import serve_s3
@@ -31,6 +31,8 @@ _LONGEST_PAUSE = 0.3
 _SHARE_OF_FAULTS = 0.04
 _LATE_SECONDS = 0.5
 _PAUSES = 0.2
+_MOST_DONE = 12
+_PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Killing:
     way : Place, optional
         By which way the processes reach it. Default: the same.
     longest_life : float
-        Seconds after which a process is killed at the latest.
+        Seconds after which a process is killed, or later if it has done little by then.
     on_their_way : float
         Seconds that a request of a process may need to arrive when the process is dead.
     """
@@ -113,7 +115,15 @@ class Killing:
         process = self._context.Process(target=run, args=arguments, daemon=True)
         process.start()
         assert process.pid is not None
+        # By what it has done as well as by time: on a busy machine nobody would live to do anything.
+        least, began = dice.choice((0, dice.randrange(1, _MOST_DONE))), time.monotonic()
         process.join(dice.uniform(0.05, longest))
+        while (
+            process.exitcode is None
+            and lines_told(journal) < least
+            and time.monotonic() - began < _PATIENCE * longest
+        ):
+            process.join(0.02)
         if dice.random() < _PAUSES and process.exitcode is None:
             os.kill(process.pid, signal.SIGSTOP)
             time.sleep(dice.uniform(0.05, _LONGEST_PAUSE))

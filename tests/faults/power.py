@@ -40,7 +40,7 @@ import lance
 import pyarrow as pa
 
 import weir
-from tests.faults.journal import Journal, read_journal
+from tests.faults.journal import Journal, lines_told, read_journal
 from weir.errors import (
     ConflictError,
     CorruptionError,
@@ -290,7 +290,7 @@ class Cuts:
         worker.start()
         # By what has been done, not by time: machines differ, and have other things to do.
         events, deadline = self._dice.randrange(1, 120), time.monotonic() + 30
-        while sum(map(_lines, journals.values())) < events and time.monotonic() < deadline:
+        while sum(map(lines_told, journals.values())) < events and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(self._dice.uniform(0, 0.2))
         at = time.monotonic()
@@ -345,10 +345,6 @@ class Cuts:
             failure = "the process has died"
         process.join()
         assert failure is None, failure
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _reporting(sender: Any, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 import lance
 from cachetools import LRUCache
 
-from weir.base.file_checksums import record_checksums
+from weir.base.file_checksums import record_checksums, refuse_damaged_deletions
 from weir.base.library_errors import storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
 from weir.base.spent_versions import is_spent
@@ -43,6 +43,7 @@ __all__ = [
     "committing",
     "make_durable",
     "make_files_durable",
+    "record_new_files",
     "sync_objects",
     "waits_for_disk",
 ]
@@ -223,6 +224,17 @@ def make_files_durable(store: ObjectStore, manifest: TableManifest) -> None:
         _sync_files(store, manifest)
 
 
+def record_new_files(store: ObjectStore, before: TableManifest, after: TableManifest) -> None:
+    """Record the checksums of what a version has that was published, and the one before it had not.
+
+    Of what both have, who committed it has recorded them, or has not.
+    """
+    if waits_for_disk(store):
+        old, new = (decode_files(one.data, where=one.where).needed for one in (before, after))
+        paths = {file.path for file in new} - {file.path for file in old}
+        record_checksums(store, after.version, paths)
+
+
 def _sync_files(store: ObjectStore, manifest: TableManifest) -> dict[str, str]:
     newest = _files_of(manifest)
     _sync(store, manifest.version, {mark: path for mark, path in newest.items() if path != manifest.path})
@@ -234,6 +246,8 @@ def _publish(store: ObjectStore, manifest: TableManifest) -> None:
     newest = _sync_files(store, manifest)
     with _lock:
         before = _synced.get(store.uri)
+    if before is not None:
+        refuse_damaged_deletions(store, before.files, newest.keys())
     store.put_if_absent(manifest.path, manifest.data)
     if is_spent(store, manifest.version):
         # Planned before the newest version was published once more above torn ones: nobody looks here.

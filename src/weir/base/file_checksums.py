@@ -7,20 +7,31 @@ that others have committed have none either, and pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
 from uuid import uuid4
+
+from lance.fragment import FragmentMetadata
 
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, ObjectNotFoundError, StorageError
 from weir.format import file_checksums
-from weir.format.file_checksums import CHECKSUMS, checksums_path
+from weir.format.file_checksums import CHECKSUMS, checksums_path, version_of
 from weir.storage.checksum import FileDamage, checksum_of, damaged_files
 from weir.storage.interface import ObjectStore
 
-__all__ = ["damaged_base_files", "forget_checksums", "record_checksums", "refuse_damaged"]
+__all__ = [
+    "damaged_base_files",
+    "forget_checksums",
+    "fragment_files",
+    "record_checksums",
+    "refuse_damaged",
+    "refuse_damaged_deletions",
+]
 
 _log = get_logger(__name__)
-_DIRECTORIES = ("data", "_deletions")
+_DELETIONS = "_deletions"
+_DIRECTORIES = ("data", _DELETIONS, "_indices")
 
 
 def record_checksums(store: ObjectStore, version: int, paths: Iterable[str]) -> None:
@@ -36,9 +47,12 @@ def record_checksums(store: ObjectStore, version: int, paths: Iterable[str]) -> 
     version : int
         The version.
     paths : iterable of str
-        What is new in it. Whatever is not in ``data`` or ``_deletions`` is passed over.
+        What is new in it. Whatever is no file of rows, of deleted rows or of an index is passed over.
     """
-    chosen = sorted(path for path in paths if path.partition("/")[0] in _DIRECTORIES)
+    # Of an index whose files the manifest does not list there is its directory alone.
+    chosen = sorted(
+        path for path in paths if path.partition("/")[0] in _DIRECTORIES and "." in path.rpartition("/")[2]
+    )
     if not chosen:
         return
     try:
@@ -74,7 +88,7 @@ def damaged_base_files(store: ObjectStore, paths: Collection[str]) -> tuple[File
     """
     if not store.is_local:
         return ()
-    wanted, written, damaged = set(paths), {}, []
+    wanted, written, damaged = set(paths), dict[str, int](), list[FileDamage]()
     for path in _objects(store):
         try:
             found = file_checksums.decode(store.get(path), where=f"{store.uri}/{path}")
@@ -84,9 +98,13 @@ def damaged_base_files(store: ObjectStore, paths: Collection[str]) -> tuple[File
             damaged.append(FileDamage(path, error.message))
             continue
         written.update({file: one for file, one in found.items() if file in wanted})
+    return (*damaged, *_compared(store, written))
+
+
+def _compared(store: ObjectStore, written: Mapping[str, int]) -> tuple[FileDamage, ...]:
     sizes = {path: meta.size for path in written if (meta := store.head(path)) is not None}
     there = {path: one for path, one in written.items() if path in sizes}
-    return (*damaged, *damaged_files(store, there, sizes))
+    return damaged_files(store, there, sizes)
 
 
 def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) -> None:
@@ -108,13 +126,56 @@ def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) ->
     StorageError
         If the store failed.
     """
-    for one in damaged_base_files(store, paths):
-        if one.path in paths:
-            raise CorruptionError(
-                f"{doing} would carry damage on: {one.problem}",
-                where=f"{store.uri}/{one.path}",
-                hint="Restore the file from a backup; weir verify names all that are damaged",
-            )
+    if not store.is_local:
+        return
+    missing, written = set(paths), dict[str, int]()
+    # Newest first: what is replaced or rewritten most often was written not long ago.
+    for path in sorted(_objects(store), key=version_of, reverse=True) if missing else ():
+        with contextlib.suppress(ObjectNotFoundError, CorruptionError):  # verify names those
+            found = file_checksums.decode(store.get(path), where=f"{store.uri}/{path}")
+            written.update({file: found[file] for file in missing & found.keys()})
+            missing -= found.keys()
+        if not missing:
+            break
+    for one in _compared(store, written):
+        raise CorruptionError(
+            f"{doing} would carry damage on: {one.problem}",
+            where=f"{store.uri}/{one.path}",
+            hint="Restore the file from a backup; weir verify names all that are damaged",
+        )
+
+
+def refuse_damaged_deletions(store: ObjectStore, before: Collection[str], after: Collection[str]) -> None:
+    """Make sure that deletion files which a version replaces are what was written.
+
+    Their rows are in those that replace them, with checksums that would say that all is well.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    before, after : collection of str
+        The files of the version before and of the one that is about to be published.
+
+    Raises
+    ------
+    CorruptionError
+        One of them is not. It is named.
+    StorageError
+        If the store failed.
+    """
+    replaced = [path for path in before if path.startswith(f"{_DELETIONS}/") and path not in after]
+    refuse_damaged(store, replaced, doing="deleting rows")
+
+
+def fragment_files(fragments: Iterable[FragmentMetadata]) -> set[str]:
+    """Return the files whose rows fragments have. Those below another table have no checksums here."""
+    files = set[str]()
+    for one in fragments:
+        files.update(f"data/{file.path}" for file in one.files)
+        if one.deletion_file is not None:
+            files.add(one.deletion_file.path(one.id))
+    return files
 
 
 def forget_checksums(store: ObjectStore) -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 
 from lance.commit import CommitConflictError
 
+from weir.base.damaged_file import damaged_file
 from weir.errors import CorruptionError, StorageError
 from weir.indexing.library_message import library_message
 from weir.storage import local_errors, object_store_errors
@@ -97,14 +98,14 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     doing : str
         What was being done, as the subject of "failed".
     where : str
-        The table.
+        The table. Where a file of it shows that it is damaged, the error names the file.
     """
     if object_store_errors.is_missing_bucket(error):
         return object_store_errors.missing_bucket(where)
     if classify(error) is LibraryFailure.DAMAGED:
         return CorruptionError(
             f"{doing} failed, because a file is damaged: {library_message(error)}",
-            where=where,
+            where=damaged_file(where),
             hint="weir verify names every file that is damaged; restore them from a backup",
         )
     hint = local_errors.hint_for(error) or object_store_errors.hint_for(error)

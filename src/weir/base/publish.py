@@ -11,6 +11,7 @@ and starts over from what the winner wrote.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,12 +22,12 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, LanceOperation
 
-from weir.base.durability import make_durable
+from weir.base.durability import make_durable, record_new_files
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.manifest import VERSIONS, TableManifest, manifest_path
+from weir.base.manifest import VERSIONS, TableManifest, manifest_path, read_manifest
 from weir.base.scratch import scratch_directory
 from weir.base.spent_versions import is_spent
-from weir.errors import ObjectExistsError
+from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import first_index_details, index_details
 from weir.format.first_index_details import FirstIndexDetails
 from weir.format.index_details import IndexDetails
@@ -207,7 +208,11 @@ def publish_schema(
             except LIBRARY_ERRORS as error:
                 raise storage_failure(error, "building the table's next version", where=store.uri) from error
             if last:
-                return publish_version(store, scratch, version + 1, counts_down=manifest.counts_down)
+                published = publish_version(store, scratch, version + 1, counts_down=manifest.counts_down)
+                if published is not None:
+                    with contextlib.suppress(ObjectNotFoundError):  # cleaned up already
+                        record_new_files(store, manifest, read_manifest(store, published))
+                return published
             data = (scratch / manifest_path(version, counts_down=manifest.counts_down)).read_bytes()
     raise AssertionError("there is at least one operation")
 

@@ -20,6 +20,7 @@ from lance.file import LanceFileWriter
 from lance.fragment import DataFile, FragmentMetadata, LanceFragment, write_fragments
 
 from weir.base.durability import sync_objects
+from weir.base.file_checksums import refuse_damaged
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.schema import all_field_ids
 from weir.base.scratch import scratch_directory
@@ -66,6 +67,8 @@ class Recast:
         ------
         SchemaError
             A value does not fit the new type, or a fragment is of a format that takes no more files.
+        CorruptionError
+            A file is not what was written, as far as there are checksums.
         StorageError
             The store failed.
         """
@@ -82,6 +85,8 @@ class Recast:
         known = (fragment.fragment_id, metadata.physical_rows, *(file.path for file in before))
         written = self._written.get(known)
         if written is None:
+            files = {f"data/{file.path}" for file in before}
+            refuse_damaged(self._store, files, doing="widening")
             written = self._written[known] = self._write(fragment, before[0])
         moved = set(written.fields)
         kept = []

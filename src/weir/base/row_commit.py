@@ -31,8 +31,8 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from weir.base.durability import make_durable, make_files_durable, waits_for_disk
-from weir.base.file_checksums import record_checksums
+from weir.base.durability import make_durable, make_files_durable, record_new_files, waits_for_disk
+from weir.base.file_checksums import refuse_damaged_deletions
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, read_manifest
 from weir.base.publish import TRANSACTIONS, publish_details, publish_manifest
@@ -262,18 +262,23 @@ def commit_rows(
 
     Raises
     ------
+    CorruptionError
+        A deletion file that is to be replaced is not what was written. Nothing was committed.
     StorageError
         The library refuses, or the disk.
     """
     make_durable(store, manifest.version)
     built, transactions = _build(store, manifest, change, marks)
     make_files_durable(store, built)
+    if waits_for_disk(store):
+        before, after = (
+            [file.path for file in decode_files(one.data, where=one.where).needed]
+            for one in (manifest, built)
+        )
+        refuse_damaged_deletions(store, before, frozenset(after))
     version = publish_manifest(store, built, transactions)
-    if version is not None and waits_for_disk(store):
-        # What is new alone: who committed the rest has recorded it, or has not.
-        old, new = (decode_files(one.data, where=one.where) for one in (manifest, built))
-        paths = {file.path for file in new.needed} - {file.path for file in old.needed}
-        record_checksums(store, version, paths)
+    if version is not None:
+        record_new_files(store, manifest, built)
     return version
 
 

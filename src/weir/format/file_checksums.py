@@ -12,7 +12,7 @@ from weir.errors import CorruptionError
 from weir.format import checked_json
 from weir.format.buffers import Bytes
 
-__all__ = ["CHECKSUMS", "checksums_path", "decode", "encode"]
+__all__ = ["CHECKSUMS", "checksums_path", "decode", "encode", "version_of"]
 
 CHECKSUMS = "_weir/checksums"
 """Directory of the objects."""
@@ -36,6 +36,18 @@ def checksums_path(version: int, name: str) -> str:
     '_weir/checksums/7-c0ffee.json'
     """
     return f"{CHECKSUMS}/{version}-{name}.json"
+
+
+def version_of(path: str) -> int:
+    """Return the version that an object is of, by its path; -1 if it is none.
+
+    Examples
+    --------
+    >>> version_of("_weir/checksums/7-c0ffee.json")
+    7
+    """
+    number = path.rpartition("/")[2].partition("-")[0]
+    return int(number) if number.isdecimal() else -1
 
 
 def encode(checksums: Mapping[str, int]) -> bytes:

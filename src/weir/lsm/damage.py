@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from weir.base.damaged_file import damaged_file
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic
 from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 from weir.indexing.library_message import library_message
-from weir.lsm.damaged_file import damaged_file
 from weir.lsm.filters import is_of_a_filter, reason
 
 __all__ = ["reading"]

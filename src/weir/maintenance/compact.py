@@ -13,7 +13,7 @@ from itertools import takewhile
 import lance
 from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
 
-from weir.base.file_checksums import refuse_damaged
+from weir.base.file_checksums import fragment_files, refuse_damaged
 from weir.base.index_list import existing_indexes
 from weir.base.index_upkeep import RebuildTask, rebuild_of, record_catchup, unite_segments
 from weir.base.library_commit import commit_with_library
@@ -90,18 +90,11 @@ def rewrite(task: CompactTask) -> RewriteResult:
         If the library fails.
     """
     base = BaseTable.open(task.store, version=task.version)
-    refuse_damaged(task.store, _files_of(task.task), doing="compaction")
+    refuse_damaged(task.store, fragment_files(task.task.fragments), doing="compaction")
     try:
         return task.task.execute(base.dataset)
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "rewriting fragments", where=base.uri) from error
-
-
-def _files_of(task: CompactionTask) -> set[str]:
-    """Return the files that a task reads. Those below another table have no checksums here."""
-    fragments = task.fragments
-    deletions = {one.deletion_file.path(one.id) for one in fragments if one.deletion_file is not None}
-    return deletions | {f"data/{file.path}" for one in fragments for file in one.files}
 
 
 def compact(

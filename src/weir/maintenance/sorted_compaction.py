@@ -16,6 +16,7 @@ from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from weir.base.durability import sync_objects
+from weir.base.file_checksums import fragment_files, refuse_damaged
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.table import BaseTable, library_options
@@ -112,12 +113,15 @@ def sort_fragments(task: SortTask) -> SortedFragments:
     ------
     SnapshotExpiredError
         If the version has been cleaned up.
+    CorruptionError
+        A file that is to be rewritten is not what was written, as far as there are checksums.
     StorageError
         If the library fails.
     """
     base = BaseTable.open(task.store, version=task.version)
     found = (base.dataset.get_fragment(number) for number in task.fragments)
     chosen = [fragment for fragment in found if fragment is not None]
+    refuse_damaged(task.store, fragment_files(one.metadata for one in chosen), doing="compaction")
     try:
         rows: pa.Table = base.dataset.scanner(fragments=chosen, scan_in_order=True).to_table()
         written: Sequence[FragmentMetadata] = ()

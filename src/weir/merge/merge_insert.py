@@ -28,6 +28,7 @@ bits in common for the same key inserted twice. The one that is later begins ane
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
@@ -38,12 +39,15 @@ from lance.dataset import MergeInsertBuilder
 
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import committing
+from weir.base.file_checksums import refuse_damaged
 from weir.base.key_index import key_index_names
-from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
+from weir.base.manifest import read_manifest
 from weir.base.merge_guard import deletes_id, guard_id
 from weir.base.table import BaseTable
 from weir.engine import failpoint
-from weir.errors import ConflictError, CorruptionError, WeirError
+from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, WeirError
+from weir.format.table_manifest import decode_files
 from weir.format.wal_entry import TOMBSTONE
 from weir.merge.plan import MergeTask
 from weir.merge.result import MergeResult, named, unmerged_runs
@@ -231,10 +235,17 @@ class _Merge:
     ) -> dict[str, int]:
         try:
             counts: dict[str, int] = builder.execute(source)
-        except LIBRARY_ERRORS as error:
+        except BaseException as error:
+            if not (isinstance(error, LIBRARY_ERRORS) or is_panic(error)):
+                raise
             if self._read_failure is not None:
                 raise self._read_failure from error
             if classify(error) in (LibraryFailure.CONFLICT, LibraryFailure.STALE_PROGRESS):
                 raise _LostRaceError from error
+            # The library may have taken a damaged deletion file for a sound one, and failed by that.
+            with contextlib.suppress(ObjectNotFoundError):  # cleaned up meanwhile
+                manifest = read_manifest(self._base.store, self._dataset.version)
+                deletions = decode_files(manifest.data, where=manifest.where).deletions
+                refuse_damaged(self._base.store, [file.path for file in deletions], doing="merging")
             raise storage_failure(error, f"merging {named(self._tasks)}", where=self._base.uri) from error
         return counts

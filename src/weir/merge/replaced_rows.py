@@ -148,7 +148,8 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     addresses, first = np.unique(addresses, return_index=True)
     of_deletes = addresses[gone[which[first]]]
     if pages is not None and of_deletes.size:
-        of_deletes = pages.take(of_deletes, ["_rowid"]).column("_rowid").to_numpy()
+        with reading(f"base table version {base.version}", base.uri):
+            of_deletes = pages.take(of_deletes, ["_rowid"]).column("_rowid").to_numpy()
     fragments = addresses >> _FRAGMENT_SHIFT
     numbers, starts = np.unique(fragments, return_index=True)
     offsets = np.split((addresses & _OFFSETS).astype(np.int64), starts[1:])

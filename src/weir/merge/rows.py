@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.damaged_file import damaged_file
 from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -35,7 +36,6 @@ from weir.format.newest import newest_rows
 from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
-from weir.lsm.damaged_file import damaged_file
 from weir.lsm.folded_rows import settled_rows
 from weir.lsm.generation_files import check_generation_files
 from weir.merge.plan import MergeTask

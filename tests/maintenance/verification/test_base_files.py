@@ -7,6 +7,7 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import weir
@@ -49,7 +50,7 @@ def files_of(uri: Path) -> set[str]:
     return {file.path for fragment in lance.dataset(uri).get_fragments() for file in fragment.data_files()}
 
 
-@pytest.mark.parametrize("pattern", ["data/*.lance", "_deletions/*"])
+@pytest.mark.parametrize("pattern", ["data/*.lance", "_deletions/*", "_indices/*/page_data.lance"])
 def test_verify_names_the_file(tmp_path: Path, pattern: str) -> None:
     made(tmp_path / "t")
     assert verified(tmp_path / "t").findings == ()
@@ -90,6 +91,65 @@ def test_a_merge_carries_no_damage_on(tmp_path: Path) -> None:
     default_context().cache.clear()
     weir.open(tmp_path / "t").maintenance.merge()
     assert weir.open(tmp_path / "t").scan().to_table().sort_by("id") == rows
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_merge_carries_no_damaged_deletions_on(tmp_path: Path, divided: bool) -> None:
+    """It deletes more rows of the fragment, and writes those down anew that were deleted before."""
+    table = made(tmp_path / "t")
+    rows = table.scan().to_table().sort_by("id")
+    path, original = turn_a_bit_over(tmp_path / "t", "_deletions/*")
+    again = weir.open(tmp_path / "t")
+    with again.writer() as writer:
+        writer.delete([7])
+    with pytest.raises(CorruptionError) as raised:
+        again.maintenance.merge(divided=divided)
+    assert path.name in str(raised.value)
+    path.write_bytes(original)
+    default_context().cache.clear()
+    again = weir.open(tmp_path / "t")
+    again.maintenance.merge(divided=divided)
+    assert again.scan(consistency="snapshot").to_table().sort_by("id") == rows.filter(pc.field("id") != 7)
+    assert verified(tmp_path / "t").findings == ()
+
+
+def test_a_sorted_compaction_carries_no_damage_on(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key=None, sort_by="id")
+    for begin in (0, 500):
+        with table.writer() as writer:
+            writer.upsert([{"id": key, "number": NUMBER + key * 7919} for key in range(begin, begin + 500)])
+        table.maintenance.merge()
+    path, _ = turn_a_bit_over(tmp_path / "t", "data/*.lance")
+    before = files_of(tmp_path / "t")
+    with pytest.raises(CorruptionError, match="compaction would carry damage on") as raised:
+        weir.open(tmp_path / "t").maintenance.compact()
+    assert path.name in str(raised.value)
+    assert files_of(tmp_path / "t") == before
+
+
+def test_widening_carries_no_damage_on(tmp_path: Path) -> None:
+    narrow = pa.schema([SCHEMA.field("id"), pa.field("number", pa.int32())])
+    table = weir.create(tmp_path / "t", narrow, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "number": key * 7919 % 2**31} for key in range(1000)])
+    table.maintenance.merge()
+    path, _ = turn_a_bit_over(tmp_path / "t", "data/*.lance")
+    with pytest.raises(CorruptionError, match="widening would carry damage on") as raised:
+        weir.open(tmp_path / "t").alter(widen={"number": pa.int64()})
+    assert path.name in str(raised.value)
+    assert weir.open(tmp_path / "t").schema == narrow
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_merge_names_the_file_that_stops_it(tmp_path: Path, divided: bool) -> None:
+    table = made(tmp_path / "t")
+    with table.writer() as writer:
+        writer.delete([7])
+    path, original = turn_a_bit_over(tmp_path / "t", "_deletions/*")
+    path.write_bytes(original[: len(original) // 2])
+    with pytest.raises(CorruptionError) as raised:
+        weir.open(tmp_path / "t").maintenance.merge(divided=divided)
+    assert path.name in str(raised.value)
 
 
 def test_checksums_go_with_the_last_of_their_files(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def check_base_files(check: BaseFilesCheck) -> tuple[Finding, ...]:
         files = decode_files(manifest.data, where=manifest.where)
     except (CorruptionError, ObjectNotFoundError):
         return ()  # reported where versions are checked
-    for one in damaged_base_files(base.store, {file.path for file in files.data + files.deletions}):
+    for one in damaged_base_files(base.store, {file.path for file in files.needed}):
         if one.path.startswith(f"{CHECKSUMS}/"):
             text = f"nothing tells whether the files of this commit are whole: {one.problem}"
             findings.warning("base.checksums", one.path, text)

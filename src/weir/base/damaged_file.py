@@ -37,9 +37,11 @@ def damaged_file(uri: str) -> str:
             files = decode_files(manifest.read(), where=path)
     except (OSError, ValueError, CorruptionError):
         return uri
-    for file in files.deletions + files.data:
-        if not _is_whole(f"{uri}/{file.path}", file):
-            return f"{uri}/{file.path}"
+    for file in files.deletions + files.data + files.indexes:
+        location = f"{uri}/{file.path}"
+        # Of an index without a list of its files nobody knows whether it has any.
+        if "." in os.path.basename(location) and not _is_whole(location, file):
+            return location
     return uri
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.damaged_file import damaged_file
 from weir.engine.context import default_context
 from weir.errors import CorruptionError
-from weir.lsm.damaged_file import damaged_file
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
@@ -52,6 +53,18 @@ def test_it_is_named(place: Path, pattern: str, damage: Callable[[bytes], bytes]
     finally:
         path.write_bytes(original)
         default_context().cache.clear()
+
+
+def test_the_file_of_an_index_is_named(place: Path) -> None:
+    indexes = lance.dataset(place).describe_indices()
+    (key_index,) = (one for one in indexes if one.field_names == ["id"])
+    path = place / "_indices" / str(key_index.segments[0].uuid) / "page_data.lance"
+    original = path.read_bytes()
+    try:
+        path.write_bytes(original[: len(original) // 2])
+        assert damaged_file(str(place)) == str(path)
+    finally:
+        path.write_bytes(original)
 
 
 def test_where_there_is_no_dataset_it_is_the_place(tmp_path: Path) -> None:
