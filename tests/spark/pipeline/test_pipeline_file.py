@@ -57,6 +57,7 @@ schema = "id: int64!, carrier: string"
 primary_key = "id"
 shard_by = "bucket(id, 8)"
 fsync = false
+merge_engine = { carrier = "max" }
 [table.storage_options]
 region = "eu-west-1"
 
@@ -127,6 +128,7 @@ def test_a_file_and_the_same_pipeline_in_python_are_equal(tmp_path: Path) -> Non
             ("id",),
             (weir.bucket("id", 8),),
             fsync=False,
+            merge_engine=weir.MergeEngine.aggregation(carrier="max"),
         ),
         checkpoint="s3://bucket/checkpoints/flights",
         trigger=timedelta(seconds=10),
@@ -208,6 +210,9 @@ def test_files_and_composite_keys(tmp_path: Path) -> None:
         ('schema = "id: int64!, carrier: string"', "", "table.primary_key", "no schema"),
         ("int64!", "int65!", "table.schema, character 5", "unknown type 'int65'"),
         ("bucket(id, 8)", "buckets(id, 8)", "table.shard_by", "unknown shard transform"),
+        ('carrier = "max"', 'carrier = "most"', "table.merge_engine", "'most' is not a valid Function"),
+        ('carrier = "max"', "carrier = [1]", "table.merge_engine.carrier", "text, a number"),
+        ('{ carrier = "max" }', "7", "table.merge_engine", "has to be text"),
         ('uri = "s3://bucket/flights"', "", "table.uri", "'uri' is missing"),
         ('checkpoint = "s3://bucket/checkpoints/flights"', "", "stream.checkpoint", "is missing"),
         ('format = "kafka"', "", "source.format", "no format"),

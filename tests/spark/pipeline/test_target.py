@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import SchemaError, ShardingError, TableNotFoundError
+from weir.errors import OptionError, SchemaError, ShardingError, TableNotFoundError
 from weir.schema.text import parse_schema
 from weir.spark.pipeline import FormatSource, Pipeline, TargetTable
 from weir.spark.pipeline.target import find_table, open_or_create
@@ -65,6 +65,22 @@ def test_another_key_and_other_shards_are_refused(tmp_path: Path) -> None:
         open_or_create(target(tmp_path / "t", buckets=8))
     with pytest.raises(SchemaError, match="the primary key of the table is id, and of the pipeline name"):
         open_or_create(TargetTable(str(tmp_path / "t"), {}, SCHEMA, ("name",)))
+
+
+def test_a_merge_engine_is_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    engine = weir.MergeEngine.aggregation(name="max")
+    described = TargetTable(path, {}, SCHEMA, ("id",), merge_engine=engine)
+    assert open_or_create(described).merge_engine == engine
+    assert open_or_create(TargetTable(path)).merge_engine == engine
+    with pytest.raises(OptionError, match=r"is aggregation \(name: max\), and of the pipeline first_row"):
+        open_or_create(TargetTable(path, {}, SCHEMA, ("id",), merge_engine="first_row"))
+    with pytest.raises(OptionError, match="and of the pipeline the last row"):
+        open_or_create(TargetTable(path, {}, SCHEMA, ("id",), merge_engine="last_row"))
+    with pytest.raises(OptionError, match="there is no merge engine 'aggregate'"):
+        open_or_create(TargetTable(str(tmp_path / "u"), {}, SCHEMA, ("id",), merge_engine="aggregate"))
+    with pytest.raises(OptionError, match="no schema"):
+        TargetTable(path, merge_engine=engine)
 
 
 def test_a_dataset_that_is_no_table_is_left_alone(tmp_path: Path) -> None:

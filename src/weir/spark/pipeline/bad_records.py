@@ -50,7 +50,14 @@ _OPERATION = "_op"
 def quarantine_of(table: TargetTable, uri: str | None) -> TargetTable:
     """Return the table that takes the bad records of a pipeline; by default beside its table."""
     beside = f"{table.uri.rstrip('/')}-quarantine"
-    return replace(table, uri=uri or beside, schema=BAD_RECORD_SCHEMA, primary_key=("id",), shard_by=())
+    return replace(
+        table,
+        uri=uri or beside,
+        schema=BAD_RECORD_SCHEMA,
+        primary_key=("id",),
+        shard_by=(),
+        merge_engine=None,
+    )
 
 
 def with_place(stream: DataFrame, source: FormatSource | CallableSource) -> DataFrame:

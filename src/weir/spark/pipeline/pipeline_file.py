@@ -25,6 +25,8 @@
     primary_key = "id"                        # or a list
     shard_by = "bucket(id, 8)"
     fsync = true
+    merge_engine = "first_row"                # or "partial_update"; for aggregation a table:
+    # merge_engine = { total = "sum", seen = "max" }
     [table.storage_options]
     region = "eu-west-1"
 
@@ -77,6 +79,7 @@ from pathlib import Path
 from typing import Any
 
 from weir.errors import OptionError
+from weir.format.merge_engine import Function, MergeEngine
 from weir.merge.policy import MergePolicy
 from weir.schema.text import parse_schema
 from weir.sharding.shard_by import ShardBy
@@ -113,7 +116,7 @@ _TABLES = (
 )
 _SOURCE = ("format", "callable", "schema", "path", "options", "value", "in_order")
 _VALUE = ("format", "schema", "options")
-_TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "storage_options")
+_TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "merge_engine", "storage_options")
 _STREAM = ("checkpoint", "trigger", "cluster_by_shard", "on_bad_record")
 _QUARANTINE = ("uri", "alarm_share")
 _INTERVALS = ("merge", "index", "compact", "collect")
@@ -244,7 +247,21 @@ def _target(table: TomlTable) -> TargetTable:
         table.names("primary_key"),
         shards,
         fsync=table.switch("fsync", True),
+        merge_engine=_merge_engine(table),
     )
+
+
+def _merge_engine(table: TomlTable) -> MergeEngine | str | None:
+    if not isinstance(table.values.get("merge_engine"), Mapping):
+        return table.text("merge_engine")
+    functions = table.options("merge_engine")
+    try:
+        return MergeEngine.aggregation(**functions)
+    except ValueError as error:
+        known = ", ".join(Function)
+        raise OptionError(
+            str(error), where=table.place("merge_engine"), hint=f"Functions are {known}"
+        ) from error
 
 
 def _trigger(table: TomlTable) -> Trigger:

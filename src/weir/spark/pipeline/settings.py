@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from weir.errors import OptionError
+from weir.format.merge_engine import MergeEngine
 from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
 from weir.merge.policy import ALWAYS, MergePolicy
 from weir.sharding.shard_by import ShardBy
@@ -173,6 +174,8 @@ class TargetTable:
         How rows are split into shards. Default: one shard.
     fsync : bool, default True
         As for :func:`weir.open`.
+    merge_engine : MergeEngine or str, optional
+        As for :func:`weir.create`. Default: as the table has it; the last row of a key if it is created.
     """
 
     uri: str
@@ -181,6 +184,7 @@ class TargetTable:
     primary_key: tuple[str, ...] = ()
     shard_by: tuple[ShardBy, ...] = ()
     fsync: bool = True
+    merge_engine: MergeEngine | str | None = None
 
     def __post_init__(self) -> None:
         if not self.uri:
@@ -191,8 +195,9 @@ class TargetTable:
                 where="table.primary_key",
                 hint="Name the columns that identify a row",
             )
-        if self.schema is None and (self.primary_key or self.shard_by):
-            named = "primary_key" if self.primary_key else "shard_by"
+        described = ("primary_key", "shard_by", "merge_engine")
+        named = next((name for name in described if getattr(self, name)), None)
+        if self.schema is None and named is not None:
             raise OptionError(
                 "the table has no schema, so it cannot be created",
                 where=f"table.{named}",

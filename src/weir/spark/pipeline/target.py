@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 import weir
-from weir.errors import SchemaError, ShardingError, TableExistsError, TableNotFoundError
+from weir.base.merge_engine import chosen_engine
+from weir.errors import OptionError, SchemaError, ShardingError, TableExistsError, TableNotFoundError
+from weir.format.merge_engine import MergeEngine
 from weir.schema.text import format_type
 from weir.spark.pipeline.settings import TargetTable
 from weir.table.table import Table
@@ -56,6 +58,7 @@ def open_or_create(target: TargetTable) -> Table:
             target.schema,
             primary_key=target.primary_key,
             shard_by=target.shard_by or None,
+            merge_engine=target.merge_engine,
             storage_options=target.storage_options or None,
             fsync=target.fsync,
         )
@@ -75,6 +78,8 @@ def check_target(table: Table, target: TargetTable) -> None:
         If columns or primary key differ.
     ShardingError
         If it is sharded otherwise.
+    OptionError
+        If it has another merge engine.
     """
     if target.schema is not None:
         _check_columns(table.schema, target.schema, table.uri)
@@ -91,6 +96,18 @@ def check_target(table: Table, target: TargetTable) -> None:
                 f"the table is sharded by {table.sharded_by}, and the pipeline by {described}",
                 where=table.uri,
             )
+    if target.merge_engine is not None:
+        wanted = chosen_engine(target.merge_engine, None, table.schema, table.primary_key)
+        if wanted != table.merge_engine:
+            raise OptionError(
+                f"the merge engine of the table is {_named(table.merge_engine)}, "
+                f"and of the pipeline {_named(wanted)}",
+                where=table.uri,
+            )
+
+
+def _named(engine: MergeEngine | None) -> str:
+    return "the last row" if engine is None else str(engine)
 
 
 def _check_columns(actual: pa.Schema, wanted: pa.Schema, where: str) -> None:
