@@ -34,7 +34,7 @@ def run_seeds(seeds: range, workers: int, kind: str | None = None) -> Iterator[l
 
 def _run_chunk(seeds: range, kind: str | None) -> list[Report]:
     reports = []
-    with substituted():
+    with substituted(alone=True):
         for seed in seeds:
             # Should it hang where no signal gets through, this says where, and ends the process.
             faulthandler.dump_traceback_later(2 * SEED_SECONDS, exit=True)

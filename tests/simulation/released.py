@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.simulation.once import encode_manifest as _encode
 from tests.simulation.scheduler import current_scheduler
 
-from weir.format import shard_manifest
 from weir.format.shard_manifest import ShardManifest
 
 __all__ = ["encode_manifest"]
-
-_encode = shard_manifest.encode
 
 
 def encode_manifest(manifest: ShardManifest) -> bytes:

@@ -40,6 +40,7 @@ import weir.write.flush.generation_writer
 import weir.write.lease.lease_owner
 import weir.write.lease.lease_terms
 import weir.write.lease.released_leases
+from weir.base import dataset_fields
 from weir.format import (
     checked_json,
     feed_consumer,
@@ -52,8 +53,11 @@ from weir.format import (
     snapshot_pin,
     wal_entry,
 )
+from weir.write.flush import generation_writer
 
 __all__ = ["substituted"]
+
+_own_thread = threading.get_ident
 
 _STAYS_REAL = (
     "weir.engine.cache",
@@ -69,10 +73,7 @@ _STAYS_REAL = (
 )
 
 _DECODERS: tuple[Callable[..., Any], ...] = (
-    wal_entry.decode,
     wal_entry.decode_header,
-    shard_manifest.decode,
-    lease.decode,
     garbage_marks.decode,
     feed_consumer.decode,
     snapshot_pin.decode,
@@ -108,10 +109,10 @@ class _ByThread:
         self._thread, self._real, self._stand_in = thread, real, stand_in
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stand_in if threading.get_ident() == self._thread else self._real, name)
+        return getattr(self._stand_in if _own_thread() == self._thread else self._real, name)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        chosen = self._stand_in if threading.get_ident() == self._thread else self._real
+        chosen = self._stand_in if _own_thread() == self._thread else self._real
         return chosen(*args, **keywords)
 
 
@@ -120,8 +121,14 @@ def _done_once() -> list[tuple[Any, Any]]:
     return [
         *((decode, once.decoded_once(decode)) for decode in _DECODERS),
         *((path, lru_cache(maxsize=4096)(path)) for path in _PATHS),
+        (wal_entry.decode, once.decode_entry),
+        (wal_entry.encode, once.encode_entry),
+        (shard_manifest.decode, once.decode_manifest),
+        (lease.decode, once.decode_lease),
+        (lease.encode, once.encode_lease),
         (checked_json.encode, once.encode_json),
         (pk_index.build, once.key_index),
+        (generation_writer._write_bloom_filter, once.write_bloom_filter),
     ]
 
 
@@ -140,6 +147,8 @@ def _replacements() -> list[tuple[Any, Any]]:
         (serialize_row_addrs, library.serialize_row_addrs),
         (LanceFileWriter, library.FileWriter),
         (LanceFileReader, library.FileReader),
+        (dataset_fields.row_schema, once.row_schema),
+        (dataset_fields.marks_of, once.marks_of),
         (weir.base.row_commit.fragments_of, library.fragments_of),
         (weir.base.row_commit.fragment_sizes, library.fragment_sizes),
         (weir.base.row_commit.rows_by_address, library.rows_by_address),
@@ -166,11 +175,20 @@ def _replacements() -> list[tuple[Any, Any]]:
 
 
 @contextmanager
-def substituted() -> Iterator[None]:
-    """Run Weir on simulated threads, time, randomness and Lance for the length of a ``with`` block."""
+def substituted(*, alone: bool = False) -> Iterator[None]:
+    """Run Weir on simulated threads, time, randomness and Lance for the length of a ``with`` block.
+
+    Parameters
+    ----------
+    alone : bool
+        Whether no other thread of the process runs Weir: then nobody asks at every call which one it is.
+    """
     thread = threading.get_ident()
     replacements = {id(real): stand_in for real, stand_in in _done_once()}
-    replacements |= {id(real): _ByThread(thread, real, stand_in) for real, stand_in in _replacements()}
+    replacements |= {
+        id(real): stand_in if alone else _ByThread(thread, real, stand_in)
+        for real, stand_in in _replacements()
+    }
     # A class, of which there are instances: which clock it asks is decided where it asks.
     replacements[id(datetime.datetime)] = primitives.SimulatedDatetime
     keys = vars(weir.merge.merged_keys)
