@@ -32,6 +32,7 @@ from weir.errors import (
     WriterError,
 )
 from weir.lsm.keys import KeySet
+from weir.maintenance.compact import compact
 from weir.maintenance.garbage.garbage import collect_garbage
 from weir.merge.commit import merge_run, merge_runs
 from weir.merge.plan import MergeTask, plan_merge
@@ -50,13 +51,14 @@ from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_writer import ShardWriter
 
-__all__ = ["Reader", "Writer", "WritingPlan", "merger", "updater"]
+__all__ = ["Reader", "Writer", "WritingPlan", "compactor", "merger", "updater"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 _WORTH_MERGING = 3
 _EVEN = condition("value % 2 = 0", SCHEMA, has_new=True)
 _PAUSES = 20
+_ROWS_PER_FRAGMENT = (2, 4, 1000)
 
 
 @dataclass(slots=True)
@@ -257,6 +259,20 @@ def updater(world: World, rounds: int, process: Process) -> bool:
         # Nobody waits for what the library fails with.
         with failures_allowed(world, process), world.within_the_horizon(), suppress(OSError):
             world.checker.count("updates by hand", world.library.update(world.random))
+    return False
+
+
+def compactor(world: World, rounds: int, process: Process) -> bool:
+    """Compact the base table, again and again."""
+    for _ in range(rounds):
+        for _ in range(_PAUSES):
+            world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
+            if world.checker.merged():
+                break
+        with failures_allowed(world, process), world.within_the_horizon():
+            rows = world.random.choice(_ROWS_PER_FRAGMENT)
+            report = compact(world.open_base(), InlineRunner(), rows_per_fragment=rows)
+            world.checker.count("fragments compacted", report.fragments_removed)
     return False
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -32,9 +33,20 @@ from weir.base.row_commit import FragmentLeft, RowChange, _marked
 from weir.base.table import BaseTable
 from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
+from weir.format.layout import MEM_WAL
 from weir.write.flush.generation_writer import _Place, _Written
 
-__all__ = ["Dataset", "DatasetVersion", "FileWriter", "Library", "Mark", "version_path"]
+__all__ = [
+    "Change",
+    "Dataset",
+    "DatasetVersion",
+    "FileWriter",
+    "Fragment",
+    "Library",
+    "Mark",
+    "live_rows_of",
+    "version_path",
+]
 
 KEY_INDEX = "id_idx"
 
@@ -89,8 +101,15 @@ class Change:
     """What a version changed: what commits that come second look at."""
 
     deleted_rows: frozenset[int] = frozenset()
+    rewritten: frozenset[int] = frozenset()
+    """Fragments whose rows are in others now."""
     inserted_keys: frozenset[int] = frozenset()
     marks: tuple[Mark, ...] = ()
+
+    @property
+    def touched(self) -> frozenset[int]:
+        """Fragments of which rows were deleted or moved."""
+        return self.rewritten | {row >> 32 for row in self.deleted_rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +128,11 @@ class DatasetVersion:
     def uuid(self) -> UUID:
         """The id of the MemWAL index, as its entry in the manifest has it."""
         return UUID(int=self.version)
+
+    @property
+    def files(self) -> set[str]:
+        """What it refers to."""
+        return {path for one in self.fragments for path in (one.path, one.deletions) if path is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +206,26 @@ class Library:
     def put(self, path: str, value: Any) -> None:
         """Write an object that stands for a value."""
         with _as_the_library_fails():
-            self.store.put(path, self.keep(value))
+            self.store.put(path, self.keep(value), syncs=False)
 
-    def put_if_absent(self, path: str, value: Any) -> None:
+    def put_if_absent(self, path: str, value: Any, *, syncs: bool = False) -> None:
         """Write an object that stands for a value, if there is none."""
         with _as_the_library_fails():
-            self.store.put_if_absent(path, self.keep(value))
+            self.store.put_if_absent(path, self.keep(value), syncs=syncs)
+
+    def files_of_versions(self, versions: Iterable[int]) -> set[str]:
+        """Return what some versions of the base table refer to. It takes no time."""
+        found: set[str] = set()
+        for number in versions:
+            data = self.store.peek(version_path("", number))
+            if data is not None:
+                found |= self.kept(data).files
+        return found
+
+    def make_durable(self) -> None:
+        """Sync all versions of the base table there are, and their files."""
+        of_base = [path for path in self.store.unsynced if not path.startswith(MEM_WAL)]
+        self.store.sync_all(of_base)
 
     def keep(self, value: Any) -> bytes:
         """Keep a value and return the content of the object that stands for it."""
@@ -225,7 +263,7 @@ class Library:
     def create_base(self, details: IndexDetails) -> None:
         """Create the base table, empty."""
         first = DatasetVersion(1, (), 0, self.store.scheduler.now, self.schema, details)
-        self.put_if_absent(version_path("", 1), first)
+        self.put_if_absent(version_path("", 1), first, syncs=True)
 
     def dataset(
         self, uri: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
@@ -258,18 +296,18 @@ class Library:
         were in, and are in a new one. Unlike the library's it is not tried again if another comes first.
         """
         at = self.read_version("", self.newest(""))
-        moved = [_live_rows(one, self.read_rows(one.path)) for one in at.fragments]
+        moved = [live_rows_of(one, self.read_rows(one.path)) for one in at.fragments]
         drawn = [[random.random() < 0.5 for _ in range(rows.num_rows)] for rows in moved]
         moved = [rows.filter(pa.array(flags, pa.bool_())) for rows, flags in zip(moved, drawn, strict=True)]
         rows = pa.concat_tables(moved) if moved else None
         if rows is None or not rows.num_rows:
             return False
         path = f"data/{self.new_name()}.lance"
-        self.store.put(path, self.keep(rows.drop_columns(["_rowid"])))
+        self.store.put(path, self.keep(rows.drop_columns(["_rowid"])), syncs=False)
         change = Change(frozenset(rows.column("_rowid").to_pylist()))
-        following = _following(at, change, Fragment(-1, path, rows.num_rows), self.store.scheduler.now)
+        following = _following(at, change, [Fragment(-1, path, rows.num_rows)], self.store.scheduler.now)
         try:
-            self.store.put_if_absent(version_path("", following.version), self.keep(following))
+            self.store.put_if_absent(version_path("", following.version), self.keep(following), syncs=False)
         except ObjectExistsError:
             return False
         return True
@@ -328,19 +366,25 @@ class Dataset:
     has_stable_row_ids = True
 
     def __init__(self, library: Library, uri: str, at: DatasetVersion) -> None:
-        self._library = library
+        self.library = library
         self._at = at
         self._table: pa.Table | None = None
         self.uri = uri
+        self.syncs = False
+        """Whether what it commits is durable when others can find it."""
 
     def __copy__(self) -> Dataset:
-        copied = Dataset(self._library, self.uri, self._at)
+        copied = Dataset(self.library, self.uri, self._at)
         copied._table = self._table
         return copied
 
     def get_fragments(self) -> list[Any]:
         """Name no fragment, so that rows are taken by row id."""
         return []
+
+    def base_paths(self) -> dict[int, object]:
+        """Name no other table in which files of this one lie."""
+        return {}
 
     @property
     def at(self) -> DatasetVersion:
@@ -356,15 +400,15 @@ class Dataset:
 
     @property
     def lance_schema(self) -> _LanceSchema:
-        return _LanceSchema(tuple(self._at.schema.names), self._library.key)
+        return _LanceSchema(tuple(self._at.schema.names), self.library.key)
 
     def checkout_latest(self) -> None:
-        newest = self._library.newest(self.uri)
+        newest = self.library.newest(self.uri)
         if newest != self.version:
-            self._move(self._library.read_version(self.uri, newest))
+            self._move(self.library.read_version(self.uri, newest))
 
     def checkout_version(self, version: int) -> Dataset:
-        return Dataset(self._library, self.uri, self._library.read_version(self.uri, version))
+        return Dataset(self.library, self.uri, self.library.read_version(self.uri, version))
 
     def describe_indices(self) -> list[_Index]:
         return [_Index()]
@@ -377,7 +421,7 @@ class Dataset:
         self, *, versions: Sequence[int], error_if_tagged_old_versions: bool
     ) -> _CleanupStats:
         """Remove versions, and data files that no other version refers to."""
-        library = self._library
+        library = self.library
         directory = library.directory(self.uri)
         removed = {number for number in versions if number != library.newest(self.uri)}
         with _as_the_library_fails():
@@ -440,24 +484,49 @@ class Dataset:
     def _rows(self) -> pa.Table:
         """Return the rows that are not deleted, with their ids."""
         if self._table is None:
-            library = self._library
+            library = self.library
             tables = []
             for fragment in self._at.fragments:
                 rows = library.read_rows(fragment.path)
                 if fragment.deletions is not None:
                     library.read_rows(fragment.deletions)
                 if fragment not in library.live_rows:
-                    library.live_rows[fragment] = _live_rows(fragment, rows)
+                    library.live_rows[fragment] = live_rows_of(fragment, rows)
                 tables.append(library.live_rows[fragment])
             empty = pa.schema([*library.schema, ("_rowid", pa.uint64())]).empty_table()
             self._table = pa.concat_tables(tables) if tables else empty
         return self._table
 
+    def commit(self, change: Change, new: Sequence[Fragment], *, read: int | None = None) -> None:
+        """Commit a change, on top of what others have committed meanwhile unless both touch one row.
+
+        Meanwhile is since the version that was read for it: by default the dataset's.
+        """
+        library = self.library
+        newest = self._at
+        for version in range((read or newest.version) + 1, library.newest(self.uri) + 1):
+            newest = library.read_version(self.uri, version)
+            _refuse_conflict(change, newest.change)
+        while True:
+            _refuse_stale_marks(newest.details, change.marks)
+            following = _following(newest, change, new, library.store.scheduler.now)
+            if self.syncs:
+                library.make_durable()
+            path = version_path(library.directory(self.uri), following.version)
+            try:
+                library.put_if_absent(path, following, syncs=self.syncs)
+            except ObjectExistsError:
+                newest = library.read_version(self.uri, following.version)
+                _refuse_conflict(change, newest.change)
+                continue
+            self._move(following)
+            return
+
     def _move(self, at: DatasetVersion) -> None:
         self._at, self._table = at, None
 
 
-def _live_rows(fragment: Fragment, rows: pa.Table) -> pa.Table:
+def live_rows_of(fragment: Fragment, rows: pa.Table) -> pa.Table:
     """Return the rows of a data file that are not deleted, with their ids."""
     ids = np.arange(rows.num_rows, dtype=np.uint64) + np.uint64(fragment.number << 32)
     rows = rows.append_column("_rowid", pa.array(ids))
@@ -526,7 +595,7 @@ class _MergeInsert:
         raise AssertionError("unreachable")
 
     def _attempt(self, rows: pa.Table) -> dict[str, int]:
-        library, dataset = self._dataset._library, self._dataset
+        library, dataset = self._dataset.library, self._dataset
         there = dataset._rows()
         row_of_key: dict[int, list[int]] = {}
         for key, row in zip(there.column("id").to_pylist(), there.column("_rowid").to_pylist(), strict=True):
@@ -534,43 +603,25 @@ class _MergeInsert:
         keys = rows.column("id").to_pylist()
         matched = [key for key in keys if key in row_of_key]
         gone = frozenset(row for key in matched for row in row_of_key[key])
-        new = None
+        new = []
         if self._update or self._insert:
             path = f"{library.directory(dataset.uri)}data/{library.new_name()}.lance"
             library.put(path, rows.select(library.schema.names))
-            new = Fragment(-1, path, rows.num_rows)
+            new = [Fragment(-1, path, rows.num_rows)]
         inserted = frozenset(keys) - frozenset(matched) if self._insert else frozenset()
-        self._commit(Change(gone, inserted, self._marks), new)
+        dataset.commit(Change(gone, inserted_keys=inserted, marks=self._marks), new)
         return {
             "num_inserted_rows": len(inserted),
             "num_updated_rows": len(matched) if self._update else 0,
             "num_deleted_rows": len(gone) if self._delete else 0,
         }
 
-    def _commit(self, change: Change, new: Fragment | None) -> None:
-        library, dataset = self._dataset._library, self._dataset
-        newest = dataset.at
-        for version in range(newest.version + 1, library.newest(dataset.uri) + 1):
-            newest = library.read_version(dataset.uri, version)
-            _refuse_conflict(change, newest.change)
-        while True:
-            _refuse_stale_marks(newest.details, change.marks)
-            following = _following(newest, change, new, library.store.scheduler.now)
-            try:
-                library.put_if_absent(
-                    version_path(library.directory(dataset.uri), following.version), following
-                )
-            except ObjectExistsError:
-                newest = library.read_version(dataset.uri, following.version)
-                _refuse_conflict(change, newest.change)
-                continue
-            dataset._move(following)
-            return
-
 
 def _refuse_conflict(ours: Change, theirs: Change) -> None:
     if ours.deleted_rows & theirs.deleted_rows or ours.inserted_keys & theirs.inserted_keys:
         raise CommitConflictError("Commit conflict: a row was changed by both")
+    if ours.rewritten & theirs.touched or theirs.rewritten & ours.touched:
+        raise CommitConflictError("Commit conflict: a fragment was rewritten by one and changed by the other")
 
 
 def _refuse_stale_marks(details: IndexDetails, marks: Sequence[Mark]) -> None:
@@ -579,16 +630,16 @@ def _refuse_stale_marks(details: IndexDetails, marks: Sequence[Mark]) -> None:
             raise OSError(f"Stale SSTable compaction: {mark.shard} is not below {mark.generation}")
 
 
-def _following(newest: DatasetVersion, change: Change, new: Fragment | None, now: float) -> DatasetVersion:
+def _following(newest: DatasetVersion, change: Change, new: Sequence[Fragment], now: float) -> DatasetVersion:
     gone: dict[int, set[int]] = {}
     for row in change.deleted_rows:
         gone.setdefault(row >> 32, set()).add(row & 0xFFFFFFFF)
-    fragments = tuple(
+    fragments = [
         replace(one, deleted=one.deleted | gone[one.number]) if one.number in gone else one
         for one in newest.fragments
-    )
-    if new is not None:
-        fragments = (*fragments, replace(new, number=newest.next_fragment))
+        if one.number not in change.rewritten
+    ]
+    fragments += [replace(one, number=newest.next_fragment + count) for count, one in enumerate(new)]
     merged = {one.shard_id: one.generation for one in newest.details.merged_generations}
     merged |= {UUID(mark.shard): mark.generation for mark in change.marks}
     details = replace(
@@ -597,8 +648,8 @@ def _following(newest: DatasetVersion, change: Change, new: Fragment | None, now
     )
     return DatasetVersion(
         newest.version + 1,
-        fragments,
-        newest.next_fragment + (new is not None),
+        tuple(fragments),
+        newest.next_fragment + len(new),
         now,
         newest.schema,
         details,
@@ -656,7 +707,7 @@ def rows_by_address(
     wanted = set(fragment_ids)
     for fragment in dataset.at.fragments:
         if fragment.number in wanted:
-            rows = _live_rows(fragment, FileWriter.library.read_rows(fragment.path))
+            rows = live_rows_of(fragment, FileWriter.library.read_rows(fragment.path))
             yield from rows.select([*columns, "_rowid"]).rename_columns([*columns, "_rowaddr"]).to_batches()
 
 
@@ -693,6 +744,21 @@ def without_rows(dataset: Dataset, fragment_id: int, offsets: npt.NDArray[np.int
     return FragmentLeft(fragment_id, left.text, new, path)
 
 
+@contextmanager
+def committing(store: SimulatedStore, dataset: Dataset) -> Iterator[Dataset]:
+    """Stand in for :func:`weir.base.durability.committing`."""
+    own = copy(dataset)
+    if store.fsync:
+        make_durable(store, dataset.version)
+        own.syncs = True
+    yield own
+
+
+def make_durable(store: SimulatedStore, version: int) -> None:
+    """Stand in for :func:`weir.base.durability.make_durable`."""
+    FileWriter.library.make_durable()
+
+
 def commit_rows(
     store: SimulatedStore,
     manifest: TableManifest,
@@ -723,8 +789,9 @@ def commit_rows(
         store.scheduler.now,
         at.schema,
         _marked(at.details, marks),
-        Change(frozenset(gone), frozenset(), tuple(Mark(str(one.shard_id), one.generation) for one in marks)),
+        Change(frozenset(gone), marks=tuple(Mark(str(one.shard_id), one.generation) for one in marks)),
     )
+    library.make_durable()
     path, data = version_path("", following.version), library.keep(following)
     try:
         store.put_if_absent(path, data)
@@ -768,6 +835,7 @@ def publish_details(
 ) -> int | None:
     """Stand in for :func:`weir.base.publish.publish_details`."""
     library = FileWriter.library
+    library.make_durable()
     following = replace(
         manifest.at,
         version=manifest.version + 1,
@@ -801,6 +869,11 @@ def extend_key_index(base: BaseTable) -> BaseTable:
         return replace(details, index_catchup=(IndexCatchup(KEY_INDEX, details.merged_generations),))
 
     return update_details(base, caught_up)
+
+
+def record_catchup(base: BaseTable, names: Collection[str]) -> BaseTable:
+    """Stand in for :func:`weir.base.index_upkeep.record_catchup`."""
+    return extend_key_index(base)
 
 
 def serialize_row_addrs(row_ids: list[int]) -> bytes:

@@ -17,6 +17,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 from tests.simulation import library
+from tests.simulation.compaction import Compaction
 from tests.simulation.primitives import SimulatedExecutor
 
 import weir.changes.feed
@@ -25,6 +26,7 @@ import weir.log.manifest_store
 import weir.log.replay
 import weir.log.wal
 import weir.lsm.newest
+import weir.maintenance.compact
 import weir.maintenance.garbage.garbage
 import weir.maintenance.garbage.policy
 import weir.maintenance.garbage.survey
@@ -601,7 +603,50 @@ def _commit_loses_against_itself() -> Sequence[Patch]:
     return [(weir.merge.waves, "commit_rows", partial(library.commit_rows, knows_its_own=False))]
 
 
+class _NeverSynced:
+    """A store whose syncs do nothing."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def sync(self, prefix: str) -> None:
+        return
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def _generation_not_synced() -> Sequence[Patch]:
+    write = weir.write.flush.flush.write_generation  # type: ignore[attr-defined]
+
+    def unsynced(store: ObjectStore, *args: Any, **options: Any) -> Any:
+        return write(_NeverSynced(store), *args, **options)
+
+    return [(weir.write.flush.flush, "write_generation", unsynced)]
+
+
+def _compaction_overlooks_deletes() -> Sequence[Patch]:
+    commit = Compaction.commit
+
+    def as_of_now(dataset: library.Dataset, results: Sequence[Any], options: Any) -> None:
+        commit(dataset, [replace(one, read_version=dataset.version) for one in results], options)
+
+    return [(Compaction, "commit", staticmethod(as_of_now))]
+
+
 PLANTED_BUGS = (
+    PlantedBug(
+        "a generation is listed that nobody has synced",
+        "I1, I5, I6, I7, I12, no unexplained error",
+        _generation_not_synced,
+        "losing power",
+    ),
+    PlantedBug(
+        "a compaction overlooks what was deleted meanwhile",
+        "I5, I7",
+        _compaction_overlooks_deletes,
+        "compacting",
+    ),
     PlantedBug(
         "a write is decided without what is in memory",
         "decided",
@@ -636,24 +681,26 @@ PLANTED_BUGS = (
     ),
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, "outliving"),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
-    PlantedBug("a flush is published before its data", "I1", _published_before_data),
+    PlantedBug("a flush is published before its data", "I1", _published_before_data, first_seed=12),
     PlantedBug(
         "a merged generation is still read",
         "I5, I6, I8, I12, no unexplained error",
         _merged_generation_is_read,
-        first_seed=16,
+        first_seed=34,
     ),
     PlantedBug(
         "an older generation outranks a newer one",
         "I5, I6, I8, I12, feed",
         _older_generation_wins,
-        first_seed=9,
+        first_seed=10,
     ),
     PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge),
-    PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown, first_seed=3),
-    PlantedBug("a lost answer is taken for a failure", "I3, I4", _lost_answer_taken_for_failure),
-    PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored, first_seed=3),
-    PlantedBug("replay starts one entry too late", "I1, I5", _replay_one_too_late, first_seed=4),
+    PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown),
+    PlantedBug(
+        "a lost answer is taken for a failure", "I3, I4", _lost_answer_taken_for_failure, first_seed=21
+    ),
+    PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored, first_seed=11),
+    PlantedBug("replay starts one entry too late", "I1, I5", _replay_one_too_late, first_seed=11),
     PlantedBug("a group is acknowledged before its put", "I1", _acknowledged_before_the_put),
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
     PlantedBug(
@@ -671,9 +718,11 @@ PLANTED_BUGS = (
         is_long=True,
         first_seed=446,
     ),
-    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=35),
-    PlantedBug("a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer),
-    PlantedBug("a lease is ignored", "lease", _lease_ignored, first_seed=4),
+    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten),
+    PlantedBug(
+        "a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer, first_seed=151
+    ),
+    PlantedBug("a lease is ignored", "lease", _lease_ignored, first_seed=11),
     PlantedBug(
         "garbage is collected at once",
         "I8, I9",
@@ -682,8 +731,10 @@ PLANTED_BUGS = (
         first_seed=480,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
-    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=30),
-    PlantedBug("generations are collected before their merge", "I9", _unmerged_generation_collected),
+    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=93),
+    PlantedBug(
+        "generations are collected before their merge", "I9", _unmerged_generation_collected, first_seed=11
+    ),
     PlantedBug(
         "a manifest where nobody looks is not noticed", "I1, I2", _manifest_out_of_line_unnoticed, "sleeping"
     ),
@@ -695,7 +746,7 @@ PLANTED_BUGS = (
         first_seed=361,
     ),
     PlantedBug(
-        "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=21
+        "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=107
     ),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
     PlantedBug("the change feed skips an entry", "feed", _feed_skips, "collecting", first_seed=18),
@@ -709,7 +760,7 @@ PLANTED_BUGS = (
         first_seed=52,
     ),
     PlantedBug("a snapshot token drifts", "I8", _token_drifts, "collecting"),
-    PlantedBug("a checksum is not verified", "I11", _checksum_not_verified, first_seed=75),
+    PlantedBug("a checksum is not verified", "I11", _checksum_not_verified, first_seed=47),
     PlantedBug("keys are not checked", "I10", _keys_not_checked, first_seed=34),
     PlantedBug("marks are not looked at", "I4", _marks_not_looked_at, "repeating"),
     PlantedBug(

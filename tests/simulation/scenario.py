@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from tests.simulation.store import FaultRates
@@ -15,12 +16,31 @@ __all__ = ["FENCE_HORIZON", "Scenario", "Time"]
 
 FENCE_HORIZON = timedelta(hours=1)
 
+_KINDS_AT_FIRST = 7
 _LONG_SHARE = 0.05
 """The share of histories that are long."""
 _PARTS = {"calls": 4, "reads": 4, "merges": 3, "collections": 6, "rounds": 3}
 """Into how many parts what is done in a long history has to be cut for a short one."""
+_ANYWHERE: dict[str, tuple[Any, ...]] = {
+    "waves": (0.0, 0.0, 0.0, 0.5),
+    "decides": (0.0,) * 9 + (0.4,),
+    "updaters": (0, 0, 0, 1),
+    "compactors": (0, 0, 0, 1),
+    "power_cuts": (0, 0, 0, 0, 1),
+}
+"""What a history that a seed chooses may have some of, whatever its kind."""
 _AT_MOST = {"writers": 3, "mergers": 3, "repeaters": 2, "readers": 2}
 """How many take part in a short history at most."""
+_SMALL_PARTS = {"calls": 8, "reads": 8, "merges": 3, "collections": 12, "rounds": 6}
+_SMALL_AT_MOST = {"writers": 2, "mergers": 2, "repeaters": 1, "readers": 1, "threads": 2}
+"""The same of a small one, of which there are many more in the same time."""
+_SMALL_LONG_SHARE = 0.2
+"""The share of those that would be long which are."""
+_LEFT_OUT = 0.5
+"""How often those who need not take part in a small history do not: who is missing hides no mistake."""
+_NEED_NOT = ("mergers", "readers", "travellers", "consumers", "repeaters", "writers")
+_COMES_TO_REST = 0.5
+"""How often a small history ends with everything taken over, merged and collected."""
 
 _FAULTS: dict[str, FaultRates] = {
     "no faults": FaultRates(slow=0.02),
@@ -103,6 +123,9 @@ class _Kind:
     decides: float = 0.0
     waves: float = 0.0
     updaters: tuple[int, ...] = (0,)
+    compactors: tuple[int, ...] = (0,)
+    power_cuts: tuple[int, ...] = (0,)
+    """Of a table on a disk of its own."""
 
 
 _KINDS: dict[str, _Kind] = {
@@ -257,9 +280,6 @@ _KINDS: dict[str, _Kind] = {
         keys=(3,),
     ),
 }
-# The others draw what they always have.
-_DRAWN = [name for name in _KINDS if name not in ("deciding", "outliving")]
-
 # Bulk jobs that publish when what they have staged is about to be collected, or is.
 _KINDS["staging late"] = replace(
     _KINDS["staging"],
@@ -280,6 +300,37 @@ _KINDS["merging in waves"] = replace(
 )
 # The same beside updates by plain Lance, which delete rows in the fragments that a merge has looked at.
 _KINDS["updated by hand"] = replace(_KINDS["merging in waves"], waves=1.0, updaters=(1, 2))
+# Compactions beside merges of both ways and updates by plain Lance.
+_KINDS["compacting"] = replace(
+    _KINDS["merging"],
+    mergers=(2, 3),
+    waves=0.3,
+    shards=(1, 2),
+    keys=(6,),
+    collects=0.5,
+    readers=(1, 2),
+    updaters=(0, 1),
+    compactors=(1, 2),
+)
+# One machine whose power is cut, with a disk that keeps what is synced.
+_KINDS["losing power"] = replace(
+    _KINDS["mixed"],
+    calls=(10, 16),
+    memtable_rows=(1, 2, 4),
+    mergers=(1, 2),
+    merges=(3, 6),
+    collects=0.7,
+    travellers=(0, 1),
+    consumers=(0, 1),
+    updaters=(1, 1, 2),
+    power_cuts=(1, 2, 3),
+)
+
+
+# Those that take long are drawn less often.
+_WEIGHTS = {"staging": 2, "staging late": 1, "staging slowly": 1, "collecting": 3}
+_WEIGHT = 4
+_DRAWN = [name for name in _KINDS for _ in range(_WEIGHTS.get(name, _WEIGHT))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +347,8 @@ class Scenario:
         The shards.
     is_local : bool
         What the store says of itself.
+    power_cuts : int
+        How often the power is cut.
     time : Time or None
         How hours go by while garbage is collected; None if it is not.
     keys : int
@@ -311,6 +364,8 @@ class Scenario:
     is_long : bool
         Whether everybody does as much as the kind says. Most mistakes show in short histories, of which
         there are many more in the same time; some only in long ones.
+    is_small : bool
+        Whether it is even shorter, with fewer who take part. A kind that is named is not.
     """
 
     kind: str
@@ -318,6 +373,7 @@ class Scenario:
     rates: FaultRates
     shards: tuple[UUID, ...]
     is_local: bool
+    power_cuts: int
     time: Time | None
     keys: int
     deletes: float
@@ -325,26 +381,35 @@ class Scenario:
     pace: float
     by_the_clock: float | None
     is_long: bool
+    is_small: bool
+    _kind: _Kind
     _random: random.Random
 
     @classmethod
     def draw(cls, source: random.Random, name: str | None = None, is_long: bool | None = None) -> Scenario:
         """Choose, all but the kind if it is named, and whether it is long if that is said."""
-        chosen = source.choice(_DRAWN)
-        long = source.random() < _LONG_SHARE
-        name = name or chosen
-        kind = _KINDS[name]
+        is_small = name is None
+        if name is None:
+            name = source.choice(_DRAWN)
+            kind = _with_anything(_KINDS[name], source)
+        else:
+            # As many draws as when there were few kinds, so that a seed of a kind stays what it was.
+            source.choice(range(_KINDS_AT_FIRST))
+            kind = _KINDS[name]
+        long = source.random() < _LONG_SHARE * (_SMALL_LONG_SHARE if is_small else 1.0)
         faults = source.choice(list(_FAULTS))
         collects = source.random() < kind.collects
         latency = source.choice([0.0005, 0.005] if collects else [0.0005, 0.005, 0.05])
         rates = replace(_FAULTS[faults], latency=latency, sleep=kind.sleep)
         ids = sorted(UUID(bytes=source.randbytes(16), version=4) for _ in range(source.choice(kind.shards)))
+        power_cuts = source.choice(kind.power_cuts) if max(kind.power_cuts) else 0
         return cls(
             kind=name,
             faults=faults,
             rates=rates,
             shards=tuple(ids),
-            is_local=source.random() < 0.5,
+            is_local=source.random() < 0.5 or power_cuts > 0,
+            power_cuts=power_cuts,
             time=_draw_time(source, kind) if collects else None,
             keys=source.choice(kind.keys),
             deletes=source.choice([0.2, 0.5]),
@@ -352,60 +417,68 @@ class Scenario:
             pace=latency * source.choice([4, 20, 60]),
             by_the_clock=latency * 40 if source.random() < kind.by_the_clock else None,
             is_long=long if is_long is None else is_long,
+            is_small=is_small,
+            _kind=kind,
             _random=source,
         )
 
     def number_of(self, what: str) -> int:
         """Choose how many there are of something: ``writers``, ``merges``, ``reads``, ..."""
-        choices: tuple[int, ...] = getattr(_KINDS[self.kind], what)
+        choices: tuple[int, ...] = getattr(self._kind, what)
         number = self._random.choice(choices)
-        return (
-            number
-            if self.is_long
-            else min(number, _AT_MOST.get(what, number), -(-number // _PARTS.get(what, 1)))
-        )
+        if self.is_long:
+            return number
+        if not self.is_small:
+            return min(number, _AT_MOST.get(what, number), -(-number // _PARTS.get(what, 1)))
+        if what in _NEED_NOT and not min(choices) and self._random.random() < _LEFT_OUT:
+            return 0
+        return min(number, _SMALL_AT_MOST.get(what, number), -(-number // _SMALL_PARTS.get(what, 1)))
+
+    def comes_to_rest(self) -> bool:
+        """Choose whether everything is taken over, merged and collected in the end."""
+        return not self.is_small or self._random.random() < _COMES_TO_REST
 
     @property
     def has_stagers(self) -> bool:
         """Whether anybody stages generations."""
-        return _KINDS[self.kind].days
+        return self._kind.days
 
     def late_by(self) -> tuple[float, ...]:
         """Choose which seconds go by, one after the other, between staging and publishing; often none."""
-        kind = _KINDS[self.kind]
+        kind = self._kind
         return kind.late_by if kind.late > 0 and self._random.random() < kind.late else ()
 
     @property
     def has_outlived(self) -> bool:
         """Whether writers are taken over that write once more."""
-        return max(_KINDS[self.kind].outlived) > 0
+        return max(self._kind.outlived) > 0
 
     def decides(self) -> bool:
         """Choose whether a write depends on the rows there are."""
-        share = _KINDS[self.kind].decides
+        share = self._kind.decides
         return share > 0 and self._random.random() < share
 
     @property
     def has_waves(self) -> bool:
         """Whether merges of many tasks and one commit are among them."""
-        return _KINDS[self.kind].waves > 0
+        return self._kind.waves > 0
 
-    @property
-    def has_updaters(self) -> bool:
-        """Whether anybody updates the base table by plain Lance."""
-        return max(_KINDS[self.kind].updaters) > 0
+    def has_any(self, what: str) -> bool:
+        """Whether there may be any of something at all; if not, nothing is drawn for it."""
+        choices: tuple[int, ...] = getattr(self._kind, what)
+        return max(choices) > 0
 
     def merges_in_waves(self) -> bool:
         """Choose whether a merge is one of many tasks and one commit."""
-        share = _KINDS[self.kind].waves
+        share = self._kind.waves
         return share > 0 and self._random.random() < share
 
     def has_released_writer(self) -> bool:
         """Choose whether a writer is one of the released library."""
-        return self._random.random() < _KINDS[self.kind].released
+        return self._random.random() < self._kind.released
 
     def _lease_ttls(self) -> list[float]:
-        if self.time is None and not _KINDS[self.kind].sleep:
+        if self.time is None and not self._kind.sleep:
             return [2.0, 30.0]
         # A lease that is renewed every few minutes for days costs more than it shows.
         return [86_400.0] if self.time is _DAYS else [300.0, 86_400.0, 86_400.0]
@@ -419,11 +492,24 @@ class Scenario:
             max_wal_delay=source.choice([0.0, 0.0, 0.005]),
             max_unflushed_bytes=source.choice([10_000, 1_000_000]),
             max_unmerged_generations=source.choice([3, 1000, 1000]),
-            takeover=takes_over or source.random() < _KINDS[self.kind].takeover,
+            takeover=takes_over or source.random() < self._kind.takeover,
             # Where hours go by, leases with an end are soon over, and the fence is all that is left.
             lease_ttl=source.choice(self._lease_ttls()),
             backpressure_timeout=source.choice([0.05, 5.0]),
         )
+
+
+def _with_anything(kind: _Kind, source: random.Random) -> _Kind:
+    """Return a kind with some of what any history may have."""
+    drawn = {name: source.choice(choices) for name, choices in _ANYWHERE.items()}
+    return replace(
+        kind,
+        waves=kind.waves or drawn["waves"],
+        decides=kind.decides or drawn["decides"],
+        updaters=kind.updaters if max(kind.updaters) else (drawn["updaters"],),
+        compactors=kind.compactors if max(kind.compactors) else (drawn["compactors"],),
+        power_cuts=kind.power_cuts if max(kind.power_cuts) else (drawn["power_cuts"],),
+    )
 
 
 def _draw_time(source: random.Random, kind: _Kind) -> Time:

@@ -15,6 +15,7 @@ from tests.simulation.actors import (
     WritingPlan,
     collect_once,
     collector,
+    compactor,
     failures_allowed,
     merger,
     open_writer,
@@ -27,6 +28,7 @@ from tests.simulation.consumers import Consumer
 from tests.simulation.damage import damage_and_look
 from tests.simulation.jobs import Job
 from tests.simulation.outlived import Outlived
+from tests.simulation.power import power_cuts
 from tests.simulation.repeaters import Repeater
 from tests.simulation.scheduler import Process, StuckError, Task
 from tests.simulation.stagers import Stager
@@ -155,6 +157,10 @@ class _Run:
         # Some of the writers may stand still for hours. What follows goes on without them.
         world.scheduler.join_within(_PATIENCE_SECONDS, writing)
         world.calm()
+        if not world.scenario.comes_to_rest():
+            self._in_process("last reader", self._read_unmerged)
+            world.scheduler.stop()
+            return
         all_done = all(task.done for task in writing)
         self._in_process("recovery", self._recover)
         recovered = world.checker.ends()
@@ -200,9 +206,10 @@ class _Run:
         for number in range(scenario.number_of("mergers")):
             merges = scenario.number_of("merges")
             others.append(world.supervised(f"merger{number}", partial(merger, world, merges)))
-        for number in range(scenario.number_of("updaters") if scenario.has_updaters else 0):
-            merges = scenario.number_of("merges")
-            others.append(world.supervised(f"updater{number}", partial(updater, world, merges)))
+        for name, service in (("updater", updater), ("compactor", compactor)):
+            for number in range(scenario.number_of(f"{name}s") if scenario.has_any(f"{name}s") else 0):
+                merges = scenario.number_of("merges")
+                others.append(world.supervised(f"{name}{number}", partial(service, world, merges)))
         for number in range(scenario.number_of("readers")):
             self._readers.append(Reader(world))
             run = partial(self._readers[-1].run, scenario.number_of("reads"))
@@ -221,6 +228,9 @@ class _Run:
                 others.append(world.supervised(f"collector{number}", run))
             times = partial(passing_time, world, world.random.choice([2, 4, 6]))
             others.append(world.scheduler.spawn(world.control, "time", times))
+        if scenario.power_cuts:
+            cuts = partial(power_cuts, world, scenario.power_cuts)
+            others.append(world.scheduler.spawn(world.control, "power", cuts))
         return writing, others
 
     def _drawn_job(self, name: str) -> Job:
@@ -337,6 +347,14 @@ class _Run:
                 if repeater.shard == shard:
                     repeater.repeat_what_is_done(writer)
             writer.close()
+
+    def _read_unmerged(self, process: Process) -> None:
+        """Compare what there is with the model, though some still write, or stand still."""
+        world, checker = self._world, self._world.checker
+        snapshots = SnapshotReader(world.store, world.open_base())
+        window = checker.window()
+        checker.saw(window, scan(world, snapshots, STRONG), who="final read")
+        checker.check_writes()
 
     def _compare(self, process: Process) -> None:
         world, checker = self._world, self._world.checker

@@ -116,11 +116,11 @@ class SimulatedStore(ObjectStore):
         What goes wrong.
     local : bool
         What ``is_local`` says: whether Weir reads entries one by one or several at a time.
+    fsync : bool
+        Whether the power may be cut, so that what the library has written has to be synced.
     """
 
-    fsync = False
-
-    def __init__(self, scheduler: Scheduler, rates: FaultRates, *, local: bool) -> None:
+    def __init__(self, scheduler: Scheduler, rates: FaultRates, *, local: bool, fsync: bool = False) -> None:
         self.scheduler = scheduler
         self.rates = rates
         self.observer: Observer | None = None
@@ -128,6 +128,10 @@ class SimulatedStore(ObjectStore):
         self.operations = 0
         self.in_flight = 0
         """Delayed writes that have not landed yet."""
+        self.fsync = fsync
+        self.unsynced: set[str] = set()
+        """What the library has written, and a power cut may take away."""
+        self._power_cuts = 0
         self.trace: list[str] = []
         self._below: dict[str, dict[str, _Object]] = {}
         """The objects in every directory, at any depth."""
@@ -245,19 +249,19 @@ class SimulatedStore(ObjectStore):
 
         return self._read("list_directories", directory or ".", effect)
 
-    def put(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+    def put(self, path: str, data: Bytes | Sequence[Bytes], *, syncs: bool = True) -> None:
         content = _joined(data)
         by = self._task().process
-        self._write("put", _checked(path), lambda: self._store(path, content, by))
+        self._write("put", _checked(path), lambda: self._store(path, content, by, syncs=syncs))
 
-    def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
+    def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes], *, syncs: bool = True) -> None:
         content = _joined(data)
         by = self._task().process
 
         def effect() -> None:
             if path in self.objects:
                 raise ObjectExistsError("the object exists", where=f"{self.uri}/{path}")
-            self._store(path, content, by)
+            self._store(path, content, by, syncs=syncs)
 
         def repeat() -> None:
             raise ObjectExistsError("the object exists", where=f"{self.uri}/{path}")
@@ -290,11 +294,31 @@ class SimulatedStore(ObjectStore):
             self._write("delete", _checked(path), partial(self._remove, path, by))
 
     def sync(self, prefix: str) -> None:
-        check_prefix(prefix)
+        directory = _checked_prefix(prefix)
+        if self.fsync:
+            self.sync_all(path for path in self.unsynced if path.startswith(f"{directory}/"))
+
+    def sync_all(self, paths: Iterable[str]) -> None:
+        """Make objects durable that the library has written."""
+        chosen = self.unsynced.intersection(paths)
+        if chosen:
+            self._write("sync", min(chosen), lambda: self.unsynced.difference_update(chosen))
+
+    def power_fails(self) -> None:
+        """Forget what was on its way, and what was not synced is not to be synced any more."""
+        self._power_cuts += 1
+        self.unsynced.clear()
+
+    def lose(self, path: str) -> None:
+        """Take away an object that nobody has synced."""
+        self._drop(path)
+        self.note(f"{path} is lost")
 
     # What happens
 
-    def _store(self, path: str, data: bytes, by: Process) -> str:
+    def _store(self, path: str, data: bytes, by: Process, *, syncs: bool = True) -> str:
+        if self.fsync:
+            (self.unsynced.discard if syncs else self.unsynced.add)(path)
         self._versions += 1
         version = str(self._versions)
         self.objects[path] = stored = _Object(path, data, version, self.scheduler.now)
@@ -310,15 +334,19 @@ class SimulatedStore(ObjectStore):
         return version
 
     def _remove(self, path: str, by: Process) -> None:
+        if self._drop(path) and self.observer is not None:
+            self.observer.deleted(path, by)
+
+    def _drop(self, path: str) -> bool:
         if self.objects.pop(path, None) is None:
-            return
+            return False
+        self.unsynced.discard(path)
         for directory in _directories(path):
             del self._below[directory][path]
             if directory and not self._below[directory]:
                 parent, _, name = directory.rpartition("/")
                 self._directories_in[parent].discard(name)
-        if self.observer is not None:
-            self.observer.deleted(path, by)
+        return True
 
     def _read(self, name: str, path: str, effect: Callable[[], T]) -> T:
         task = self._task()
@@ -384,9 +412,12 @@ class SimulatedStore(ObjectStore):
 
     def _land_later(self, name: str, path: str, effect: Callable[[], object]) -> None:
         self.in_flight += 1
+        power_cuts = self._power_cuts
 
         def land() -> None:
             self.in_flight -= 1
+            if power_cuts != self._power_cuts:
+                return
             try:
                 self._happen(f"late {name}", path, effect)
             except StorageError:

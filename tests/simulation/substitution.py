@@ -24,16 +24,20 @@ from typing import Any
 
 import greenlet
 import lance
+import lance.optimize
 from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileReader, LanceFileWriter
-from tests.simulation import library, once, primitives, process_wide, released, world
+from tests.simulation import compaction, library, once, primitives, process_wide, released, world
 
+import weir.base.durability
+import weir.base.index_upkeep
 import weir.base.key_index
 import weir.base.manifest
 import weir.base.publish
 import weir.base.published
 import weir.base.row_commit
 import weir.base.torn_versions
+import weir.maintenance.compact
 import weir.merge.merged_keys
 import weir.table.table  # What is imported later would not be replaced.
 import weir.write.flush.generation_writer
@@ -149,6 +153,11 @@ def _replacements() -> list[tuple[Any, Any]]:
         (LanceFileReader, library.FileReader),
         (dataset_fields.row_schema, once.row_schema),
         (dataset_fields.marks_of, once.marks_of),
+        (weir.base.durability.committing, library.committing),
+        (weir.base.durability.make_durable, library.make_durable),
+        (lance.optimize.Compaction, compaction.Compaction),
+        (lance.optimize.CompactionOptions, compaction.CompactionOptions),
+        (weir.base.index_upkeep.record_catchup, library.record_catchup),
         (weir.base.row_commit.fragments_of, library.fragments_of),
         (weir.base.row_commit.fragment_sizes, library.fragment_sizes),
         (weir.base.row_commit.rows_by_address, library.rows_by_address),

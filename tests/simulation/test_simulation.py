@@ -25,7 +25,11 @@ _SEEDS = 2000
 _STAGING_SEEDS = 100
 _DECIDING_SEEDS = 60
 _WAVES_SEEDS = 40
+_COMPACTING_SEEDS = 40
+_POWER_SEEDS = 40
 _CHUNK = 50
+_ALWAYS = 300
+"""Seeds that are run with the tests that do not take long."""
 _SHARE = 5
 """One in so many of the seeds is run with the tests that do not take long."""
 _ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +44,7 @@ def _firsts(seeds: int, chunk: int) -> list[Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(2 * _CHUNK, _SEEDS, _CHUNK))
+@pytest.mark.parametrize("first", range(_ALWAYS, _SEEDS, _CHUNK))
 def test_invariants_hold(first: int) -> None:
     with substituted():
         for seed in range(first, first + _CHUNK):
@@ -78,6 +82,28 @@ def test_invariants_hold_where_writes_depend_on_the_rows_there_are(first: int) -
     assert left_out > 5
 
 
+@pytest.mark.parametrize("first", _firsts(_COMPACTING_SEEDS, _COMPACTING_SEEDS // _SHARE))
+def test_invariants_hold_where_the_base_table_is_compacted(first: int) -> None:
+    compacted = 0
+    with substituted():
+        for seed in range(first, first + _COMPACTING_SEEDS // _SHARE):
+            report = simulate(seed, kind="compacting")
+            assert not report.violations, f"--kind compacting --seed {seed}\n{report.violations[0]}"
+            compacted += report.counts.get("fragments compacted", 0)
+    assert compacted
+
+
+@pytest.mark.parametrize("first", _firsts(_POWER_SEEDS, _POWER_SEEDS // _SHARE))
+def test_invariants_hold_where_the_power_is_cut(first: int) -> None:
+    lost = 0
+    with substituted():
+        for seed in range(first, first + _POWER_SEEDS // _SHARE):
+            report = simulate(seed, kind="losing power")
+            assert not report.violations, f"--kind 'losing power' --seed {seed}\n{report.violations[0]}"
+            lost += report.counts.get("objects lost with the power", 0)
+    assert lost
+
+
 def test_other_threads_of_the_process_go_on_as_they_are() -> None:
     """What earlier tests have left to be flushed by age is no part of a simulation, and not held up by it."""
     flushed = threading.Event()
@@ -99,10 +125,10 @@ def test_other_threads_of_the_process_go_on_as_they_are() -> None:
 
 
 def test_invariants_hold_while_everything_happens() -> None:
-    """No part of the simulation has gone to sleep: a hundred seeds do all that there is to do."""
+    """No part of the simulation has gone to sleep: some hundred seeds do all that there is to do."""
     counts: Counter[str] = Counter()
     with substituted():
-        for seed in range(2 * _CHUNK):
+        for seed in range(_ALWAYS):
             report = simulate(seed)
             assert not report.violations, f"make simulate SEED={seed}\n{report.violations[0]}"
             counts.update(report.counts)
@@ -118,6 +144,7 @@ _HAPPENS = (
     "collections",
     "damaged entries refused",
     "flushes failed",
+    "fragments compacted",
     "generations merged",
     "invalid writes refused",
     "log entries collected",
@@ -125,13 +152,19 @@ _HAPPENS = (
     "manifests without a record of marks",
     "marked writes acknowledged",
     "marked writes passed over",
+    "merges in waves",
+    "objects lost with the power",
     "places of consumers committed",
+    "power cuts",
     "read at a token",
+    "rows left out",
     "shard manifests collected",
     "snapshot read",
     "snapshot tokens",
+    "staged generations published",
     "strong read",
     "times that hours went by",
+    "updates by hand",
     "wall clocks set wrong",
     "writes acknowledged",
     "writes in doubt",

@@ -50,7 +50,9 @@ class World:
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
         self.scenario = Scenario.draw(self.random, kind, is_long)
-        self.store = SimulatedStore(self.scheduler, _CALM, local=self.scenario.is_local)
+        self.store = SimulatedStore(
+            self.scheduler, _CALM, local=self.scenario.is_local, fsync=self.scenario.power_cuts > 0
+        )
         self.library = Library(self.store, SCHEMA, KEY)
         FileWriter.library = self.library
         World.current = self
@@ -61,6 +63,8 @@ class World:
         self.store.observer = self.checker
         self.processes: list[Process] = []
         self.control = self.process("control", may_crash=False)
+        self.boots = 0
+        """How often the machines have started anew."""
         self.hurried = 0
         """How many are at work who have to be done within the horizon."""
         self._next_value = 0
@@ -141,7 +145,7 @@ class World:
             host=f"machine{process.machine}",
             process_id=self.processes.index(process),
             process_started=0,
-            system=f"system{process.machine}",
+            system=f"system{process.machine}.{self.boots}",
             holder_id=self.random.randbytes(16).hex(),
         )
         self.holders[holder.holder_id] = process
