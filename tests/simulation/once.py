@@ -157,12 +157,16 @@ def write_bloom_filter(place: Any, keys: list[pa.Array]) -> int:
     return checksum
 
 
-def row_schema(dataset: Any, births: Births | None = None) -> pa.Schema:
+def row_schema(dataset: Any, births: Births | None = None, *names: Any) -> pa.Schema:
     """Stand in for :func:`weir.base.dataset_fields.row_schema`: the columns of a simulated table stay."""
     schema = dataset.schema
-    key = (id(schema), None if births is None else tuple(births.items()))
+    key = (
+        id(schema),
+        None if births is None else tuple(births.items()),
+        *(tuple(one.items()) for one in names),
+    )
     # The schema is kept, so that no other has its id.
-    return _schemas.of(key, lambda: (schema, _row_schema(dataset, births)))[1]
+    return _schemas.of(key, lambda: (schema, _row_schema(dataset, births, *names)))[1]
 
 
 def marks_of(dataset: Any) -> Births:

@@ -620,7 +620,7 @@ def _generation_not_synced() -> Sequence[Patch]:
     write = weir.write.flush.flush.write_generation  # type: ignore[attr-defined]
 
     def unsynced(store: ObjectStore, *args: Any, **options: Any) -> Any:
-        return write(_NeverSynced(store), *args, **options)
+        return write(cast(Any, _NeverSynced(store)), *args, **options)
 
     return [(weir.write.flush.flush, "write_generation", unsynced)]
 
