@@ -25,10 +25,13 @@ from weir.base.create import create_base_table
 from weir.base.library_errors import LIBRARY_ERRORS, classify
 from weir.base.table import BaseTable
 from weir.format.index_details import MergedGeneration
+from weir.maintenance import compact
 from weir.storage.open import open_store
 
 SHARD = UUID("1c4e7a52-6f0b-4d38-9a11-0c2b3d4e5f60")
 Rows = list[tuple[int, int]]
+_optimize: Any = compact
+"""Has the names of ``lance.optimize``, as Weir finds them."""
 
 
 class _Table:
@@ -209,6 +212,37 @@ def rows_are_committed_with_marks(table: _Table) -> Iterator[Any]:
     yield table.rows()
 
 
+def compactions_give_way_to_what_has_touched_their_fragments(table: _Table) -> Iterator[Any]:
+    yield _outcome(_upsert(table.newest(), (1, 10)))
+    yield _outcome(_upsert(table.newest(), (2, 20)))
+    early, results = table.newest(), _rewritten(table)
+    # A new fragment is none of theirs.
+    yield _outcome(_upsert(table.newest(), (3, 30)))
+    yield _compacted(table, results), table.rows()
+    yield _outcome(_upsert(early, (1, 11)))
+    results = _rewritten(table)
+    yield _outcome(_delete(table.newest(), 2))
+    yield _compacted(table, results), table.rows()
+
+
+def _rewritten(table: _Table) -> list[Any]:
+    dataset = table.newest()
+    return [task.execute(dataset) for task in _optimize.Compaction.plan(dataset, _together()).tasks]
+
+
+def _compacted(table: _Table, results: list[Any]) -> Any:
+    """Return what a commit of rewrites removes, or what kind of failure it is."""
+    try:
+        _optimize.Compaction.commit(table.newest(), results, _together())
+    except LIBRARY_ERRORS as error:
+        return classify(error).name
+    return [(one.metrics.fragments_removed, one.metrics.fragments_added) for one in results]
+
+
+def _together() -> Any:
+    return _optimize.CompactionOptions(target_rows_per_fragment=1000, materialize_deletions_threshold=0.1)
+
+
 _QUESTIONS = (
     merges_count_what_they_do,
     merges_of_other_keys_pass_each_other,
@@ -220,6 +254,7 @@ _QUESTIONS = (
     old_versions_stay_until_they_are_removed,
     rows_are_found_and_left_out,
     rows_are_committed_with_marks,
+    compactions_give_way_to_what_has_touched_their_fragments,
 )
 
 
