@@ -13,11 +13,9 @@ import pyarrow as pa
 import xxhash
 
 from weir.base import dataset_fields
-from weir.format import layout, lease, pk_index, shard_manifest, wal_entry
-from weir.format.bloom_filter import BloomFilter
+from weir.format import lease, pk_index, shard_manifest, wal_entry
 from weir.format.buffers import Bytes
 from weir.format.field_births import Births
-from weir.format.key_hash import hash_keys
 from weir.format.lease import Lease
 from weir.format.log_place import LogPlace
 from weir.format.pk_index import PkIndex
@@ -37,7 +35,6 @@ __all__ = [
     "key_index",
     "marks_of",
     "row_schema",
-    "write_bloom_filter",
 ]
 
 T = TypeVar("T")
@@ -67,7 +64,7 @@ class _Known(dict[Any, Any]):
 
 
 _entries, _manifests, _leases = _Known(), _Known(), _Known()
-_key_indexes, _bloom_filters, _schemas = _Known(), _Known(), _Known()
+_key_indexes, _schemas = _Known(), _Known()
 
 
 def decoded_once(decode: Callable[..., T]) -> Callable[..., T]:
@@ -143,18 +140,6 @@ def encode_json(members: Mapping[str, Any]) -> bytes:
 def key_index(keys: pa.Array) -> PkIndex:
     """Stand in for :func:`weir.format.pk_index.build`: simulated tables have few keys."""
     return _key_indexes.of(tuple(keys.to_pylist()), lambda: _build_key_index(keys))
-
-
-def write_bloom_filter(place: Any, keys: list[pa.Array]) -> int:
-    """Stand in for what writes the bloom filter of a generation."""
-
-    def build() -> tuple[bytes, int]:
-        data = BloomFilter.build(hash_keys(keys)).to_bytes()
-        return data, xxhash.xxh64_intdigest(data)
-
-    data, checksum = _bloom_filters.of(tuple(tuple(one.to_pylist()) for one in keys), build)
-    place.store.put(f"{place.path}/{layout.BLOOM_FILTER}", data)
-    return checksum
 
 
 def row_schema(dataset: Any, births: Births | None = None, *names: Any) -> pa.Schema:

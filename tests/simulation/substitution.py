@@ -57,7 +57,6 @@ from weir.format import (
     snapshot_pin,
     wal_entry,
 )
-from weir.write.flush import generation_writer
 
 __all__ = ["substituted"]
 
@@ -132,7 +131,6 @@ def _done_once() -> list[tuple[Any, Any]]:
         (lease.encode, once.encode_lease),
         (checked_json.encode, once.encode_json),
         (pk_index.build, once.key_index),
-        (generation_writer._write_bloom_filter, once.write_bloom_filter),
     ]
 
 
