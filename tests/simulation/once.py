@@ -32,6 +32,7 @@ __all__ = [
     "encode_json",
     "encode_lease",
     "encode_manifest",
+    "forget",
     "key_index",
     "marks_of",
     "row_schema",
@@ -65,6 +66,12 @@ class _Known(dict[Any, Any]):
 
 _entries, _manifests, _leases = _Known(), _Known(), _Known()
 _key_indexes, _schemas = _Known(), _Known()
+
+
+def forget() -> None:
+    """Begin anew: a mistake that is planted may have made something that is wrong."""
+    for known in (_entries, _manifests, _leases, _key_indexes, _schemas):
+        known.clear()
 
 
 def decoded_once(decode: Callable[..., T]) -> Callable[..., T]:

@@ -385,7 +385,7 @@ def _commit_of_a_consumer_dropped() -> Sequence[Patch]:
 
 
 def _rows_before_from_the_newest_base() -> Sequence[Patch]:
-    return [(weir.snapshots.history, "_base_version", lambda base, newest, manifests, swept: base.version)]
+    return [(weir.snapshots.history, "_base_version", lambda base, *_: base.version)]
 
 
 def _token_drifts() -> Sequence[Patch]:
@@ -757,7 +757,7 @@ PLANTED_BUGS = (
         "feed",
         _rows_before_from_the_newest_base,
         "collecting",
-        first_seed=52,
+        first_seed=60,
     ),
     PlantedBug("a snapshot token drifts", "I8", _token_drifts, "collecting"),
     PlantedBug("a checksum is not verified", "I11", _checksum_not_verified, first_seed=47),

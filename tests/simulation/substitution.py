@@ -191,6 +191,7 @@ def substituted(*, alone: bool = False) -> Iterator[None]:
         Whether no other thread of the process runs Weir: then nobody asks at every call which one it is.
     """
     thread = threading.get_ident()
+    once.forget()
     replacements = {id(real): stand_in for real, stand_in in _done_once()}
     replacements |= {
         id(real): stand_in if alone else _ByThread(thread, real, stand_in)
