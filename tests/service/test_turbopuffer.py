@@ -129,6 +129,20 @@ def test_numbers_are_told_of_documents(client: Any, name: str) -> None:
     assert grouped.aggregation_groups == [{"ok": True, "rows": 1}, {"ok": None, "rows": 2}]
 
 
+def test_sums_have_more_than_64_bits_where_they_must(client: Any, name: str) -> None:
+    namespace = client.namespace(name)
+    most = {"i": 2**63 - 1, "u": 2**64 - 1}
+    rows = [{"id": id, "tags": ["a"], "f": 0.5, **most} for id in range(2)]
+    namespace.write(upsert_rows=rows, schema={"u": "uint"})
+    sums = {attribute: ("Sum", attribute) for attribute in ("i", "u", "f")}
+    # Numbers of more than 64 bits are floats to the client.
+    expected = {"i": 2 * most["i"], "u": pytest.approx(2 * most["u"]), "f": 1.0}
+    assert namespace.query(aggregate_by=sums).aggregations == expected
+    for group in ("tags", {"tag": ("ForEachUnique", "tags")}):
+        [told] = namespace.query(aggregate_by=sums, group_by=[group], top_k=9).aggregation_groups
+        assert {attribute: told[attribute] for attribute in sums} == expected
+
+
 def test_nothing_has_a_count_and_a_sum(client: Any, name: str) -> None:
     namespace = client.namespace(name)
     namespace.write(create_namespace=True, schema={"id": "uint", "n": "int"})

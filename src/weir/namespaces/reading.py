@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
@@ -372,7 +373,7 @@ class Reading:
         names = [identifier(column_of(name)) for name in keys]
         if not query.group_by:
             row = self._sql(f"SELECT {', '.join(numbers)} FROM t{where}").to_pylist()[0]
-            return Answer(aggregates={label: row[f"%number{at}"] for at, label in enumerate(labels)})
+            return Answer(aggregates={label: _told(row[f"%number{at}"]) for at, label in enumerate(labels)})
         order = "".join(f"{name} ASC NULLS LAST, " for name in names).rstrip(", ")
         grouped = f" GROUP BY {', '.join(names)} ORDER BY {order}" if names else ""
         found = self._sql(
@@ -382,7 +383,7 @@ class Reading:
         groups = [
             {
                 **{name: columns[name][at] if name in columns else None for name in group_by},
-                **{label: found.column(f"%number{n}")[at].as_py() for n, label in enumerate(labels)},
+                **{label: _told(found.column(f"%number{n}")[at].as_py()) for n, label in enumerate(labels)},
             }
             for at in range(found.num_rows)
         ]
@@ -430,7 +431,7 @@ class Reading:
                 name = one.name if isinstance(one, Each) else one
                 column = name if isinstance(one, Each) else column_of(name)
                 group[name] = columns[column][row] if column in columns else None
-            groups.append({**group, **{label: values[row] for label, values in told.items()}})
+            groups.append({**group, **{label: _told(values[row]) for label, values in told.items()}})
         return Answer(groups=groups)
 
     def _aggregate(self, one: Aggregate) -> str:
@@ -444,7 +445,13 @@ class Reading:
             return f"count({column})"
         if type.is_list or type.is_vector or type.kind not in ("int", "uint", "float"):
             raise InputError(f"attribute {one.attribute!r} is {type}, which has no sum")
-        return f"coalesce(sum({column}), 0)"
+        # A sum of whole numbers of 64 bits may have more of them.
+        return f"coalesce(sum({column if type.kind == 'float' else f'CAST({column} AS DECIMAL(38, 0))'}), 0)"
+
+
+def _told(number: object) -> object:
+    """Return a number of an aggregate as JSON has it."""
+    return int(number) if isinstance(number, Decimal) else number
 
 
 def _renamed(rows: pa.Table, scored: str) -> pa.Table:

@@ -56,7 +56,16 @@ def groups_of(
         rows = rows.take(pairs.column(_ROW)).append_column(f"%{key}", pairs.column(_EACH))
     names = [f"%{key}" if key in lists else key for key in keys]
     rows = rows.append_column(_ROW, pa.array(np.ones(rows.num_rows, np.int64)))
-    asked = [(column or _ROW, "count" if one.function == "count" else "sum") for one, column in aggregates]
+    asked = []
+    for one, of in aggregates:
+        counted = of or _ROW
+        if one.function == "sum" and pa.types.is_integer(rows.column(counted).type):
+            # A sum of whole numbers of 64 bits may have more of them.
+            wide = rows.column(counted).cast(pa.decimal128(38))
+            counted = f"%wide {counted}"
+            if counted not in rows.schema.names:
+                rows = rows.append_column(counted, wide)
+        asked.append((counted, "count" if one.function == "count" else "sum"))
     found = rows.group_by(names).aggregate(list(dict.fromkeys(asked)))
     if found.num_rows:
         order = pc.sort_indices(found, [(name, "ascending") for name in names])
