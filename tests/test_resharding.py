@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -72,8 +73,10 @@ def active(table: weir.Table) -> int:
     return sum(one is not None and one.status is ShardStatus.ACTIVE for one in manifests)
 
 
-def test_rows_stay_what_they_are_and_new_ones_go_to_new_shards(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
+def test_rows_stay_what_they_are_and_new_ones_go_to_new_shards(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = made(tmp_path / "t", 3)
     feed = table.changes(consumer="follower")
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows(range(40), 1))
@@ -92,6 +95,9 @@ def test_rows_stay_what_they_are_and_new_ones_go_to_new_shards(tmp_path: Path) -
     assert 2 < active(table) <= 8
     assert table.status().sharded_by == "bucket(id, 8)"
     assert shown(table) == model
+    with caplog.at_level(logging.WARNING):
+        weir.open(tmp_path / "t", fsync=False).scan(at=before).to_table()
+    assert "twin_shards" not in caplog.text
     assert shown(table, at=before) == {**dict.fromkeys(range(20), 1), **dict.fromkeys(range(20, 60), 2)}
     assert {row["id"]: row["n"] for row in table.get([3, 30, 59]).to_pylist()} == {3: 3, 30: 2}
     assert replayed(feed) == replayed(table.changes(before=True)) == model

@@ -134,7 +134,8 @@ def _groups(
     for view in snapshot.shards:
         if view.manifest.status is ShardStatus.SEALED and not snapshot.shard_levels(view).sources:
             continue  # all of it is in the base table, and no more will come
-        if is_resharded and view.manifest.shard_spec_id != router.spec.spec_id:
+        rule, own = view.manifest.shard_spec_id, router.spec.spec_id
+        if 0 < rule < own or (is_resharded and rule != own):
             continue  # of another rule, by which no two shards have a key in common
         recorded = values.get(view.shard_id)
         found = {recorded} if recorded is not None else _values_of_rows(snapshot, router, view)
