@@ -143,8 +143,8 @@ def test_the_manifest_of_both_naming_schemes_is_found(tmp_path: Path) -> None:
     old = read_manifest(store, 1)
     assert (old.path, old.counts_down) == ("_versions/1.manifest", False)
     assert old.mem_wal_index() is None
-    new = read_manifest(new_table(tmp_path).store, 2)
-    assert new.counts_down
+    table = new_table(tmp_path)
+    assert read_manifest(table.store, table.version).counts_down
     with pytest.raises(ObjectNotFoundError):
         read_manifest(store, 2)
 

@@ -1155,6 +1155,11 @@ def newest_version_is_gone(patient: Patient) -> str:
     return path
 
 
+def _forget_checksums(patient: Patient) -> None:
+    """Leave it to the look into an index to find its damage, as on an object store."""
+    patient.store.delete([one.path for one in patient.store.list(CHECKSUMS)])
+
+
 def _segment(patient: Patient) -> str:
     """Return the directory of the only segment of the key index."""
     ((_, uuid),) = [
@@ -1175,6 +1180,7 @@ def lost_index(patient: Patient) -> str:
 
 @damage("error", "base_index.files")
 def truncated_index(patient: Patient) -> str:
+    _forget_checksums(patient)
     path = f"{_segment(patient)}/page_lookup.lance"
     patient.store.put(path, bytes(patient.store.get(path))[:-1])
     return _segment(patient)
@@ -1182,6 +1188,7 @@ def truncated_index(patient: Patient) -> str:
 
 @damage("error", "base_index.unreadable")
 def zeroed_index(patient: Patient) -> str:
+    _forget_checksums(patient)
     path = f"{_segment(patient)}/page_data.lance"
     patient.store.put(path, bytes(len(bytes(patient.store.get(path)))))
     return _segment(patient)
@@ -1197,6 +1204,7 @@ def _abort(patient: Patient, path: str) -> str:
 
 @damage("error", "base_index.unreadable")
 def index_over_which_the_library_aborts(patient: Patient) -> str:
+    _forget_checksums(patient)
     _abort(patient, f"{_segment(patient)}/page_lookup.lance")
     return _segment(patient)
 
@@ -1214,6 +1222,7 @@ def key_index_without_a_catalog_over_which_the_library_aborts(patient: Patient) 
 
 
 def _change_index(patient: Patient, name: str, change: Callable[[bytearray], None]) -> str:
+    _forget_checksums(patient)
     path = f"{_segment(patient)}/{name}"
     data = bytearray(patient.store.get(path))
     change(data)
@@ -1255,7 +1264,7 @@ def a_byte_that_no_column_has(patient: Patient) -> str:
 
 @damage("warning", "base.checksums")
 def damaged_checksums_of_base_files(patient: Patient) -> str:
-    (path,) = [one.path for one in patient.store.list(CHECKSUMS)]
+    path = min(one.path for one in patient.store.list(CHECKSUMS))
     patient.store.put(path, bytes(patient.store.get(path))[:-9])
     return path
 

@@ -307,9 +307,11 @@ def _base_ahead_of_the_tail_unnoticed() -> Sequence[Patch]:
 
 
 def _tail_kept_after_a_flush() -> Sequence[Patch]:
-    def rebased(self: ShardReader, view: ShardView | None, manifest: ShardManifest) -> ShardView:
+    def rebased(
+        self: ShardReader, view: ShardView | None, manifest: ShardManifest, recorded: int | None = None
+    ) -> ShardView:
         if view is None:
-            return original(self, view, manifest)
+            return original(self, view, manifest, recorded)
         return replace(view, manifest=manifest)
 
     original = ShardReader._rebased
@@ -521,7 +523,7 @@ def _publication_not_announced() -> Sequence[Patch]:
 
 
 def _published_while_a_shard_is_opened_is_missed() -> Sequence[Patch]:
-    def begun(self: ShardReader, manifest: ShardManifest) -> ShardView:
+    def begun(self: ShardReader, manifest: ShardManifest, recorded: int | None = None) -> ShardView:
         entries = list(self._wal.read_tail(manifest))
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
         return ShardView(manifest, self._runs(unflushed(manifest, entries), ()), last)

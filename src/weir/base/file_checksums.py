@@ -13,10 +13,12 @@ from uuid import uuid4
 
 from lance.fragment import FragmentMetadata
 
+from weir.base.manifest import read_manifest
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, ObjectNotFoundError, StorageError
 from weir.format import file_checksums
 from weir.format.file_checksums import CHECKSUMS, checksums_path, version_of
+from weir.format.table_manifest import decode_files
 from weir.storage.checksum import FileDamage, checksum_of, damaged_files
 from weir.storage.interface import ObjectStore
 
@@ -27,6 +29,7 @@ __all__ = [
     "record_checksums",
     "refuse_damaged",
     "refuse_damaged_deletions",
+    "refuse_damaged_version",
 ]
 
 _log = get_logger(__name__)
@@ -143,6 +146,27 @@ def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) ->
             where=f"{store.uri}/{one.path}",
             hint="Restore the file from a backup; weir verify names all that are damaged",
         )
+
+
+def refuse_damaged_version(store: ObjectStore, version: int, *, doing: str) -> None:
+    """Make sure that the deletion files of a version are what was written.
+
+    Parameters
+    ----------
+    store, doing
+        As for :func:`refuse_damaged`.
+    version : int
+        The version of the base table.
+
+    Raises
+    ------
+    CorruptionError
+        One of them is not.
+    """
+    with contextlib.suppress(ObjectNotFoundError):  # cleaned up meanwhile
+        manifest = read_manifest(store, version)
+        deletions = decode_files(manifest.data, where=manifest.where).deletions
+        refuse_damaged(store, [file.path for file in deletions], doing=doing)
 
 
 def refuse_damaged_deletions(store: ObjectStore, before: Collection[str], after: Collection[str]) -> None:

@@ -28,7 +28,6 @@ bits in common for the same key inserted twice. The one that is later begins ane
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
@@ -39,15 +38,13 @@ from lance.dataset import MergeInsertBuilder
 
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import committing
-from weir.base.file_checksums import refuse_damaged
+from weir.base.file_checksums import refuse_damaged_version
 from weir.base.key_index import key_index_names
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
-from weir.base.manifest import read_manifest
 from weir.base.merge_guard import deletes_id, guard_id
 from weir.base.table import BaseTable
 from weir.engine import failpoint
-from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, WeirError
-from weir.format.table_manifest import decode_files
+from weir.errors import ConflictError, CorruptionError, WeirError
 from weir.format.wal_entry import TOMBSTONE
 from weir.merge.plan import MergeTask
 from weir.merge.result import MergeResult, named, unmerged_runs
@@ -243,9 +240,6 @@ class _Merge:
             if classify(error) in (LibraryFailure.CONFLICT, LibraryFailure.STALE_PROGRESS):
                 raise _LostRaceError from error
             # The library may have taken a damaged deletion file for a sound one, and failed by that.
-            with contextlib.suppress(ObjectNotFoundError):  # cleaned up meanwhile
-                manifest = read_manifest(self._base.store, self._dataset.version)
-                deletions = decode_files(manifest.data, where=manifest.where).deletions
-                refuse_damaged(self._base.store, [file.path for file in deletions], doing="merging")
+            refuse_damaged_version(self._base.store, self._dataset.version, doing="merging")
             raise storage_failure(error, f"merging {named(self._tasks)}", where=self._base.uri) from error
         return counts
