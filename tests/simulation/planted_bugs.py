@@ -730,7 +730,7 @@ PLANTED_BUGS = (
         "I8, I9",
         _collection_without_horizon,
         "collecting",
-        first_seed=480,
+        first_seed=1060,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
     PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=93),
@@ -745,7 +745,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _base_ahead_of_the_tail_unnoticed,
         "collecting",
-        first_seed=361,
+        first_seed=680,
     ),
     PlantedBug(
         "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=107
