@@ -9,28 +9,23 @@ writer lives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
-from weir.config import WriterOptions
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import FencedError, LeaseHeldError, ShardSealedError, WeirError
 from weir.format.lease import Lease
 from weir.format.shard_manifest import ShardManifest
 from weir.log.read_lease import read_lease
+from weir.maintenance.claimed_shard import claimed_shard
 from weir.notebook import ShownAsTable
 from weir.snapshots.shard_view import ShardView
 from weir.storage.interface import ObjectStore
-from weir.write.lease.heartbeat import Heartbeat, lease_renewals
 from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.shard_context import ShardContext
-from weir.write.shard_writer import ShardWriter
 
 __all__ = [
     "RecoverReport",
@@ -143,33 +138,10 @@ def _recover(task: RecoverTask) -> ShardRecovery:
     if not task.unleased and read_lease(task.store, task.shard_id) is None:
         return ShardRecovery(task.shard_id, 0, _UNLEASED)
     base = BaseTable.open(task.store)
-    options = WriterOptions()
     holder = replace(new_lease_owner(), holder_id=task.holder_id)
-    heartbeat = Heartbeat(renewals=lease_renewals(base.engine))
-    with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
-        try:
-            context = ShardContext.of(
-                task.store,
-                lambda: base.row_schema,
-                base.primary_key,
-                namespace=base.namespace,
-                merge_engine=base.merge_engine,
-                sort_by=base.sort_by,
-                flusher=flusher,
-                options=options,
-                newest_schema=lambda: base.latest().row_schema,
-                lease_terms=LeaseTerms(ttl=options.lease_ttl, holder=holder),
-                heartbeat=heartbeat,
-                indexes=lambda: generation_indexes(base),
-            )
-            writer = ShardWriter(context, task.shard_id)
-            try:
-                rows = writer.unflushed_rows
-                writer.flush()
-            finally:
-                writer.abandon()
-        finally:
-            heartbeat.stop()
+    with claimed_shard(base, task.shard_id, LeaseTerms(holder=holder)) as writer:
+        rows = writer.unflushed_rows
+        writer.flush()
     _log.info("shard.recovered", shard=str(task.shard_id), epoch=writer.epoch, rows=rows)
     return ShardRecovery(task.shard_id, rows)
 

@@ -77,8 +77,8 @@ def reshard(base: BaseTable, shard_by: Sequence[ShardBy], runner: Runner | None 
     """
     runner = runner or ThreadRunner()
     base = finish_resharding(base.latest_to_change(), runner)
-    wanted = _spec(base, shard_by, 1)
-    if _same_rule(wanted, newest_spec(base)):
+    wanted = _spec(base, shard_by)
+    if wanted.fields == newest_spec(base).fields:
         return base
     _merge(base, runner)
 
@@ -198,10 +198,7 @@ def _manifests(base: BaseTable) -> list[ShardManifest | None]:
     )
 
 
-def _spec(base: BaseTable, shard_by: Sequence[ShardBy], spec_id: int) -> ShardSpec:
+def _spec(base: BaseTable, shard_by: Sequence[ShardBy]) -> ShardSpec:
+    """Return the spec of a rule, which gets its id when it is recorded."""
     stays = base.primary_key if base.append_only is None else tuple(base.schema.names)
-    return build_spec(shard_by, base.schema, stays, base.field_ids, spec_id=spec_id, births=base.births)
-
-
-def _same_rule(one: ShardSpec, other: ShardSpec) -> bool:
-    return one.fields == other.fields
+    return build_spec(shard_by, base.schema, stays, base.field_ids, births=base.births)
