@@ -204,6 +204,40 @@ def test_of_many_that_create_at_once_one_succeeds(tmp_path: Path) -> None:
     assert len([path for path in files_of(store) if path.startswith("data/")]) == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [((), ("id",)), (("id",), ("id", "value")), ((), ("id", "value"))]
+)
+def test_of_two_that_create_different_tables_at_once_one_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    """The library takes a step for each column of the key, if there are no rows."""
+    store = new_store(tmp_path)
+    outcomes: dict[tuple[str, ...], BaseTable | TableExistsError] = {}
+    both_are_here = threading.Barrier(2)
+
+    def create(key: tuple[str, ...]) -> None:
+        rows = None if key else table_of(SCHEMA, [(1, "mine")])
+        try:
+            outcomes[key] = create_base_table(store, SCHEMA, key or ("id",), initial_data=rows)
+        except TableExistsError as error:
+            outcomes[key] = error
+
+    monkeypatch.setattr(
+        failpoint, "reach", lambda name: both_are_here.wait() if name == "create.before_publish" else None
+    )
+    threads = [threading.Thread(target=create, args=(key,)) for key in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = [one for one in outcomes.values() if isinstance(one, BaseTable)]
+    assert len(outcomes) == 2
+    assert BaseTable.open(store).identity == winner.identity
+    assert {
+        BaseTable.open(store, version=found["version"]).identity for found in winner.dataset.versions()
+    } == {winner.identity}
+
+
 @pytest.mark.parametrize("place", ["create.before_data", "create.before_publish"])
 def test_a_crash_before_the_table_exists_leaves_no_table(tmp_path: Path, place: str) -> None:
     store = new_store(tmp_path)

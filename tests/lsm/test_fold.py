@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weir.errors import InputError
 from weir.format.merge_engine import EngineKind, MergeEngine
 from weir.lsm.fold import fold, settle
 
@@ -159,3 +160,52 @@ def test_what_has_not_changed_is_told() -> None:
     assert found.rows.column("a").to_pylist() == ["x", "y", "x"]
     assert found.known.tolist() == [True, True, False]
     assert found.unchanged.tolist() == [True, True, False]
+
+
+SUMS = MergeEngine.aggregation(n="sum")
+
+
+def _addends(kind: pa.DataType, addends: list[int | None]) -> pa.Table:
+    schema = pa.schema([("id", pa.int64()), ("n", kind), ("_tombstone", pa.bool_())])
+    rows = [{"id": 1, "n": addend, "_tombstone": False} for addend in addends]
+    return pa.Table.from_pylist([{"id": 2, "n": 7, "_tombstone": False}, *rows], schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "addends"),
+    [
+        (pa.int64(), [2**63 - 2]),
+        (pa.int64(), [2**62, 2**62 - 2]),
+        (pa.int64(), [-(2**62), -(2**62) + 1]),
+        (pa.int64(), [2**63 - 2, -(2**63) + 2, 7]),
+        (pa.int64(), [2**62, 2**62, -5]),
+        (pa.uint64(), [2**63, 2**63 - 2]),
+        (pa.uint64(), [0, None]),
+    ],
+)
+def test_a_sum_that_its_type_has_room_for_is_exact(kind: pa.DataType, addends: list[int | None]) -> None:
+    for versions in (_addends(kind, addends), fold(SUMS, _addends(kind, addends), ["id"], is_part=True)):
+        found = settle(SUMS, versions, ["id"]).rows.to_pylist()
+        assert {row["id"]: row["n"] for row in found} == {1: sum(filter(None, addends)), 2: 7}
+
+
+@pytest.mark.parametrize(
+    ("kind", "addends"),
+    [
+        (pa.int64(), [2**62, 2**62]),
+        (pa.int64(), [-(2**62), -(2**62), -1]),
+        (pa.uint64(), [2**63, 2**63]),
+    ],
+)
+def test_a_sum_that_its_type_has_no_room_for_is_told(kind: pa.DataType, addends: list[int | None]) -> None:
+    """Where nobody can be told it stays at the last number, from which nothing leads back but a delete."""
+    versions = _addends(kind, addends)
+    part = fold(SUMS, versions, ["id"], is_part=True)
+    back = _addends(kind, [5 if kind == pa.uint64() else -5 * (addends[0] or 0) // abs(addends[0] or 1)])
+    for known in (versions, part, pa.concat_tables([part, back])):
+        with pytest.raises(InputError, match="id = 1 has reached the last number") as raised:
+            settle(SUMS, known, ["id"])
+        assert raised.value.where == "n"
+    gone = pa.Table.from_pylist([{"id": 1, "n": None, "_tombstone": True}], versions.schema)
+    rows = settle(SUMS, pa.concat_tables([part, gone, back]), ["id"]).rows.to_pylist()
+    assert [row["n"] for row in rows if row["id"] == 1] == [back.column("n")[1].as_py()]

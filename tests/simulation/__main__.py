@@ -11,6 +11,7 @@ from tests.simulation.many_seeds import run_seeds
 from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
+from tests.simulation.time_limit import SEED_SECONDS
 
 _PROGRESS_SECONDS = 60.0
 
@@ -27,10 +28,16 @@ def main() -> int:
     parser.add_argument(
         "--long", action="store_true", help="with --seed: a long history, whatever it chooses"
     )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SEED_SECONDS,
+        help="after which a seed counts as hanging: more where others have the processors",
+    )
     options = parser.parse_args()
     if options.seed is not None:
         return _show(options.seed, options.bug, options.kind, options.long or None)
-    return _run(options.first, options.seeds, options.workers, options.kind)
+    return _run(range(options.first, options.first + options.seeds), options)
 
 
 def _show(seed: int, bug: str | None, kind: str | None, is_long: bool | None) -> int:
@@ -48,12 +55,13 @@ def _show(seed: int, bug: str | None, kind: str | None, is_long: bool | None) ->
     return 1 if report.violations else 0
 
 
-def _run(first: int, seeds: int, workers: int, kind: str | None) -> int:
+def _run(chosen: range, options: argparse.Namespace) -> int:
+    seeds = len(chosen)
     began = told = time.monotonic()
     counts: Counter[str] = Counter()
     failed: list[int] = []
     done = 0
-    for reports in run_seeds(range(first, first + seeds), workers, kind):
+    for reports in run_seeds(chosen, options.workers, options.kind, options.seconds):
         for report in reports:
             done += 1
             counts.update(report.counts)

@@ -146,7 +146,7 @@ def open_writer(world: World, process: Process, shard: UUID, options: WriterOpti
             lambda: ROWS_SCHEMA,
             KEY,
             namespace=world.identity,
-            merge_engine=None,
+            merge_engine=world.scenario.engine,
             options=options,
             flusher=SimulatedExecutor(2, "flush"),
             spec_id=1,

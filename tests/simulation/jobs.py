@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tests.simulation.checker import Outcome, Row, Write
+from tests.simulation.checker import Outcome, Write
+from tests.simulation.engines import Row
 from tests.simulation.world import World
 
 from weir.config import WriterOptions

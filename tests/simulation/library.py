@@ -830,6 +830,10 @@ def refuse_damaged_version(store: SimulatedStore, version: int, *, doing: str) -
     """Stand in for :func:`weir.base.file_checksums.refuse_damaged_version`: none is damaged here."""
 
 
+def refuse_damaged_deletion_files(store: SimulatedStore, version: int) -> None:
+    """Stand in for :func:`weir.base.deleted_rows.refuse_damaged_deletion_files`: none is damaged here."""
+
+
 def what_is_torn(store: SimulatedStore, manifest: TableManifest) -> None:
     """Stand in for :func:`weir.base.torn_versions.what_is_torn`: no power is cut here."""
 

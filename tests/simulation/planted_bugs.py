@@ -16,6 +16,7 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tests.simulation import library
 from tests.simulation.compaction import Compaction
 from tests.simulation.primitives import SimulatedExecutor
@@ -60,12 +61,14 @@ from weir.changes.range import ChangeRange
 from weir.errors import StorageError
 from weir.format import layout, shard_manifest, wal_entry
 from weir.format.index_details import IndexDetails, MergedGeneration
+from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.format.source import Source, SourceMarks
-from weir.format.wal_entry import WalEntry
+from weir.format.wal_entry import TOMBSTONE, WalEntry
 from weir.log.replay import unflushed
 from weir.log.wal import PositionedEntry, Wal, first_unflushed_position
+from weir.lsm.fold import Settled, fold, settle
 from weir.merge.merge_insert import _Merge
 from weir.merge.rows import RunRows
 from weir.snapshots.consumers import StoredConsumer
@@ -82,6 +85,8 @@ from weir.write.shard_writer import ShardWriter
 __all__ = ["PLANTED_BUGS", "PlantedBug"]
 
 Patch = tuple[Any, str, Any]
+
+_WITH_ENGINE = "with a merge engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,23 @@ def _tombstones_dropped_at_merge() -> Sequence[Patch]:
     return [
         (module, "read_runs", without_deletes) for module in (weir.merge.merge_insert, weir.merge.new_rows)
     ]
+
+
+def _settled_without_the_base() -> Sequence[Patch]:
+    def of_generations(base: BaseTable, engine: MergeEngine, versions: pa.Table) -> Settled:
+        return settle(engine, versions, base.primary_key)
+
+    return [(weir.merge.rows, "settled_rows", of_generations)]
+
+
+def _delete_dropped_before_a_row() -> Sequence[Patch]:
+    def without_deletes(*arguments: Any, **named: Any) -> pa.Table:
+        rows = fold(*arguments, **named)
+        live = pc.invert(rows.column(TOMBSTONE))
+        of_deleted = pc.invert(pc.is_in(rows.column("id"), rows.filter(live).column("id").combine_chunks()))
+        return rows.filter(pc.or_(live, of_deleted))
+
+    return [(weir.write.flush.generation_rows, "fold", without_deletes)]
 
 
 def _tombstones_shown() -> Sequence[Patch]:
@@ -697,6 +719,10 @@ PLANTED_BUGS = (
         first_seed=10,
     ),
     PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge),
+    PlantedBug(
+        "versions are merged without the row that is there", "I7", _settled_without_the_base, _WITH_ENGINE
+    ),
+    PlantedBug("a delete is dropped before a row", "I1", _delete_dropped_before_a_row, _WITH_ENGINE),
     PlantedBug("tombstones are shown", "I5, I6, I8", _tombstones_shown),
     PlantedBug(
         "a lost answer is taken for a failure", "I3, I4", _lost_answer_taken_for_failure, first_seed=21

@@ -11,6 +11,7 @@ from uuid import UUID
 from tests.simulation.store import FaultRates
 
 from weir.config import WriterOptions
+from weir.format.merge_engine import MergeEngine
 
 __all__ = ["FENCE_HORIZON", "Scenario", "Time"]
 
@@ -126,6 +127,8 @@ class _Kind:
     compactors: tuple[int, ...] = (0,)
     power_cuts: tuple[int, ...] = (0,)
     """Of a table on a disk of its own."""
+    engines: tuple[MergeEngine, ...] = ()
+    """What the versions of a key come to; none where the last one stays."""
 
 
 _KINDS: dict[str, _Kind] = {
@@ -327,6 +330,27 @@ _KINDS["losing power"] = replace(
 )
 
 
+# Versions of a key that come to something, in every flush, read and merge again.
+_KINDS["with a merge engine"] = replace(
+    _KINDS["mixed"],
+    calls=(10, 16, 24),
+    memtable_rows=(2, 3, 8, 100),
+    mergers=(1, 2, 3),
+    merges=(3, 6),
+    collects=0.5,
+    consumers=(0,),
+    keys=(2, 4),
+    waves=0.5,
+    updaters=(0, 0, 1),
+    compactors=(0, 0, 1),
+    engines=(
+        MergeEngine.aggregation(value="sum"),
+        MergeEngine.aggregation(value="max"),
+        MergeEngine.first_row(),
+    ),
+)
+
+
 # Those that take long are drawn less often.
 _WEIGHTS = {"staging": 2, "staging late": 1, "staging slowly": 1, "collecting": 3}
 _WEIGHT = 4
@@ -349,6 +373,8 @@ class Scenario:
         What the store says of itself.
     power_cuts : int
         How often the power is cut.
+    engine : MergeEngine or None
+        What the versions of a key come to.
     time : Time or None
         How hours go by while garbage is collected; None if it is not.
     keys : int
@@ -374,6 +400,7 @@ class Scenario:
     shards: tuple[UUID, ...]
     is_local: bool
     power_cuts: int
+    engine: MergeEngine | None
     time: Time | None
     keys: int
     deletes: float
@@ -410,6 +437,7 @@ class Scenario:
             shards=tuple(ids),
             is_local=source.random() < 0.5 or power_cuts > 0,
             power_cuts=power_cuts,
+            engine=source.choice(kind.engines) if kind.engines else None,
             time=_draw_time(source, kind) if collects else None,
             keys=source.choice(kind.keys),
             deletes=source.choice([0.2, 0.5]),
@@ -505,7 +533,8 @@ def _with_anything(kind: _Kind, source: random.Random) -> _Kind:
     return replace(
         kind,
         waves=kind.waves or drawn["waves"],
-        decides=kind.decides or drawn["decides"],
+        # Where versions come to something, a write cannot depend on what is there.
+        decides=0.0 if kind.engines else kind.decides or drawn["decides"],
         updaters=kind.updaters if max(kind.updaters) else (drawn["updaters"],),
         compactors=kind.compactors if max(kind.compactors) else (drawn["compactors"],),
         power_cuts=kind.power_cuts if max(kind.power_cuts) else (drawn["power_cuts"],),

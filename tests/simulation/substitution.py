@@ -29,6 +29,7 @@ from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileReader, LanceFileWriter
 from tests.simulation import compaction, library, once, primitives, process_wide, released, world
 
+import weir.base.deleted_rows
 import weir.base.durability
 import weir.base.file_checksums
 import weir.base.index_upkeep
@@ -166,6 +167,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.write.flush.generation_writer._committed_beside, library.committed_beside),
         (weir.base.manifest.read_manifest, library.read_manifest),
         (weir.base.file_checksums.refuse_damaged_version, library.refuse_damaged_version),
+        (weir.base.deleted_rows.refuse_damaged_deletion_files, library.refuse_damaged_deletion_files),
         (weir.base.publish.publish_details, library.publish_details),
         (weir.base.torn_versions.what_is_torn, library.what_is_torn),
         (weir.base.published._to_lance_bytes, library.to_lance_bytes),

@@ -27,6 +27,7 @@ _DECIDING_SEEDS = 60
 _WAVES_SEEDS = 40
 _COMPACTING_SEEDS = 40
 _POWER_SEEDS = 40
+_ENGINE_SEEDS = 40
 _CHUNK = 50
 _ALWAYS = 300
 """Seeds that are run with the tests that do not take long."""
@@ -91,6 +92,19 @@ def test_invariants_hold_where_the_base_table_is_compacted(first: int) -> None:
             assert not report.violations, f"--kind compacting --seed {seed}\n{report.violations[0]}"
             compacted += report.counts.get("fragments compacted", 0)
     assert compacted
+
+
+@pytest.mark.parametrize("first", _firsts(_ENGINE_SEEDS, _ENGINE_SEEDS // _SHARE))
+def test_invariants_hold_where_versions_come_to_something(first: int) -> None:
+    merged = 0
+    with substituted():
+        for seed in range(first, first + _ENGINE_SEEDS // _SHARE):
+            report = simulate(seed, kind="with a merge engine")
+            assert not report.violations, (
+                f"--kind 'with a merge engine' --seed {seed}\n{report.violations[0]}"
+            )
+            merged += report.counts.get("generations merged", 0)
+    assert merged
 
 
 @pytest.mark.parametrize("first", _firsts(_POWER_SEEDS, _POWER_SEEDS // _SHARE))

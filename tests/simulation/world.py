@@ -19,6 +19,8 @@ from weir.config import WriterOptions
 from weir.format.field_ids import FieldId, interned, with_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.lease import LeaseOwner
+from weir.format.merge_engine import FEATURE, MERGE_ENGINE
+from weir.format.merge_engine import encode as encode_merge_engine
 from weir.format.wal_entry import wal_schema
 from weir.write.lease.lease_terms import LeaseTerms
 
@@ -58,7 +60,9 @@ class World:
         World.current = self
         self.holders: dict[str, Process] = {}
         """Processes by the id under which they hold leases."""
-        self.checker = Checker(self.store, self.library, self.scenario.shards, self.holders)
+        self.checker = Checker(
+            self.store, self.library, self.scenario.shards, self.holders, self.scenario.engine
+        )
         self.checker.has_wrong_clocks = self.scenario.rates.wrong_clock > 0
         self.store.observer = self.checker
         self.processes: list[Process] = []
@@ -102,10 +106,15 @@ class World:
 
     def set_up(self) -> None:
         """Create the table."""
+        recorded, engine = {TABLE_ID: self.identity}, self.scenario.engine
+        if engine is not None:
+            ids = {name: number for number, name in enumerate(SCHEMA.names)}
+            recorded[MERGE_ENGINE] = encode_merge_engine(engine, ids, {})
         details = IndexDetails(
             shard_specs=(ShardSpec(1),),
             maintained_indexes=(KEY_INDEX,),
-            writer_config_defaults={TABLE_ID: self.identity},
+            features=() if engine is None else (FEATURE,),
+            writer_config_defaults=recorded,
         )
         self.library.create_base(details)
         self.store.rates = self.scenario.rates

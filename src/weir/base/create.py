@@ -15,7 +15,8 @@ from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from weir.base.details_commit import wait_for_turn
-from weir.base.durability import committing, sync_objects
+from weir.base.durability import committing, sync_objects, waits_for_disk
+from weir.base.file_checksums import record_checksums
 from weir.base.key_index import build_key_index, extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
@@ -69,6 +70,7 @@ __all__ = [
     "with_key_feature",
 ]
 
+_FIRST_VERSION = 3
 _MAX_ATTEMPTS = 16
 _INDEXES = "_indices"
 
@@ -92,7 +94,8 @@ def create_base_table(
     can be made again. The key index (:func:`~weir.base.key_index.extend_key_index`) is built after
     that step; a table without it is complete, only slower, and the first merge builds it.
 
-    The first version is 2: version 1, without a MemWAL index, is never seen by anybody.
+    The first version is 3, whatever the library took to build it: of two who create at once only one finds
+    the number free. What is before it, without a MemWAL index, is never seen by anybody.
 
     Parameters
     ----------
@@ -172,11 +175,13 @@ def create_base_table(
             _discard(store, fragments)
             raise storage_failure(error, "building the table", where=store.uri) from error
         indexes = _put_indexes(store, scratch)
-        version = publish_version(store, scratch, built.version, counts_down=True)
+        version = publish_version(store, scratch, built.version, counts_down=True, number=_FIRST_VERSION)
     if version is None:
         _discard(store, fragments)
         store.delete(indexes)
         raise _exists(store)
+    if waits_for_disk(store):
+        record_checksums(store, version, [*_data_files(fragments), *indexes])
     base = BaseTable.open(store)
     if not fragments:
         return base

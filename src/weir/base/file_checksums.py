@@ -8,7 +8,7 @@ that others have committed have none either, and pass.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from uuid import uuid4
 
 from lance.fragment import FragmentMetadata
@@ -27,6 +27,7 @@ __all__ = [
     "forget_checksums",
     "fragment_files",
     "record_checksums",
+    "recorded_checksums",
     "refuse_damaged",
     "refuse_damaged_deletions",
     "refuse_damaged_version",
@@ -110,6 +111,38 @@ def _compared(store: ObjectStore, written: Mapping[str, int]) -> tuple[FileDamag
     return damaged_files(store, there, sizes)
 
 
+def recorded_checksums(
+    store: ObjectStore, paths: Collection[str], versions: Container[int] | None = None
+) -> dict[str, int]:
+    """Return the checksums of files of the base table, as far as they were recorded.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store, a local one.
+    paths : collection of str
+        Which files.
+    versions : container of int, optional
+        The versions that may have been the first to have them. Default: any.
+
+    Raises
+    ------
+    StorageError
+        If the store failed.
+    """
+    missing, written = set(paths), dict[str, int]()
+    objects = [one for one in _objects(store) if versions is None or version_of(one) in versions]
+    # Newest first: what is replaced or rewritten most often was written not long ago.
+    for path in sorted(objects, key=version_of, reverse=True):
+        with contextlib.suppress(ObjectNotFoundError, CorruptionError):  # verify names those
+            found = file_checksums.decode(store.get(path), where=f"{store.uri}/{path}")
+            written.update({file: found[file] for file in missing & found.keys()})
+            missing -= found.keys()
+        if not missing:
+            break
+    return written
+
+
 def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) -> None:
     """Make sure that files of the base table are what was written, before their rows are written anew.
 
@@ -131,16 +164,7 @@ def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) ->
     """
     if not store.is_local:
         return
-    missing, written = set(paths), dict[str, int]()
-    # Newest first: what is replaced or rewritten most often was written not long ago.
-    for path in sorted(_objects(store), key=version_of, reverse=True) if missing else ():
-        with contextlib.suppress(ObjectNotFoundError, CorruptionError):  # verify names those
-            found = file_checksums.decode(store.get(path), where=f"{store.uri}/{path}")
-            written.update({file: found[file] for file in missing & found.keys()})
-            missing -= found.keys()
-        if not missing:
-            break
-    for one in _compared(store, written):
+    for one in _compared(store, recorded_checksums(store, paths) if paths else {}):
         raise CorruptionError(
             f"{doing} would carry damage on: {one.problem}",
             where=f"{store.uri}/{one.path}",

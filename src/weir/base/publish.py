@@ -24,14 +24,14 @@ from lance.dataset import Index, LanceOperation
 
 from weir.base.durability import make_durable, record_new_files
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.manifest import VERSIONS, TableManifest, manifest_path, read_manifest
+from weir.base.manifest import TableManifest, manifest_path, read_manifest
 from weir.base.scratch import scratch_directory
 from weir.base.spent_versions import is_spent
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import first_index_details, index_details
 from weir.format.first_index_details import FirstIndexDetails
 from weir.format.index_details import IndexDetails
-from weir.format.table_manifest import IndexEntry, with_index_details, with_version
+from weir.format.table_manifest import IndexEntry, as_first_version, with_index_details, with_version
 from weir.storage.interface import ObjectStore
 
 __all__ = [
@@ -261,6 +261,7 @@ def publish_version(
     *,
     counts_down: bool,
     changed: Callable[[bytes], bytes] | None = None,
+    number: int | None = None,
 ) -> int | None:
     """Publish a version that the library has built in a scratch directory.
 
@@ -276,16 +277,21 @@ def publish_version(
         How the table names its manifests.
     changed : callable, optional
         What is to be made of the manifest before it is published.
+    number : int, optional
+        The number it gets, of a table that has no other version. Default: its own.
 
     Returns
     -------
     int or None
-        ``version``, or None if somebody else has published it.
+        The number, or None if somebody else has published it.
     """
-    path = manifest_path(version, counts_down=counts_down)
+    built = path = manifest_path(version, counts_down=counts_down)
     own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
     transactions = {f"{TRANSACTIONS}/{file.name}": file.read_bytes() for file in own}
-    data = (scratch / VERSIONS / path.removeprefix(f"{VERSIONS}/")).read_bytes()
+    data = (scratch / built).read_bytes()
+    if number not in (None, version):
+        version, path = number, manifest_path(number, counts_down=counts_down)
+        data = as_first_version(data, number, where=f"{store.uri}/{path}")
     if changed is not None:
         data = changed(data)
     return publish_manifest(store, TableManifest(version, path, data, f"{store.uri}/{path}"), transactions)

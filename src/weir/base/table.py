@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir.base.column_births import ColumnBirths, births_of_columns
 from weir.base.dataset_fields import marks_of, row_schema
+from weir.base.deleted_rows import refuse_damaged_deletion_files
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
     LibraryFailure,
@@ -88,6 +89,7 @@ class BaseTable:
         "_births",
         "_columns",
         "_dataset",
+        "_deletions_are_sound",
         "_details",
         "_expiry",
         "_index_id",
@@ -140,6 +142,7 @@ class BaseTable:
         self._append_only = self._recorded(APPEND_ONLY, append_only.decode)
         self._expiry = self._recorded(EXPIRY, expiry.decode)
         self._columns: Resolution | None = None
+        self._deletions_are_sound = False
 
     def under(
         self, row_schema: pa.Schema, merge_engine: MergeEngine | None, expiry: Expiry | None
@@ -355,6 +358,18 @@ class BaseTable:
     def dataset(self) -> lance.LanceDataset:
         """The Lance dataset at that version. Read with it; whatever changes it needs a copy."""
         return self._dataset
+
+    def refuse_damaged_deletions(self) -> None:
+        """Make sure that no deleted or replaced row comes back: asked before rows are read.
+
+        Raises
+        ------
+        CorruptionError
+            A deletion file is not what was written. It is named.
+        """
+        if not self._deletions_are_sound:
+            refuse_damaged_deletion_files(self._store, self._version)
+            self._deletions_are_sound = True
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,17 +1,19 @@
-"""Whether the bytes of a deletion file are all there.
+"""How many rows a deletion file deletes, and whether its bytes are all there.
 
 Lance table format spec, "Deletion files": rows of a fragment that are deleted, as an Arrow file with one
-column, or as a Roaring bitmap in its portable format. A manifest does not say how large they are, and neither
-kind has a checksum.
+column, or as a Roaring bitmap in its portable format. A manifest says how many rows there are in one, and not
+how large it is; neither kind has a checksum.
 """
 
 from __future__ import annotations
 
 import struct
 
+import pyarrow as pa
+
 from weir.format.buffers import Bytes
 
-__all__ = ["is_whole_deletion_file"]
+__all__ = ["deleted_rows", "is_whole_deletion_file"]
 
 _ARROW = b"ARROW1"
 _COOKIE = 12346
@@ -44,14 +46,38 @@ def is_whole_deletion_file(data: Bytes, path: str) -> bool:
     view = memoryview(data).cast("B")
     if path.endswith(".arrow"):
         return len(view) > 2 * len(_ARROW) and view[:6] == _ARROW and view[-6:] == _ARROW
+    return deleted_rows(data, path) is not None
+
+
+def deleted_rows(data: Bytes, path: str) -> int | None:
+    """Return how many rows a deletion file deletes; None if it is none, or not all there.
+
+    Parameters
+    ----------
+    data, path
+        As for :func:`is_whole_deletion_file`.
+
+    Examples
+    --------
+    >>> deleted_rows(struct.pack("<IIHHIHH", 12346, 1, 0, 1, 16, 7, 9), "_deletions/0-1-2.bin")
+    2
+    """
+    view = memoryview(data).cast("B")
     try:
-        return _bitmap_size(view) == len(view)
-    except struct.error:
-        return False
+        if path.endswith(".arrow"):
+            with pa.ipc.open_file(pa.py_buffer(view)) as file:
+                return sum(file.get_batch(number).num_rows for number in range(file.num_record_batches))
+        cardinalities, size = _bitmap(view)
+        return sum(cardinalities) if size == len(view) else None
+    except (struct.error, pa.ArrowException, OSError):
+        return None
 
 
-def _bitmap_size(view: memoryview) -> int | None:
-    """Return how many bytes a Roaring bitmap has that begins like this; None if none does."""
+def _bitmap(view: memoryview) -> tuple[list[int], int | None]:
+    """Return how many numbers the containers of a Roaring bitmap have, and its size in bytes.
+
+    The size is None if no bitmap begins like this.
+    """
     cookie = int(struct.unpack_from("<I", view)[0])
     runs = b""
     if cookie == _COOKIE:
@@ -62,9 +88,9 @@ def _bitmap_size(view: memoryview) -> int | None:
         at = 4 + (count + 7) // 8
         runs = bytes(view[4:at])
     else:
-        return None
+        return [], None
     if count > 1 << 16:
-        return None
+        return [], None
     cardinalities = [int(struct.unpack_from("<HH", view, at + 4 * number)[1]) + 1 for number in range(count)]
     at += 4 * count
     if not runs or count >= _OFFSETS_FROM:
@@ -74,4 +100,4 @@ def _bitmap_size(view: memoryview) -> int | None:
             at += 2 + 4 * int(struct.unpack_from("<H", view, at)[0])
         else:
             at += 2 * cardinality if cardinality <= _ARRAY_LIMIT else _BITMAP_BYTES
-    return at
+    return cardinalities, at

@@ -25,6 +25,7 @@ __all__ = [
     "IndexEntry",
     "VersionFile",
     "VersionFiles",
+    "as_first_version",
     "assemble",
     "decode_files",
     "decode_index_section",
@@ -80,10 +81,13 @@ class VersionFile:
         Its path, relative to the table. Of an index whose files are not listed, their directory.
     size : int or None
         Its size in bytes; None where the manifest does not say.
+    rows : int or None, default None
+        Of a deletion file, how many rows it deletes, where the manifest says so.
     """
 
     path: str
     size: int | None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,11 @@ def decode_files(manifest: Bytes, *, where: str) -> VersionFiles:
         if not file.HasField("base_id")
     )
     deletions = (
-        VersionFile(_deletion_path(fragment.id, fragment.deletion_file), None)
+        VersionFile(
+            _deletion_path(fragment.id, fragment.deletion_file),
+            None,
+            fragment.deletion_file.num_deleted_rows or None,
+        )
         for fragment in head.fragments
         if fragment.HasField("deletion_file") and not fragment.deletion_file.HasField("base_id")
     )
@@ -294,6 +302,29 @@ def with_version(manifest: Bytes, version: int, *, where: str) -> bytes:
     head.version = version
     message = head.SerializeToString()
     return b"".join((view[:offset], _LENGTH.pack(len(message)), message, view[-_FOOTER.size :]))
+
+
+def as_first_version(manifest: Bytes, version: int, *, where: str) -> bytes:
+    """Return a manifest file that is of another version, of a table that has none before it.
+
+    Its indexes are of no later one.
+
+    Parameters
+    ----------
+    manifest, version, where
+        As for :func:`with_version`.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest, or there is something else in it.
+    """
+    head = read_head(manifest, where=where)
+    section, transaction = read_sections(manifest, where=where)
+    head.version = version
+    for entry in section.indices:
+        entry.dataset_version = min(entry.dataset_version, version)
+    return assemble(manifest, head, section, transaction)
 
 
 def with_index_details(manifest: Bytes, name: str, details: bytes, *, where: str) -> bytes:

@@ -44,6 +44,7 @@ def base_rows_with_keys(
         ``columns`` and ``_rowid`` of the rows found; None if there are none.
     """
     wanted = list(columns or ())
+    base.refuse_damaged_deletions()
     with reading(f"base table version {base.version}", base.uri):
         if base.columns is None or not wanted:
             return _find(base, keys, wanted)

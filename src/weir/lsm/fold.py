@@ -10,7 +10,7 @@ Everything is done for all keys at once. Most columns come down to the choice of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.errors import InputError
 from weir.format.merge_engine import EngineKind, Function, MergeEngine
 from weir.format.newest import key_codes
 from weir.format.wal_entry import TOMBSTONE
@@ -28,7 +29,9 @@ Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-def fold(engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str]) -> pa.Table:
+def fold(
+    engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str], *, is_part: bool = False
+) -> pa.Table:
     """Return fewer versions that come to the same, whatever older or newer ones there are besides.
 
     Parameters
@@ -39,17 +42,30 @@ def fold(engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str]) ->
         Versions of any keys, those of a key from the oldest to the newest, with ``_tombstone``.
     primary_key : sequence of str
         The columns of the key.
+    is_part : bool, default False
+        Whether a sum that is beyond the numbers of its type stays at the last of them, rather than to raise:
+        who writes versions down has nobody to tell. Whoever reads that one is told.
 
     Returns
     -------
     Table
         Of every key at most two versions: a delete, and the row that came after it.
+
+    Raises
+    ------
+    InputError
+        A sum has reached the last number of its type.
     """
     groups = _Groups.of(engine, versions, primary_key)
     if groups.chosen is not None:
         kept = np.concatenate([groups.resets, groups.chosen])
         return versions if len(kept) == versions.num_rows else versions.take(pa.array(np.sort(kept)))
-    return pa.concat_tables([versions.take(pa.array(groups.resets)), _combined(engine, versions, groups)])
+    return pa.concat_tables(
+        [
+            versions.take(pa.array(groups.resets)),
+            _combined(engine, versions, groups, primary_key, is_part=is_part),
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,11 @@ def settle(engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str], 
         As for :func:`fold`; the versions are all there are.
     older : int, default 0
         How many of them, at the beginning, are rows of the base table.
+
+    Raises
+    ------
+    InputError
+        A sum has reached the last number of its type.
     """
     groups = _Groups.of(engine, versions, primary_key)
     in_base = np.zeros(groups.count, dtype=bool)
@@ -88,7 +109,9 @@ def settle(engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str], 
     gone = groups.resets[~np.isin(groups.codes[groups.resets], groups.codes[chosen])]
     known = in_base[groups.codes[np.concatenate([chosen, gone])]]
     if groups.chosen is None:
-        rows = pa.concat_tables([_combined(engine, versions, groups), versions.take(pa.array(gone))])
+        rows = pa.concat_tables(
+            [_combined(engine, versions, groups, primary_key), versions.take(pa.array(gone))]
+        )
         return Settled(rows, known, np.zeros(rows.num_rows, dtype=bool))
     kept = np.concatenate([chosen, gone])
     return Settled(versions.take(pa.array(kept)), known, kept < older)
@@ -172,7 +195,14 @@ class _Groups:
         return self.last_of(counts)
 
 
-def _combined(engine: MergeEngine, versions: pa.Table, groups: _Groups) -> pa.Table:
+def _combined(
+    engine: MergeEngine,
+    versions: pa.Table,
+    groups: _Groups,
+    primary_key: Sequence[str],
+    *,
+    is_part: bool = False,
+) -> pa.Table:
     """Return of every key with live versions its row, column by column."""
     newest = groups.newest
     functions = dict(engine.functions)
@@ -189,7 +219,15 @@ def _combined(engine: MergeEngine, versions: pa.Table, groups: _Groups) -> pa.Ta
             columns.append(_taken(values, newest))
         else:
             function = functions.get(field.name, Function.LAST_NON_NULL)
-            columns.append(_column(function, values, groups))
+            if function not in (Function.SUM, Function.COUNT):
+                columns.append(_column(function, values, groups))
+                continue
+            addends = pc.fill_null(values, 1) if function is Function.COUNT else values
+            beyond = _beyond(addends, groups)
+            if beyond and not is_part:
+                version = groups.live[groups.starts[min(beyond)]]
+                raise _too_large(field, versions.select(list(primary_key)).slice(version, 1))
+            columns.append(_sums(addends, groups, beyond))
     return pa.Table.from_arrays(columns, schema=versions.schema)
 
 
@@ -200,10 +238,6 @@ def _column(function: Function, values: pa.ChunkedArray, groups: _Groups) -> pa.
         return _taken(values, groups.last_of(_flags(values.is_valid())))
     if function in (Function.MIN, Function.MAX):
         return _taken(values, groups.highest_of(_ranks(values, descending=function is Function.MIN)))
-    if function is Function.COUNT:
-        return _sums(pc.fill_null(values, 1), groups)
-    if function is Function.SUM:
-        return _sums(values, groups)
     return _joined(values, groups, distinct=function is Function.DISTINCT_UNION)
 
 
@@ -213,15 +247,51 @@ def _taken(values: pa.ChunkedArray, places: Rows) -> pa.ChunkedArray:
     return values.take(pa.array(places, mask=absent) if absent.any() else pa.array(places))
 
 
-def _sums(values: pa.ChunkedArray, groups: _Groups) -> pa.Array:
+def _sums(values: pa.ChunkedArray, groups: _Groups, beyond: Mapping[int, int]) -> pa.Array:
     there = _flags(values.is_valid())[groups.live]
     zero = pa.scalar(0, pa.int64()).cast(values.type)
     numbers = pc.fill_null(values, zero).to_numpy()[groups.live]
     if not len(groups.starts):
         return pa.nulls(0, values.type)
     sums = np.add.reduceat(numbers, groups.starts)
+    for key, last in beyond.items():
+        sums[key] = last
     counts = np.add.reduceat(there.astype(np.int64), groups.starts)
     return pa.array(sums, values.type, mask=counts == 0)
+
+
+def _beyond(values: pa.ChunkedArray, groups: _Groups) -> dict[int, int]:
+    """Return the keys whose sums have reached the last number of their type, each with that number.
+
+    What has once been there stays there: there is no telling how far beyond it was.
+    """
+    if pa.types.is_floating(values.type) or not len(groups.starts):
+        return {}
+    numbers = pc.fill_null(values, pa.scalar(0, values.type)).to_numpy()[groups.live]
+    bounds = np.iinfo(numbers.dtype)
+    ends = _ends(groups.starts, len(groups.live)) + 1
+    most = int((ends - groups.starts).max())
+    least = bounds.min if bounds.min else -1
+    if int(numbers.min()) * most > least and int(numbers.max()) * most < bounds.max:
+        return {}
+    # Near enough to tell which keys to look at: a double loses less than half.
+    rough = np.add.reduceat(np.abs(numbers.astype(np.float64)), groups.starts)
+    found = {}
+    for key in np.flatnonzero(rough >= bounds.max / 2).tolist():
+        addends = numbers[groups.starts[key] : ends[key]].tolist()
+        at_end = next((one for one in addends if one in (least, bounds.max)), sum(addends))
+        if not least < at_end < bounds.max:
+            found[key] = bounds.max if at_end > 0 else least
+    return found
+
+
+def _too_large(field: pa.Field, key: pa.Table) -> InputError:
+    named = ", ".join(f"{name} = {value!r}" for name, value in key.to_pylist()[0].items())
+    return InputError(
+        f"the sum of the row {named} has reached the last number of its type, {field.type}",
+        where=field.name,
+        hint="Delete the row: its sums begin anew. A float64 has room for larger ones, and loses digits",
+    )
 
 
 def _joined(values: pa.ChunkedArray, groups: _Groups, *, distinct: bool) -> pa.Array:

@@ -90,6 +90,7 @@ def rewrite(task: CompactTask) -> RewriteResult:
         If the library fails.
     """
     base = BaseTable.open(task.store, version=task.version)
+    base.refuse_damaged_deletions()
     refuse_damaged(task.store, fragment_files(task.task.fragments), doing="compaction")
     try:
         return task.task.execute(base.dataset)

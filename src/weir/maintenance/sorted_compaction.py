@@ -119,6 +119,7 @@ def sort_fragments(task: SortTask) -> SortedFragments:
         If the library fails.
     """
     base = BaseTable.open(task.store, version=task.version)
+    base.refuse_damaged_deletions()
     found = (base.dataset.get_fragment(number) for number in task.fragments)
     chosen = [fragment for fragment in found if fragment is not None]
     refuse_damaged(task.store, fragment_files(one.metadata for one in chosen), doing="compaction")

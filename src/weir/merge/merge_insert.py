@@ -99,6 +99,7 @@ def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult
         if not todo:
             return MergeResult(0, deleted, (), base.version, True)
         merge: _Merge | None = None
+        base.refuse_damaged_deletions()
         try:
             if base.merge_engine is not None:
                 run = settle_runs(todo, base, base.merge_engine)

@@ -134,6 +134,7 @@ class _Work:
 
     def prepare(self, base: BaseTable, todo: Sequence[Run]) -> None:
         """Have done what is not done yet, or no longer right, for a version."""
+        base.refuse_damaged_deletions()
         fragments = fragments_of(base.dataset)
         moved = base.merge_engine is not None and fragments != self.fragments
         if base.row_schema != self.schema or moved:

@@ -286,6 +286,7 @@ class SnapshotReader:
 
     def _use(self, snapshot: ReadSnapshot, use: Callable[[ReadSnapshot], Result]) -> Result:
         with self.reading(snapshot):
+            snapshot.base.refuse_damaged_deletions()
             return use(snapshot)
 
     @contextmanager

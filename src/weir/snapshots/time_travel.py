@@ -59,6 +59,8 @@ class TokenReader:
             If the token only marks a place in the change feed.
         SnapshotExpiredError
             If garbage collection has passed it, naming what is gone.
+        CorruptionError
+            If deleted rows would be read.
         """
         token = token.unpinned()
         # What is remembered belongs to this reader: it holds on to its store and credentials.
@@ -72,13 +74,17 @@ class TokenReader:
         ------
         SnapshotExpiredError
             If it is gone, or another version has its number.
+        CorruptionError
+            If deleted rows would be read in it.
         """
         version = token.base_version
         try:
             found = self._base.at_version(version)
         except SnapshotExpiredError as error:
             raise expired(f"version {version} of the base table", self._store.uri) from error
-        return found.at_version(version, token.base_stamp)
+        found = found.at_version(version, token.base_stamp)
+        found.refuse_damaged_deletions()
+        return found
 
     @contextmanager
     def reading(self, token: SnapshotToken) -> Iterator[None]:

@@ -454,7 +454,9 @@ class TableWriter:
         Raises
         ------
         FilterError
-            If the filter or an expression cannot be used, or has no value for some row.
+            If the filter or an expression cannot be used, or has no value for some row: a division by zero,
+            a number beyond those of its type. Where an expression reads numbers alone, nothing is written
+            unless it has a value for all rows.
         InputError
             If a column is not there, is of the primary key, or decides the shard.
         LeaseHeldError, FencedError, BackpressureError, StorageError
@@ -922,20 +924,26 @@ class TableWriter:
 
         columns = self._columns.newest()
         change = ChangeByFilter.of(where, kind, set_to, columns)
-        places, found = self._found(where, columns)
+        places, found = self._found(where, columns, change.numbers)
         remaining = 0
         if limit is not None and found.num_rows > limit:
             remaining = found.num_rows - limit
             found = found.slice(0, limit)
+        found = change.checked(found, columns)
         result = WriteResult(0, {}, (), *change.nothing(columns), remaining)
         for part in change.parts(found, columns, places, is_whole=limit is None):
             written = self._durable(self._enqueued(columns, list(part.items())))
             result = replace(joined(result, written), remaining=remaining)
         return result
 
-    def _found(self, where: str, columns: TableColumns) -> tuple[dict[ShardValues, LogPlaceBefore], pa.Table]:
-        """Return the keys that match, and how far each of their shards was before they were looked for."""
-        also = columns.router.source_columns
+    def _found(
+        self, where: str, columns: TableColumns, more: Collection[str]
+    ) -> tuple[dict[ShardValues, LogPlaceBefore], pa.Table]:
+        """Return the keys that match, and how far each of their shards was before they were looked for.
+
+        With the keys go the columns that decide their shards, and some more.
+        """
+        also = {*columns.router.source_columns, *more}
         names = [name for name in columns.schema.names if name in columns.primary_key or name in also]
         places: dict[ShardValues, LogPlaceBefore] = {}
         while True:

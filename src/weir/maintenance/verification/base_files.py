@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weir.base.deleted_rows import damaged_deletions
 from weir.base.file_checksums import damaged_base_files
 from weir.base.manifest import read_manifest
 from weir.base.table import BaseTable
@@ -29,7 +30,10 @@ class BaseFilesCheck:
 
 
 def check_base_files(check: BaseFilesCheck) -> tuple[Finding, ...]:
-    """Read all files of a version that have a checksum, and return which are not what was written."""
+    """Read all files of a version that have a checksum, and return which are not what was written.
+
+    Of deletion files without one, their numbers of rows tell.
+    """
     base = check.base
     findings = Findings(base.store.uri)
     try:
@@ -37,7 +41,12 @@ def check_base_files(check: BaseFilesCheck) -> tuple[Finding, ...]:
         files = decode_files(manifest.data, where=manifest.where)
     except (CorruptionError, ObjectNotFoundError):
         return ()  # reported where versions are checked
-    for one in damaged_base_files(base.store, {file.path for file in files.needed}):
+    damaged = damaged_base_files(base.store, {file.path for file in files.needed})
+    told = {one.path for one in damaged}
+    for one in damaged_deletions(base.store, manifest, again=True):
+        if one.path not in told:
+            findings.error("base.deletions", one.path, one.problem)
+    for one in damaged:
         if one.path.startswith(f"{CHECKSUMS}/"):
             text = f"nothing tells whether the files of this commit are whole: {one.problem}"
             findings.warning("base.checksums", one.path, text)

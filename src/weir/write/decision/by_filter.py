@@ -61,6 +61,39 @@ class ChangeByFilter:
         keys = pa.schema([pa.field(name, columns.schema.field(name).type) for name in columns.primary_key])
         return keys.empty_table(), keys.empty_table()
 
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Columns of numbers that the values of an update are made of, to be read with the keys."""
+        return frozenset(name for _, value in self._of_numbers for name in value.columns)
+
+    @property
+    def _of_numbers(self) -> list[tuple[str, RowExpression]]:
+        return [one for one in self.values if one[1].is_of_numbers]
+
+    def checked(self, found: pa.Table, columns: TableColumns) -> pa.Table:
+        """Return rows that matched without :attr:`numbers`, of which an update has been seen to have values.
+
+        So an expression that fails does so before anything is written, as far as it is made of numbers:
+        texts and the like, of all rows at once, may be more than there is memory. They are looked at part by
+        part.
+
+        Parameters
+        ----------
+        found : Table
+            The rows that matched: :attr:`numbers`, their keys, and what decides their shards.
+        columns : TableColumns
+            The columns they have.
+
+        Raises
+        ------
+        FilterError
+            If an expression has no value for one.
+        """
+        for _, value in self._of_numbers:
+            value.evaluate(found)
+        kept = {*columns.primary_key, *columns.router.source_columns}
+        return found.select([name for name in found.schema.names if name in kept])
+
     def parts(
         self,
         found: pa.Table,

@@ -19,6 +19,7 @@ from datafusion import DataFrame, Expr
 from weir.errors import FilterError
 from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
 from weir.sharding.sql import parse, session, why_not_of_a_row
+from weir.write.decision.checked_arithmetic import WrappedError, refuse_wrapped
 
 __all__ = ["NEW", "RowExpression", "condition"]
 
@@ -83,6 +84,15 @@ class RowExpression:
         return _named(self.text, self.schema)
 
     @property
+    def is_of_numbers(self) -> bool:
+        """Whether all columns that it may name are numbers."""
+        kinds = [self.schema.field(name).type for name in self.columns]
+        return all(
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            for kind in kinds
+        )
+
+    @property
     def type(self) -> pa.DataType:
         """Type of its values."""
         frame, expression = self._compiled()
@@ -101,7 +111,8 @@ class RowExpression:
         Raises
         ------
         FilterError
-            If it has no value for some row: a division by zero, text that is no number.
+            If it has no value for some row: a division by zero, text that is no number, a number that its
+            type has no room for.
         """
         frame, expression = self._compiled()
         schema = frame.schema()
@@ -114,6 +125,13 @@ class RowExpression:
         batch = pa.RecordBatch.from_arrays(columns, schema.names)
         try:
             batches = session().read_batch(batch).select(expression.alias("value")).collect()
+            refuse_wrapped(expression, batch)
+        except WrappedError as error:
+            raise FilterError(
+                f"{self.text!r} fails on a row: {error}",
+                where=self.where,
+                hint="Guard it with CASE, or cast a part of it to a wider type; nothing was written",
+            ) from error
         except Exception as error:  # DataFusion raises nothing more specific
             raise FilterError(
                 f"{self.text!r} fails on a row: {_reason(error)}",
@@ -122,7 +140,21 @@ class RowExpression:
             ) from error
         if not batches:
             return pa.nulls(0, self.type)
-        return pa.chunked_array([part.column(0) for part in batches]).combine_chunks()
+        values = pa.chunked_array([part.column(0) for part in batches]).combine_chunks()
+        if pa.types.is_decimal(values.type):
+            self._refuse_too_many_digits(values)
+        return values
+
+    def _refuse_too_many_digits(self, values: pa.Array) -> None:
+        """Refuse decimals that have more digits than their type, as DataFusion makes them."""
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise FilterError(
+                f"{self.text!r} fails on a row: {error}",
+                where=self.where,
+                hint="Cast a part of it to a type with more digits; nothing was written",
+            ) from error
 
     def holds(self, present: pa.Table, new: pa.Table | None = None) -> npt.NDArray[np.bool_]:
         """Return for which rows it is true; null is not."""

@@ -74,7 +74,7 @@ class GenerationRows:
                 return cls(written, newest)
             of_key = written if len(newest) == written.num_rows else written.take(pa.array(newest))
             return cls(sorted_rows(of_key, sort_by), np.arange(len(newest), dtype=np.int64))
-        folded = sorted_rows(fold(engine, written, key_columns), sort_by)
+        folded = sorted_rows(fold(engine, written, key_columns, is_part=True), sort_by)
         return cls(folded, np.arange(folded.num_rows, dtype=np.int64), is_settled=False)
 
     @property

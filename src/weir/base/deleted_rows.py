@@ -1,0 +1,139 @@
+"""The deletion files of a version, looked at before rows are read with them.
+
+A deletion file that is another one, or of which a bit has turned over, breaks nothing: rows that were
+replaced come back beside the new ones. So what its manifest says of it, how many rows it deletes, and the
+checksum that Weir has recorded of it are compared when a process first reads a version that has it. Later
+reads of the same version ask nothing, and later versions only of what is new in them.
+
+On an object store, which has checksums of its own, nothing is read for this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import xxhash
+from cachetools import LRUCache
+
+from weir.base.file_checksums import recorded_checksums
+from weir.base.manifest import TableManifest, read_manifest
+from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.format.deletion_file import deleted_rows
+from weir.format.table_manifest import VersionFile, decode_files
+from weir.storage.checksum import FileDamage
+from weir.storage.interface import ObjectStore
+
+__all__ = ["damaged_deletions", "refuse_damaged_deletion_files"]
+
+_FILES = 64 * 1024
+_REACH = 64
+"""Versions after the one that a deletion file was made from in which its commit is looked for: others may
+have committed meanwhile, and not many."""
+
+_File = tuple[int, int, int]
+
+_sound: LRUCache[str, _File] = LRUCache(_FILES)
+"""What tells each file from another one at its place, by where it is."""
+_lock = threading.Lock()
+
+
+def refuse_damaged_deletion_files(store: ObjectStore, version: int) -> None:
+    """Make sure that the deletion files of a version are what was written, each once in a process.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    version : int
+        The version. One that has been cleaned up is passed over: whoever reads it finds out.
+
+    Raises
+    ------
+    CorruptionError
+        One of them is not. It is named.
+    """
+    if not store.is_local:
+        return
+    try:
+        manifest = read_manifest(store, version)
+    except ObjectNotFoundError:
+        return
+    for one in damaged_deletions(store, manifest):
+        raise CorruptionError(
+            f"rows that were deleted or replaced would be read: {one.problem}",
+            where=f"{store.uri}/{one.path}",
+            hint="Restore the file from a backup; weir verify names all that are damaged",
+        )
+
+
+def damaged_deletions(
+    store: ObjectStore, manifest: TableManifest, *, again: bool = False
+) -> tuple[FileDamage, ...]:
+    """Return the deletion files of a version that are not what was written.
+
+    Those that are gone are passed over: whoever reads them says so.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The manifest of the version.
+    again : bool, default False
+        Look also at those that this process has found sound before.
+    """
+    if not store.is_local:
+        return ()
+    unknown = {}
+    for file in decode_files(manifest.data, where=manifest.where).deletions:
+        location = os.path.join(store.uri, file.path)
+        found = _identity(location)
+        with _lock:
+            if found is not None and (again or _sound.get(location) != found):
+                unknown[file] = found
+    if not unknown:
+        return ()
+    paths = [file.path for file in unknown]
+    written = recorded_checksums(store, paths, {one for path in paths for one in _versions(path)})
+    damaged = []
+    for file, found in unknown.items():
+        location = os.path.join(store.uri, file.path)
+        problem = _problem(location, file, written.get(file.path))
+        if problem is not None:
+            damaged.append(FileDamage(file.path, problem))
+            continue
+        with _lock:
+            _sound[location] = found
+    return tuple(damaged)
+
+
+def _versions(path: str) -> range:
+    """Return which version may have been the first to have a deletion file, by its name."""
+    read_version = int(path.rpartition("/")[2].split("-")[1])
+    return range(read_version + 1, read_version + 1 + _REACH)
+
+
+def _identity(location: str) -> _File | None:
+    try:
+        status = os.stat(location)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _problem(location: str, file: VersionFile, written: int | None) -> str | None:
+    try:
+        with open(location, "rb") as opened:
+            data = opened.read()
+    except OSError:
+        return None
+    rows = deleted_rows(data, file.path)
+    if rows is None:
+        return f"the deletion file has {len(data)} bytes, and is none or not whole"
+    if file.rows not in (None, rows):
+        return f"the deletion file deletes {rows} rows, and {file.rows} rows were deleted"
+    found = xxhash.xxh64_intdigest(data)
+    if written not in (None, found):
+        return f"the deletion file has the checksum {found:016x}, and {written:016x} was written"
+    return None
