@@ -66,7 +66,7 @@ def deleted_rows(data: Bytes, path: str) -> int | None:
     try:
         if path.endswith(".arrow"):
             with pa.ipc.open_file(pa.py_buffer(view)) as file:
-                return sum(file.get_batch(number).num_rows for number in range(file.num_record_batches))
+                return int(file.read_all().num_rows)
         cardinalities, size = _bitmap(view)
         return sum(cardinalities) if size == len(view) else None
     except (struct.error, pa.ArrowException, OSError):

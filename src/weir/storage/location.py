@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -17,6 +18,8 @@ SUPPORTED = (
 )
 # Other names in use for the same stores; Lance knows only the ones on the right.
 _SYNONYMS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+_BUCKET = re.compile(r"[-A-Za-z0-9._:$@]+")
+"""Also of ARNs, and with the account of abfss."""
 _OBJECT_STORES = ("s3", "gs", "az", "abfss", "memory")
 
 
@@ -131,6 +134,13 @@ def _object_store_location(text: str, parts: SplitResult, scheme: str) -> Locati
     container, _, account = bucket.partition("@")
     if not bucket or bucket.startswith(":"):
         raise UriError("The location names no bucket or container", where=text, hint=f"Give {SUPPORTED}")
+    if not _BUCKET.fullmatch(bucket):
+        # The library takes what it cannot read as a location for a path on this machine.
+        raise UriError(
+            f"No bucket or container is called {bucket!r}",
+            where=repr(text),
+            hint="Such names have letters, digits, dots and hyphens",
+        )
     if scheme == "abfss" and not (container and account):
         raise UriError(
             "An abfss location needs a container and an account",
