@@ -482,6 +482,13 @@ def hint_beyond_the_end(patient: Patient) -> str:
     return path
 
 
+@damage("error", "manifest.lost")
+def newest_manifest_deleted(patient: Patient) -> str:
+    path = layout.manifest_path(patient.shard, patient.newest.version)
+    patient.store.delete([path])
+    return path
+
+
 @damage("warning", "manifest.hint")
 def torn_hint(patient: Patient) -> str:
     path = layout.version_hint_path(patient.shard)

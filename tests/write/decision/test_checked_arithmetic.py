@@ -110,7 +110,7 @@ def test_an_update_changes_all_rows_or_none(table: weir.Table) -> None:
         table.update("true", {"v": "7 / (v - 1)"})
     assert table.scan().to_table().sort_by("id") == before
     # As many as the limit takes are looked at, and no more.
-    assert table.update("v > 1", {"v": "v + 1"}, limit=10).done.num_rows == 10
+    assert table.update("v > 1", {"v": "v + 1"}, limit=10).rows == 10
 
 
 def test_a_condition_is_not_true_by_accident(table: weir.Table) -> None:

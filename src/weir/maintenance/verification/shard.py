@@ -209,6 +209,11 @@ def _check_hint(
     if at < newest:
         findings.warning("manifest.hint", path, f"the hint is at version {at}, the newest is {newest}")
     elif at > newest and get_or_none(table.store, layout.manifest_path(shard.shard_id, at)) is None:
+        if hint.proved:
+            # Written after its manifest, and the newest is never collected: readers refuse it too.
+            gone = layout.manifest_path(shard.shard_id, at)
+            findings.error("manifest.lost", gone, f"the version hint was written when it was there: {path}")
+            return
         findings.warning("manifest.hint", path, f"the hint is at version {at}, which does not exist")
 
 
