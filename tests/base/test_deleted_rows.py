@@ -150,5 +150,5 @@ def test_of_what_lance_has_deleted_the_number_tells(tmp_path: Path, divided: boo
             work()
         assert newest.name in str(raised.value)
     assert [one.check for one in table.maintenance.verify().errors if newest.name in one.where] == [
-        "base.deletions"
+        "base.checksum"
     ]

@@ -45,7 +45,7 @@ def check_base_files(check: BaseFilesCheck) -> tuple[Finding, ...]:
     told = {one.path for one in damaged}
     for one in damaged_deletions(base.store, manifest, again=True):
         if one.path not in told:
-            findings.error("base.deletions", one.path, one.problem)
+            findings.error("base.checksum", one.path, one.problem)
     for one in damaged:
         if one.path.startswith(f"{CHECKSUMS}/"):
             text = f"nothing tells whether the files of this commit are whole: {one.problem}"
