@@ -36,6 +36,7 @@
     ├── CorruptionError                   stored bytes are not what was written
     ├── ConflictError                     concurrent commits did not settle within the retries
     ├── SnapshotExpiredError              garbage collection has passed the snapshot
+    ├── ReadCancelledError                whoever asked for the read does not wait for it any more
     ├── PipelineError                     the stream of a pipeline has failed
     ├── RunnerError                       tasks could not be run where a runner takes them
     └── MissingDependencyError (ImportError)
@@ -70,6 +71,7 @@ __all__ = [
     "PipelineError",
     "PreconditionError",
     "QueryError",
+    "ReadCancelledError",
     "RunnerError",
     "SchemaError",
     "ShardConflictError",
@@ -262,6 +264,10 @@ class ConflictError(WeirError):
 
 class SnapshotExpiredError(WeirError):
     """Garbage collection has passed the snapshot that was asked for (invariant I8)."""
+
+
+class ReadCancelledError(WeirError):
+    """Whoever asked for the read does not wait for it any more."""
 
 
 class PipelineError(WeirError):

@@ -25,12 +25,12 @@ from weir.service.telemetry import Telemetry
 class Root:
     """A service on a root, asked without a network in between."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, options: ServiceOptions | None = None) -> None:
         self.root = root
-        self.namespaces = weir.namespaces.open(root, fsync=False)
+        options = options or ServiceOptions(fsync=False)
+        self.namespaces = weir.namespaces.open(root, fsync=False, max_attributes=options.max_attributes)
         self.keys = KeyStore(self.namespaces.store)
         self.admin = self.keys.create("admin", "admin")[1]
-        options = ServiceOptions(fsync=False)
         self.service = Service(self.namespaces, self.keys, options)
         telemetry = Telemetry(weir.Engine().metrics, self.namespaces)
         stores = EventStores(str(root), self.namespaces.store, options)
@@ -43,13 +43,14 @@ class Root:
         body: object = None,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
     ) -> tuple[int, Any]:
         async def asked() -> tuple[int, Any]:
             transport = httpx2.ASGITransport(app=self.app)
             async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as http:
                 sent = {"authorization": f"Bearer {key or self.admin}", **(headers or {})}
-                answer = await http.request(method, path, json=body, headers=sent)
-                return answer.status_code, answer.json()
+                answer = await http.request(method, path, json=body, headers=sent, content=content)
+                return answer.status_code, answer.json() if answer.content else None
 
         return asyncio.run(asked())
 

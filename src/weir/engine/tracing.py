@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from weir.engine.cancellation import is_cancellable
+
 __all__ = ["Begin", "carried", "span", "trace_with"]
 
 Begin = Callable[[str], AbstractContextManager[object]]
@@ -37,8 +39,8 @@ def span(name: str) -> AbstractContextManager[object]:
 
 
 def carried(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs inside the span of the caller, on whichever thread."""
-    if _begin is None:
+    """Return a function that runs inside the span of the caller, on whichever thread, and ends with it."""
+    if _begin is None and not is_cancellable():
         return function
     context = contextvars.copy_context()
     return lambda *arguments, **named: context.run(function, *arguments, **named)

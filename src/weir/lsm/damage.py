@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from weir.base.damaged_file import damaged_file
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic
+from weir.engine.cancellation import check_cancelled
 from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 from weir.indexing.library_message import library_message
 from weir.lsm.filters import is_of_a_filter, reason
@@ -37,7 +38,10 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
         If the files are missing or cannot be decoded.
     StorageError
         If the store failed.
+    ReadCancelledError
+        If nobody waits for it any more.
     """
+    check_cancelled()
     try:
         yield
     except WeirError:

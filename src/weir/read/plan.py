@@ -14,6 +14,7 @@ import lance
 import pyarrow as pa
 
 from weir.base.wide_scan import asked_columns, scanned_batches
+from weir.engine.cancellation import check_cancelled
 from weir.format.resolution import Resolution
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
@@ -135,10 +136,11 @@ class DatasetTask:
         """Yield the rows, at most ``limit``."""
         limit = limit if limit is not None else self.limit
         with reading(self.label, self.source.uri, self.filter):
-            if self.resolution is None:
-                yield from self._batches(limit)
-            else:
-                yield from self._resolved(self.resolution, limit)
+            resolution = self.resolution
+            rows = self._batches(limit) if resolution is None else self._resolved(resolution, limit)
+            for batch in rows:
+                check_cancelled()
+                yield batch
 
     def _batches(self, limit: int | None) -> Iterator[pa.RecordBatch]:
         if self.filter is not None or limit is not None or not self.columns or not len(self.mask):

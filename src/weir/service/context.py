@@ -11,11 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import anyio
-import anyio.to_thread
 from starlette.requests import Request
 
-from weir.errors import WeirError
 from weir.namespaces import Namespace, Namespaces, Write
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
@@ -28,6 +25,7 @@ from weir.service.options import ServiceOptions
 from weir.service.ownership.forwarding import Forwarder
 from weir.service.ownership.owners import Owners
 from weir.service.refusals import Refusal
+from weir.service.request_threads import RequestThreads
 
 __all__ = ["Call", "Service", "request_id_of"]
 
@@ -35,6 +33,8 @@ Result = TypeVar("Result")
 
 _audit = logging.getLogger(AUDIT)
 _THREADS = 64
+_THREADS_OF_ONE = 48
+"""So many a namespace may take of them: the others are for other namespaces."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._\-]{1,64}\Z")
 
 
@@ -95,22 +95,30 @@ class Service:
         self.options = options
         self.owners = owners
         self.idempotent = IdempotentWrites(namespaces.store)
-        self.concurrency = Concurrency(options.max_concurrency)
+        self.concurrency = Concurrency(options.max_concurrency, _THREADS_OF_ONE)
         self.rates = Rates(options.requests_per_second)
         self.hurry: Callable[[], None] = lambda: None
-        self.forwarder = Forwarder(options.request_timeout)
+        self.forwarder = Forwarder(options.request_timeout, options.tls_certificate)
         self.is_stopping = False
         self.loops: dict[str, Callable[[], bool]] = {}
-        self._limiter = anyio.CapacityLimiter(_THREADS)
+        self._threads = RequestThreads("weir-request", _THREADS)
+        # Two processes that pass requests on to each other never wait for a thread of their own.
+        self._forwarding = RequestThreads("weir-forward", _THREADS)
         self._later = ThreadPoolExecutor(2, thread_name_prefix="weir-later")
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run what waits for storage on a thread."""
-        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._limiter)
+        return await self._threads.run(work, *arguments)
 
     async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a read on a thread; nobody waits for it any more once the request is given up."""
-        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._limiter, abandon_on_cancel=True)
+        """Run a read on a thread; it ends soon once the request is given up."""
+        return await self._threads.read(work, *arguments)
+
+    async def forward(
+        self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Pass a request on: see :meth:`Forwarder.forward`."""
+        return await self._forwarding.run(self.forwarder.forward, url, method, target, headers, body)
 
     def later(self, work: Callable[..., object], *arguments: Any) -> None:
         """Run something of which nobody waits for the end."""
@@ -207,15 +215,11 @@ class Service:
         )
 
     def not_ready(self) -> str:
-        """Return why the process cannot work; nothing if it can."""
+        """Return why the process cannot work; nothing if it can. Asks storage for nothing."""
         for name, is_alive in self.loops.items():
             if not is_alive():
                 return f"the loop of {name} has ended"
-        try:
-            self.namespaces.store.head("security")
-        except WeirError:
-            return "the storage does not answer"
-        return ""
+        return "" if self.owners is None else self.owners.members.trouble()
 
     def admin(self, call: Call) -> None:
         """Refuse whoever is no administrator."""
@@ -244,6 +248,8 @@ class Service:
     def close(self) -> None:
         """Let go of everything: flush, release, and wait for what is under way."""
         self._later.shutdown(wait=True, cancel_futures=True)
+        self._forwarding.close()
+        self._threads.close()
         self.forwarder.close()
         self.idempotent.close()
         self.namespaces.close()

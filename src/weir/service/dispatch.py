@@ -102,11 +102,11 @@ class Dispatch:
                         if not open:
                             call.key = await self._service.caller(request)
                             self._service.rates.take(call.key.id)
-                        with self._service.concurrency.one(request.path_params.get("namespace", "")):
+                        async with self._service.concurrency.one(request.path_params.get("namespace", "")):
                             passed_on = await self._passed_on(request, call) if owner else None
                             response = await handler(request, call) if passed_on is None else passed_on
                 except Exception as error:
-                    response = self._refused(error, call)
+                    response = self._refused(error, call, request)
                 span.answered(response.status_code)
             response.headers["x-request-id"] = call.request_id
             self._telemetry.answered(path, method, response.status_code, call)
@@ -130,8 +130,8 @@ class Dispatch:
             return None
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         try:
-            status, headers, content = await service.run(
-                service.forwarder.forward, owner.url, request.method, target, dict(request.headers), body
+            status, headers, content = await service.forward(
+                owner.url, request.method, target, dict(request.headers), body
             )
         except UnreachableError:
             # It is gone: whoever is asked next takes its namespaces over, this process first.
@@ -143,7 +143,7 @@ class Dispatch:
         self._telemetry.forwarded.inc()
         return Response(content, status, headers)
 
-    def _refused(self, error: Exception, call: Call) -> Response:
+    def _refused(self, error: Exception, call: Call, request: Request) -> Response:
         if isinstance(error, TimeoutError) and not hasattr(error, "message"):
             refusal: Refusal | None = Refusal(
                 503, "deadline", "the request took too long and was given up", 1
@@ -156,5 +156,8 @@ class Dispatch:
             )
             refusal = Refusal(500, "internal", f"the service failed; request {call.request_id}")
         self._telemetry.refused.labels(refusal.code).inc()
+        if refusal.status == 403 and call.key is not ANYBODY:
+            target = request.path_params.get("namespace") or request.path_params.get("store") or ""
+            self._service.audit(call, "request", target, "refused")
         content = self._envelope(refusal, call.request_id)
         return json_answer(content, refusal.status, refusal.all_headers())

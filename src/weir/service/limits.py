@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
 
 from weir.service.refusals import Refusal
 
@@ -20,17 +22,21 @@ class Concurrency:
     Parameters
     ----------
     most : int
-        So many; one more is refused.
+        So many are taken; one more is refused.
+    at_once : int
+        Of these so many are worked at; the others wait, so that some threads are left to other namespaces.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, at_once: int) -> None:
         self._most = most
+        self._at_once = at_once
         self._running: dict[str, int] = {}
+        self._turns: dict[str, anyio.CapacityLimiter] = {}
         self._lock = threading.Lock()
 
-    @contextmanager
-    def one(self, namespace: str) -> Iterator[None]:
-        """Count a request while it is answered.
+    @asynccontextmanager
+    async def one(self, namespace: str) -> AsyncIterator[None]:
+        """Count a request while it is answered, once it is its turn.
 
         Raises
         ------
@@ -42,15 +48,33 @@ class Concurrency:
             if running >= self._most:
                 raise Refusal(429, "concurrency", "the namespace has too many requests at once", 1)
             self._running[namespace] = running + 1
+            turns = self._turns.get(namespace)
+            if turns is None:
+                turns = self._turns[namespace] = anyio.CapacityLimiter(self._at_once)
         try:
-            yield
+            async with _turn(turns):
+                yield
         finally:
             with self._lock:
                 left = self._running[namespace] - 1
                 if left:
                     self._running[namespace] = left
                 else:
-                    del self._running[namespace]
+                    del self._running[namespace], self._turns[namespace]
+
+
+@asynccontextmanager
+async def _turn(turns: anyio.CapacityLimiter) -> AsyncIterator[None]:
+    request = object()
+    try:
+        # Where nobody waits, to let others go first would take time for nothing.
+        turns.acquire_on_behalf_of_nowait(request)
+    except anyio.WouldBlock:
+        await turns.acquire_on_behalf_of(request)
+    try:
+        yield
+    finally:
+        turns.release_on_behalf_of(request)
 
 
 class Rates:

@@ -20,6 +20,7 @@ from weir.errors import (
     NamespaceNotFoundError,
     NamespaceReadOnlyError,
     QueryError,
+    ReadCancelledError,
     SchemaError,
     SnapshotExpiredError,
     StorageError,
@@ -94,6 +95,8 @@ def refusal_of(error: BaseException) -> Refusal | None:
         return Refusal(503, "conflict", "others changed the namespace during every attempt", 1)
     if isinstance(error, SnapshotExpiredError):
         return Refusal(400, "snapshot_expired", "the state that was asked for is not kept any more")
+    if isinstance(error, ReadCancelledError):
+        return Refusal(503, "deadline", "the request took too long and was given up", 1)
     if isinstance(error, StorageError):
         return Refusal(503, "storage_unavailable", "the storage did not answer", 2)
     return None

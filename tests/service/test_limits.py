@@ -1,0 +1,344 @@
+"""What a client may not take: time, threads, memory, and more requests than are its share."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.service.test_planted_bugs import Root
+from weir.engine.cancellation import check_cancelled
+from weir.errors import ReadCancelledError
+from weir.namespaces.reading import Reading
+from weir.service.keys.store import KeyStore
+from weir.service.options import ServiceOptions
+from weir.service.request_threads import RequestThreads
+
+QUERY = "/v2/namespaces/docs/query"
+RANK: dict[str, Any] = {"rank_by": ["id", "asc"], "top_k": 1}
+
+
+def root_with(path: Path, **options: Any) -> Root:
+    """A service without a network in between, and a namespace of one document in it."""
+    root = Root(path, ServiceOptions(fsync=False, **options))
+    root.write("docs", upsert_rows=[{"id": 1, "v": 1, "vector": [1, 2]}])
+    return root
+
+
+# ---- time --------------------------------------------------------------------------------------------------
+
+
+def test_a_read_that_took_too_long_ends_at_its_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = root_with(tmp_path, request_timeout=0.5)
+    answered = Reading.answer
+    begun: list[float] = []
+
+    def slow(self: Reading, query: Any) -> Any:
+        begun.append(time.monotonic())
+        time.sleep(0.2)
+        return answered(self, query)
+
+    monkeypatch.setattr(Reading, "answer", slow)
+    status, told = root.ask("POST", QUERY, {"queries": [RANK] * 16})
+    assert (status, told["status"]) == (503, "error")
+    root.service.close()  # waits for what is under way
+    assert len(begun) < 8
+
+
+def test_what_nobody_waits_for_ends_or_does_not_begin() -> None:
+    threads = RequestThreads("test", 1)
+    ended: list[type[BaseException]] = []
+    began, over = threading.Event(), threading.Event()
+
+    def read() -> None:
+        began.set()
+        try:
+            while not over.wait(0.01):
+                check_cancelled()
+        except ReadCancelledError as error:
+            ended.append(type(error))
+            raise
+
+    async def given_up() -> None:
+        asked = asyncio.create_task(threads.read(read))
+        waits = asyncio.create_task(threads.read(ended.append, ValueError))
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        for one in (waits, asked):
+            one.cancel()
+        for one in (waits, asked):
+            with pytest.raises(asyncio.CancelledError):
+                await one
+
+    asyncio.run(given_up())
+    threads.close()
+    assert ended == [ReadCancelledError]
+    over.set()
+
+
+# ---- requests ----------------------------------------------------------------------------------------------
+
+
+def test_a_key_makes_as_many_requests_as_it_may(tmp_path: Path) -> None:
+    root = Root(tmp_path, ServiceOptions(fsync=False, requests_per_second=2))
+    other = root.keys.create("other", "reader")[1]
+    statuses = [root.ask("GET", "/v1/namespaces")[0] for _ in range(12)]
+    assert statuses[:2] == [200, 200]
+    assert 429 in statuses
+    # Others are not held up by that, nor is who asks whether the process lives.
+    assert root.ask("GET", "/v1/namespaces", key=other)[0] == 200
+    assert root.ask("GET", "/healthz")[0] == 200
+    time.sleep(0.6)
+    assert root.ask("GET", "/v1/namespaces")[0] == 200
+
+
+def test_a_namespace_answers_so_many_requests_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = root_with(tmp_path, max_concurrency=2)
+    root.write("others", upsert_rows=[{"id": 1}])
+    held, answered = threading.Semaphore(0), Reading.answer
+
+    def waiting(self: Reading, query: Any) -> Any:
+        held.acquire()
+        return answered(self, query)
+
+    monkeypatch.setattr(Reading, "answer", waiting)
+    with ThreadPoolExecutor(2) as clients:
+        asked = [clients.submit(root.ask, "POST", QUERY, RANK) for _ in range(2)]
+        while root.service.concurrency._running.get("docs", 0) < 2:
+            time.sleep(0.01)
+        status, told = root.ask("POST", QUERY, RANK)
+        assert (status, told["status"]) == (429, "error")
+        assert root.ask("GET", "/v1/namespaces/others/schema")[0] == 200
+        held.release(2)
+        assert [one.result()[0] for one in asked] == [200, 200]
+    held.release()
+    assert root.ask("POST", QUERY, RANK)[0] == 200
+
+
+def test_one_namespace_leaves_threads_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.service.context._THREADS", 3)
+    monkeypatch.setattr("weir.service.context._THREADS_OF_ONE", 2)
+    root = root_with(tmp_path)
+    root.write("others", upsert_rows=[{"id": 1}])
+    held, answered = threading.Semaphore(0), Reading.answer
+
+    def waiting(self: Reading, query: Any) -> Any:
+        if len(self._definition.attributes) > 0:
+            held.acquire()
+        return answered(self, query)
+
+    monkeypatch.setattr(Reading, "answer", waiting)
+
+    async def asked() -> list[int]:
+        transport = httpx2.ASGITransport(app=root.app)
+        headers = {"authorization": f"Bearer {root.admin}"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://weir", headers=headers) as http:
+            many = [asyncio.create_task(http.post(QUERY, json=RANK)) for _ in range(9)]
+            await asyncio.sleep(0.1)
+            other = await http.post("/v2/namespaces/others/query", json=RANK)
+            assert not any(one.done() for one in many)
+            held.release(9)
+            return [other.status_code, *[(await one).status_code for one in many]]
+
+    assert asyncio.run(asked()) == [200] * 10
+
+
+# ---- memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
+def test_a_body_that_unpacks_to_more_is_refused_before_it_is_unpacked(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    root = root_with(tmp_path, max_request_bytes=1 << 20)
+    encoding = "gzip" if pack is gzip.compress else "deflate"
+    headers = {"content-encoding": encoding}
+    write = "/v2/namespaces/docs"
+    bomb = pack(b" " * (200 << 20))
+    assert len(bomb) < 1 << 20
+    assert root.ask("POST", write, headers=headers, content=bomb)[0] == 413
+    packed = pack(b'{"deletes": [1]}')
+    for broken in (packed[:-5], b"nothing packed", b"\x1f\x8b" + b"\0" * 50):
+        assert root.ask("POST", write, headers=headers, content=broken)[0] == 400
+    assert root.ask("POST", write, headers={"content-encoding": "br"}, content=packed)[0] == 415
+    assert root.values("docs") == {1: 1}
+    assert root.ask("POST", write, headers=headers, content=packed)[0] == 200
+    assert root.values("docs") == {}
+
+
+@pytest.mark.parametrize("depth", [40, 5_000, 200_000])
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, depth: int) -> None:
+    root = root_with(tmp_path)
+
+    def nested(begin: str, middle: str, end: str) -> bytes:
+        return (begin * depth + middle + end * depth).encode()
+
+    negations = nested('["Not",', '["v","Eq",1]', "]")
+    lists, objects = nested("[", "", "]"), nested('{"a":', "1", "}")
+    zeppelin = nested('{"op":"not","filter":', '{"op":"eq","field":"v","value":1}', "}")
+    sums = nested('["Sum",[', '["v","BM25","x"]', "]]")
+    write, vectors = "/v2/namespaces/docs", "/v1/namespaces/docs"
+    bodies = [
+        (QUERY, b'{"rank_by":["id","asc"],"top_k":1,"filters":' + negations + b"}"),
+        (QUERY, b'{"rank_by":["id","asc"],"top_k":1,"filters":["v","In",' + lists + b"]}"),
+        (QUERY, b'{"rank_by":' + sums + b',"top_k":1}'),
+        (QUERY, lists),
+        (write, b'{"upsert_rows":[{"id":1,"v":' + lists + b"}]}"),
+        (write, b'{"upsert_rows":[{"id":1,"v":' + objects + b"}]}"),
+        (write, b'{"deletes":' + lists + b"}"),
+        (write, b'{"delete_by_filter":' + negations + b"}"),
+        (write, b'{"upsert_rows":[{"id":1,"v":2}],"upsert_condition":' + negations + b"}"),
+        (write, b'{"schema":{"x":' + objects + b'},"upsert_rows":[{"id":1}]}'),
+        (f"{vectors}/query", b'{"vector":[1,2],"filter":' + zeppelin + b"}"),
+        (f"{vectors}/vectors", b'{"vectors":[{"id":"1","values":[1,2],"attributes":' + objects + b"}]}"),
+    ]
+    for path, content in bodies:
+        status, told = root.ask("POST", path, content=content)
+        assert status == 400, (path, content[:80], told)
+        assert len(str(told)) < 1_000
+    assert root.values("docs") == {1: 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1, 2, 3]}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": ["1", 2]}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": "AAAA"}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": "////f////38="}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1e39, 2]}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1, 2]}, {"id": 2, "v": "x", "vector": [1, 2]}]},
+        {"upsert_rows": [{"id": 1, "v": 2**63, "vector": [1, 2]}]},
+        {"upsert_rows": [{"id": -1, "v": 2, "vector": [1, 2]}]},
+        {"upsert_rows": [{"id": "1", "v": 2, "vector": [1, 2]}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1, 2], "$x": 1}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1, 2], "a" * 129: 1}]},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1, 2], "a\0b": 1}]},
+        {"upsert_columns": {"id": [1, 2], "v": [2]}},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1, 2]}] * 2},
+        {"deletes": [1, None]},
+        {"deletes": 1},
+        {"upsert_rows": [{"id": 1, "v": 2, "vector": [1, 2]}], "deletes": [1], "nothing": 1},
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_changes_nothing(tmp_path: Path, body: dict[str, Any]) -> None:
+    root = root_with(tmp_path)
+    status, told = root.ask("POST", "/v2/namespaces/docs", body)
+    assert status == 400, told
+    assert root.values("docs") == {1: 1}
+    assert {*root.namespaces.namespace("docs").definition.attributes} == {"v", "vector"}
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"1e400", b"-1e400"])
+def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: bytes) -> None:
+    root = root_with(tmp_path)
+    content = b'{"upsert_rows":[{"id":1,"v":2,"vector":[1,' + number + b"]}]}"
+    assert root.ask("POST", "/v2/namespaces/docs", content=content)[0] == 400
+    content = b'{"rank_by":["vector","ANN",[1,' + number + b'],"top_k":1]}'
+    assert root.ask("POST", QUERY, content=content)[0] == 400
+    assert root.values("docs") == {1: 1}
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "a%2Fb", "a%00b", "a b", "a" * 129, "%C3%A4", "a%0Ab"])
+def test_names_that_no_namespace_has_are_refused(tmp_path: Path, name: str) -> None:
+    root = root_with(tmp_path)
+    for method, path in (
+        ("POST", f"/v2/namespaces/{name}"),
+        ("DELETE", f"/v2/namespaces/{name}"),
+        ("GET", f"/v1/namespaces/{name}"),
+        ("GET", f"/v1/namespaces/{name}/manifest"),
+    ):
+        status, _ = root.ask(method, path, {"upsert_rows": [{"id": 1}]} if method == "POST" else None)
+        assert status in (400, 404, 405), (method, path, status)
+    assert root.namespaces.names() == ["docs"]
+    assert {one.name for one in (tmp_path / "namespaces").iterdir()} == {"docs"}
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ({**RANK, "top_k": 10_001}, {}),
+        ({**RANK, "top_k": 0}, {}),
+        ({**RANK, "top_k": -1}, {}),
+        ({"queries": [RANK] * 17}, {}),
+        ({"queries": []}, {}),
+        ({**RANK, "filters": ["Not", ["Not", ["Not", ["v", "Eq", 1]]]]}, {"max_filter_depth": 3}),
+        ({"rank_by": ["vector", "ANN", [1] * 10_753], "top_k": 1}, {}),
+        ({"rank_by": ["Sum", [["v", "BM25", "x"]] * 300], "top_k": 1}, {}),
+    ],
+    ids=lambda one: str(one)[:40],
+)
+def test_queries_have_limits(tmp_path: Path, body: dict[str, Any], options: dict[str, Any]) -> None:
+    assert root_with(tmp_path, **options).ask("POST", QUERY, body)[0] == 400
+
+
+def test_writes_have_limits(tmp_path: Path) -> None:
+    root = root_with(tmp_path, max_rows=3, max_attributes=4)
+    write = "/v2/namespaces/docs"
+    rows = [{"id": number, "vector": [1, 2]} for number in range(4)]
+    assert root.ask("POST", write, {"upsert_rows": rows})[0] == 413
+    assert root.ask("POST", write, {"upsert_rows": rows[:2], "deletes": [5, 6]})[0] == 413
+    wide = {"id": 1, "vector": [1, 2], "a": 1, "b": 1, "c": 1}
+    assert root.ask("POST", write, {"upsert_rows": [wide]})[0] == 400
+    assert root.values("docs") == {1: 1}
+    longest = {"schema": {"vector": "[10753]f32"}, "upsert_rows": [{"id": 1}]}
+    assert root.ask("POST", "/v2/namespaces/other", longest)[0] == 400
+    assert root.namespaces.names() == ["docs"]
+
+
+# ---- keys --------------------------------------------------------------------------------------------------
+
+
+def test_keys_end_by_themselves_and_when_another_process_says_so(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    elsewhere = KeyStore(root.namespaces.store)
+
+    def status(key: str) -> int:
+        return root.ask("POST", QUERY, RANK, key)[0]
+
+    def is_refused_soon(key: str) -> bool:
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            if status(key) == 401:
+                return True
+            time.sleep(0.05)
+        return False
+
+    short = root.keys.create("short", "reader", expires=timedelta(seconds=1))[1]
+    revoked, revoked_text = root.keys.create("revoked", "reader")
+    rotated, rotated_text = root.keys.create("rotated", "reader")
+    for key in (short, revoked_text, rotated_text):
+        assert status(key) == 200
+    elsewhere.revoke(revoked.id)
+    renewed = elsewhere.rotate(rotated.id)[1]
+    assert all(map(is_refused_soon, (revoked_text, rotated_text, short)))
+    assert status(renewed) == 200
+    assert status(root.admin) == 200
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "weir_", "weir_0123456789abcdef_" + "a" * 43, "../../etc/passwd", "weir_" + "é" * 16, "a" * 10_000],
+    ids=lambda key: key[:24],
+)
+def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
+    root = root_with(tmp_path)
+    for header in (f"Bearer {key}", key, f"Basic {key}"):
+        status, told = root.ask("POST", QUERY, RANK, headers={"authorization": header.encode()})  # type: ignore[dict-item]
+        assert status == 401, told
+        assert key not in told["error"] or not key
