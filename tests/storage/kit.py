@@ -275,6 +275,21 @@ class StoreKit:
 
     # ------------------------------------------------------------------ compare and swap
 
+    def test_an_object_is_read_with_its_version(self, store: ObjectStore) -> None:
+        with pytest.raises(ObjectNotFoundError):
+            store.get_with_version("a/b")
+        store.put_if_absent("a/b", b"first")
+        data, version = store.get_with_version("a/b")
+        meta = store.head("a/b")
+        assert meta is not None
+        assert (bytes(memoryview(data)), version) == (b"first", meta.version)
+        swapped = store.compare_and_swap("a/b", b"second", version)
+        assert store.get_with_version("a/b")[1] == swapped
+        store.put("a/b", b"third")
+        data, version = store.get_with_version("a/b")
+        assert bytes(memoryview(data)) == b"third"
+        assert version not in ("", swapped)
+
     def test_compare_and_swap(self, store: ObjectStore) -> None:
         store.put("a/b", b"first")
         meta = store.head("a/b")

@@ -18,7 +18,6 @@ __all__ = ["Catalog", "Known"]
 
 _DIRECTORY = "catalog"
 _SUFFIX = ".json"
-_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +64,12 @@ class Catalog:
             If it cannot be read.
         """
         path = _path(name)
-        version = self.version(name)
-        for _ in range(_ATTEMPTS):
-            if not version:
-                return Known(None, "")
-            try:
-                data = bytes(memoryview(self._store.get(path)))
-            except ObjectNotFoundError:
-                data = b""
-            seen = self.version(name)
-            if seen == version:
-                return Known(decode(data, path) if data else None, version)
-            version = seen
-        raise ConflictError("the definition of the namespace changes all the time", where=name)
+        try:
+            data, version = self._store.get_with_version(path)
+        except ObjectNotFoundError:
+            return Known(None, "")
+        content = bytes(memoryview(data))
+        return Known(decode(content, path) if content else None, version)
 
     def replace(self, name: str, definition: Definition | None, known: Known) -> Known:
         """Write a definition over one that was read; None deletes it.

@@ -63,9 +63,15 @@ class TokenReader:
             If deleted rows would be read.
         """
         token = token.unpinned()
+        return self._store.engine.cache.get_or_load(self._key(token), lambda: self._load(token), _nbytes)
+
+    def remember(self, token: SnapshotToken, snapshot: ReadSnapshot) -> None:
+        """Have a token name a snapshot that was taken already."""
+        self._store.engine.cache.put(self._key(token.unpinned()), snapshot, _nbytes(snapshot))
+
+    def _key(self, token: SnapshotToken) -> Hashable:
         # What is remembered belongs to this reader: it holds on to its store and credentials.
-        key: Hashable = ("as of", self, token)
-        return self._store.engine.cache.get_or_load(key, lambda: self._load(token), _nbytes)
+        return "as of", self, token
 
     def base_at(self, token: SnapshotToken) -> BaseTable:
         """Return the base table at the version of a token.

@@ -22,9 +22,11 @@ import pyarrow as pa
 
 from weir.engine.context import EngineContext, default_context
 from weir.engine.executors import EndpointExecutors
+from weir.errors import ConflictError
 
 __all__ = ["Bytes", "ObjectMeta", "ObjectStore"]
 
+_READS = 20
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """What a store takes and gives: anything that holds contiguous bytes.
@@ -110,6 +112,24 @@ class ObjectStore(ABC):
         ObjectNotFoundError
             There is no such object.
         """
+
+    def get_with_version(self, path: str) -> tuple[Bytes, str]:
+        """Return the whole object and its version, both of one moment.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            There is no such object.
+        ConflictError
+            It changes all the time.
+        """
+        for _ in range(_READS):
+            before = self.head(path)
+            data = self.get(path)
+            after = self.head(path)
+            if before is not None and after is not None and after.version == before.version:
+                return data, after.version
+        raise ConflictError("the object changed during every attempt to read it", where=f"{self.uri}/{path}")
 
     @abstractmethod
     def get_range(self, path: str, start: int, length: int) -> Bytes:

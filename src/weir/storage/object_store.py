@@ -150,6 +150,13 @@ class ObjectStoreBackend(ObjectStore):
         with self._reading(key):
             return _given(obstore.get(self._client, key).bytes())
 
+    def get_with_version(self, path: str) -> tuple[Bytes, str]:
+        """Return the whole object and its version, both of one moment: one request."""
+        key = self._key(path)
+        with self._reading(key):
+            found = obstore.get(self._client, key)
+            return _given(found.bytes()), self._meta(found.meta).version
+
     def get_range(self, path: str, start: int, length: int) -> Bytes:
         """Return ``length`` bytes from ``start``; fewer, or none, at the end of the object."""
         if length < 0:

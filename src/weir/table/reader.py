@@ -36,8 +36,9 @@ from weir.search.search import Search, SearchPlan
 from weir.search.top_rows import top_rows
 from weir.snapshots.asked_state import AskedState, At
 from weir.snapshots.capture import SnapshotCapture
+from weir.snapshots.capture import token_of as token_of_snapshot
 from weir.snapshots.named_states import token_of
-from weir.snapshots.snapshot import MAX_SNAPSHOTS, Consistency, ReadSnapshot, SnapshotReader
+from weir.snapshots.snapshot import MAX_SNAPSHOTS, STRONG, Consistency, ReadSnapshot, SnapshotReader
 from weir.snapshots.time_travel import TokenReader
 from weir.snapshots.tokens import as_token, release_token, take_token
 from weir.storage.interface import ObjectStore
@@ -103,6 +104,20 @@ class TableReader:
         """Return a token of the table as it is now, and pin what it needs for some time."""
         refuse_forked()
         return take_token(self._store, self._cuts, retain)
+
+    def token_of_seen(self) -> SnapshotToken:
+        """Return a token of the table as it is now, for reads that follow at once: nothing is kept for it.
+
+        Of one shard, what a read sees is a state of the table: it costs no more than the read would, and
+        the reads at it find what was seen.
+        """
+        refuse_forked()
+        seen = self.snapshots.take(STRONG)
+        if len(seen.shards) > 1 or seen.base.expiry is not None:
+            return self.take_token(None)
+        token = token_of_snapshot(seen)
+        self._states.remember(token, seen)
+        return token
 
     def token_of(self, named: At, where: str = "at") -> SnapshotToken:
         """Return the token of a state that a token, a tag or an instant names."""
