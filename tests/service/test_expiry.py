@@ -26,6 +26,7 @@ def test_answers_are_kept_for_a_day(tmp_path: Path) -> None:
         assert remove_expired(namespaces.store, time.time() + kept - 60) == 0
         assert writes.write(namespace, write, "key", b"body") == answer
         assert noted.exists()
+        writes.close()  # what is noted in the background has been
         assert remove_expired(namespaces.store, time.time() + kept + 60) == 1
         assert not noted.exists()
 

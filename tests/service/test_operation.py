@@ -18,6 +18,7 @@ import pytest
 import weir.errors
 import weir.namespaces
 from tests.service.conftest import Served
+from tests.service.test_planted_bugs import Root
 from weir.namespaces import Documents, Write
 from weir.service.logs import AUDIT, logging_as_json
 from weir.service.openapi import Declared, description
@@ -157,3 +158,38 @@ def test_headers_that_go_on_and_on_are_refused(served: Served) -> None:
         for _ in range(3):
             answer = http.post("/v2/namespaces/heads/query", content=b" " * 300_000)
             assert answer.status_code == 400
+
+
+def test_who_has_done_what_is_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = Root(tmp_path)
+    reader, key = root.keys.create("reader", "reader", ["docs"])
+    zeppelin = "/v1/namespaces/vectors"
+    with caplog.at_level(logging.INFO, AUDIT):
+        root.write("docs", upsert_rows=[{"id": 1}])
+        root.write("docs", upsert_rows=[{"id": 2}])
+        root.ask(
+            "POST", "/v2/namespaces/once", {"upsert_rows": [{"id": 1}]}, headers={"idempotency-key": "k"}
+        )
+        root.ask("POST", "/v1/namespaces/docs/schema", {"title": "string"})
+        root.ask("POST", "/v1/namespaces", {"name": "vectors", "dimensions": 2})
+        root.ask("PATCH", f"{zeppelin}/index_config", {"nlist": 4})
+        root.ask("PUT", f"{zeppelin}/snapshots/first")
+        root.ask("DELETE", f"{zeppelin}/snapshots/first")
+        root.ask("POST", "/v2/namespaces/docs", {"deletes": [1]}, key)
+        root.ask("POST", "/v2/namespaces/secret/query", {}, key)
+        root.ask("POST", "/v2/namespaces/secret/query", {}, "nobody")
+        root.ask("DELETE", "/v2/namespaces/docs")
+    told = [record.__dict__["event_fields"] for record in caplog.records if record.name == AUDIT]
+    assert [(one["action"], one["target"], one["outcome"]) for one in told] == [
+        ("namespace.create", "docs", "done"),
+        ("namespace.create", "once", "done"),
+        ("namespace.schema", "docs", "done"),
+        ("namespace.create", "vectors", "done"),
+        ("namespace.index_config", "vectors", "done"),
+        ("snapshot.create", "vectors/first", "done"),
+        ("snapshot.delete", "vectors/first", "done"),
+        ("request", "docs", "refused"),
+        ("request", "secret", "refused"),
+        ("namespace.delete", "docs", "done"),
+    ]
+    assert {one["key"] for one in told if one["outcome"] == "refused"} == {reader.id}

@@ -223,6 +223,22 @@ def test_a_cursor_goes_on_over_a_deletion_and_belongs_to_query_and_key(
         assert refused(other.post(f"{place}/query", json={**body, "cursor": after}))[0] == 400
 
 
+def test_a_cursor_goes_from_group_to_group_until_there_is_none(http: httpx2.Client, place: str) -> None:
+    grouping = {"type": "field", "field": "kind", "max_per_group": 2}
+    body: dict[str, Any] = {"sources": [HERE], "top_k": 2, "candidate_k": 5, "grouping": grouping}
+    pages, cursor = [], {"type": "none"}
+    while True:
+        told = found(http, place, **body, cursor=cursor)
+        pages.append([(one["key"], [two["id"] for two in one["results"]]) for one in told["groups"]])
+        if "next_cursor" not in told:
+            break
+        cursor = {"type": "after", "token": told["next_cursor"]}
+    whole = found(http, place, **{**body, "top_k": 5})
+    groups = [(one["key"], [two["id"] for two in one["results"]]) for one in whole["groups"]]
+    assert [one for page in pages for one in page] == groups
+    assert all(pages)
+
+
 def test_vectors_are_fetched_packed_and_deleted_by_filter(http: httpx2.Client, place: str) -> None:
     columnar = {
         "ids": ["p", "q"],

@@ -12,8 +12,10 @@ from weakref import WeakValueDictionary
 
 from weir.engine.context import EngineContext
 from weir.namespaces.catalog import Catalog
-from weir.namespaces.names import check_namespace_name, directory_of
-from weir.namespaces.namespace import Namespace, Tables
+from weir.namespaces.dirty import Dirty
+from weir.namespaces.names import check_namespace_name
+from weir.namespaces.namespace import Namespace
+from weir.namespaces.tables import Tables
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
 
@@ -29,10 +31,13 @@ class Namespaces:
         The root.
     tables : Tables
         Opens their tables.
+    process : str
+        What tells this process from the others that serve the root; empty if it does not.
     """
 
-    def __init__(self, store: ObjectStore, tables: Tables) -> None:
+    def __init__(self, store: ObjectStore, tables: Tables, process: str) -> None:
         self.store = store
+        self.dirty = Dirty(store, process)
         self._tables = tables
         self._catalog = Catalog(store)
         # Those that somebody has to do with now, and those whose table is open: a client may ask for as many
@@ -53,7 +58,7 @@ class Namespaces:
         with self._lock:
             known = self._known.get(name)
             if known is None:
-                known = Namespace(name, directory_of(name), self._catalog, self._tables, self._open)
+                known = Namespace(name, self._catalog, self._tables, self.dirty, self._open)
                 self._known[name] = known
             return known
 
@@ -131,4 +136,6 @@ def open(
     >>> namespaces.close()
     """
     tables = Tables(str(root), storage_options, fsync, writer_options, engine, max_attributes)
-    return Namespaces(open_store(root, storage_options, fsync=fsync), tables)
+    # Whoever serves the root says who it is; others look after what they write themselves.
+    process = str(writer_options.get("holder") or "")
+    return Namespaces(open_store(root, storage_options, fsync=fsync), tables, process)

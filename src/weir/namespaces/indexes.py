@@ -12,12 +12,20 @@ from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundErr
 from weir.namespaces.attributes import Attribute, Kind
 from weir.namespaces.definition import Definition
 
-__all__ = ["INDEX", "drop_indexes", "ensure_indexes", "make_text_index", "same_text_index"]
+__all__ = [
+    "INDEX",
+    "ROWS_WORTH_VECTORS",
+    "drop_indexes",
+    "ensure_indexes",
+    "make_text_index",
+    "same_text_index",
+]
 
 INDEX = "index"
 """The option of an attribute that says which index its vectors have."""
 
-_ROWS_WORTH_VECTORS = 5_000
+ROWS_WORTH_VECTORS = 5_000
+"""Documents from which on vectors get an index; fewer are compared one by one."""
 _ROWS_WORTH_FILTERS = 20_000
 
 
@@ -47,11 +55,11 @@ def drop_indexes(table: weir.Table, columns: Collection[str]) -> None:
 def ensure_indexes(table: weir.Table, definition: Definition) -> None:
     """Make the indexes that the table is large enough for and does not have."""
     rows = table.status().base_rows
-    if rows < min(_ROWS_WORTH_VECTORS, _ROWS_WORTH_FILTERS):
+    if rows < min(ROWS_WORTH_VECTORS, _ROWS_WORTH_FILTERS):
         return
     indexed = {index.column: index.definition for index in table.indexes.list()}
     for attribute in definition.attributes.values():
-        if attribute.type.is_vector and rows >= _ROWS_WORTH_VECTORS:
+        if attribute.type.is_vector and rows >= ROWS_WORTH_VECTORS:
             _ensure_vectors(table, definition, attribute, indexed.get(attribute.column))
             continue
         if attribute.column in indexed or attribute.type.is_vector:

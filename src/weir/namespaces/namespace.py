@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 
 import weir
 from weir import Source
-from weir.engine.context import EngineContext
+from weir.engine.cancellation import check_cancelled
 from weir.errors import (
     ConflictError,
     FilterError,
     InputError,
+    LeaseHeldError,
     NamespaceNotFoundError,
     NamespaceReadOnlyError,
     SnapshotExpiredError,
@@ -32,23 +33,24 @@ from weir.namespaces.attributes import Attribute, Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, decide, prepare
 from weir.namespaces.definition import Definition
+from weir.namespaces.dirty import Dirty
 from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
 from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index, same_text_index
 from weir.namespaces.locks import SharedLock
-from weir.namespaces.names import ID, check_attribute_name
+from weir.namespaces.names import ID, check_attribute_name, directory_of
+from weir.namespaces.opened import LastUpkeep, Opened
 from weir.namespaces.query import Answer, Limit, Query, State
 from weir.namespaces.ranking import Nearest, Ranking
 from weir.namespaces.reading import Reading, one_read
 from weir.namespaces.recall import Recall, measure_recall
-from weir.namespaces.statistics import Statistics
+from weir.namespaces.tables import Tables
 from weir.namespaces.values import column_values
 from weir.namespaces.write import Declaration, Documents, Write, Written
 from weir.write.lease.lease_owner import new_lease_owner
-from weir.write.table_writer import TableWriter
 
-__all__ = ["Namespace", "Opened", "Tables", "holder_of"]
+__all__ = ["Namespace", "Opened", "holder_of"]
 
 _ATTEMPTS = 10
 _NEW = "new"
@@ -63,208 +65,6 @@ def holder_of(name: str) -> str:
     return new_lease_owner(name).holder_id
 
 
-class Tables:
-    """Where the tables of namespaces are, and how they are opened.
-
-    Parameters
-    ----------
-    root : str
-        The directory or bucket path of all namespaces.
-    storage_options : mapping of str to str, optional
-        Of the store.
-    fsync : bool
-        Whether acknowledged writes survive the loss of power.
-    writer_options : mapping of str to object
-        Of writers.
-    engine : Engine, optional
-        What all of them share. Default: that of the process.
-    max_attributes : int
-        The most attributes of a namespace.
-    """
-
-    def __init__(
-        self,
-        root: str,
-        storage_options: Mapping[str, str] | None,
-        fsync: bool,
-        writer_options: Mapping[str, Any],
-        engine: EngineContext | None,
-        max_attributes: int = 1024,
-    ) -> None:
-        self.max_attributes = max_attributes
-        self._root = root.rstrip("/")
-        self._engine = engine
-        self._options: dict[str, Any] = {"storage_options": storage_options, "fsync": fsync}
-        self.writer_options = writer_options
-
-    def _uri(self, directory: str, definition: Definition) -> str:
-        return f"{self._root}/namespaces/{directory}/{definition.table}"
-
-    def create(self, directory: str, definition: Definition) -> weir.Table:
-        """Make the table of a namespace."""
-        table = weir.create(
-            self._uri(directory, definition),
-            definition.schema,
-            primary_key=ID,
-            engine=self._engine,
-            maintenance="off",  # a namespace looks after its table itself
-            **self._options,
-        )
-        for attribute in definition.attributes.values():
-            make_text_index(table, attribute)
-        return table
-
-    def open(self, directory: str, definition: Definition) -> weir.Table:
-        """Open the table of a namespace."""
-        uri = self._uri(directory, definition)
-        return weir.open(uri, engine=self._engine, maintenance="off", **self._options)
-
-    def drop(self, directory: str, definition: Definition) -> None:
-        """Remove the table of a namespace."""
-        weir.drop(self._uri(directory, definition), takeover=True, **self._options)
-
-    def clone(self, source: weir.Table, at: Any, directory: str, definition: Definition) -> weir.Table:
-        """Copy a state of a table to be that of a namespace."""
-        weir.clone(
-            source.uri,
-            self._uri(directory, definition),
-            at=at,
-            storage_options=self._options["storage_options"],
-            target_options=self._options["storage_options"],
-            fsync=self._options["fsync"],
-        )
-        return self.open(directory, definition)
-
-
-@dataclass(frozen=True, slots=True)
-class LastUpkeep:
-    """How the last round of upkeep in this process went.
-
-    Parameters
-    ----------
-    outcome : str
-        ``"never"``, ``"success"`` or ``"failure"``.
-    finished_at : datetime, optional
-        When.
-    failures : int
-        How many have failed since one did not.
-    error : str
-        What kind of error it was.
-    """
-
-    outcome: str = "never"
-    finished_at: datetime | None = None
-    failures: int = 0
-    error: str = ""
-
-    def failed(self, error: BaseException) -> LastUpkeep:
-        """Return that of a round that failed after this one."""
-        return LastUpkeep("failure", datetime.now(UTC), self.failures + 1, type(error).__name__)
-
-
-class Opened:
-    """A namespace's table as this process has it open.
-
-    Parameters
-    ----------
-    known : Known
-        The definition it was opened by.
-    table : Table
-        The table.
-    """
-
-    def __init__(self, known: Known, table: weir.Table, writer_options: Mapping[str, Any]) -> None:
-        assert known.definition is not None
-        self.known = known
-        self.table = table
-        self.definition = known.definition
-        self._writer_options = writer_options
-        self._writer: TableWriter | None = None
-        self._making = threading.Lock()
-        self.written_at: datetime | None = None
-        self.dirty_since: float | None = None
-        self.entries: dict[str, tuple[int, list[Any]]] = {}
-        self.keeping_up = threading.Lock()
-        self.last_upkeep = LastUpkeep()
-        self.statistics: tuple[float, Statistics] | None = None
-        self.measuring = threading.Lock()
-        self.recent: tuple[float, str] | None = None
-
-    def token(self) -> str:
-        """Return a token of the newest state; remember it for reads that may be of an older one."""
-        taken = time.monotonic()
-        token = str(self.table.snapshot(retain=None))
-        self.recent = (taken, token)
-        return token
-
-    def recent_token(self, max_staleness: float) -> tuple[float, str]:
-        """Return when a state was the newest, at most so many seconds ago, and its token."""
-        recent = self.recent
-        if recent is None or time.monotonic() - recent[0] > max_staleness:
-            taken = time.monotonic()
-            recent = (taken, self.token())
-        return recent
-
-    def updated_at(self) -> datetime:
-        """Return when something was written last, by whatever process."""
-        if self.written_at is not None:
-            return self.written_at
-        moments = [
-            meta.last_modified for meta in self.table.internals.store.list("_mem_wal") if "/wal/" in meta.path
-        ]
-        return max([*moments, self.definition.created_at])
-
-    def note_written(self, rows: int, bytes: int) -> None:
-        """Note that this process has written something: what is known of the namespace is so much more."""
-        self.written_at = datetime.now(UTC)
-        self.mark_dirty()
-        known = self.statistics
-        if known is not None:
-            self.statistics = (known[0], known[1].with_waiting(rows, bytes))
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether this process has written what it has not merged yet."""
-        return self.dirty_since is not None
-
-    def mark_dirty(self) -> None:
-        """Note that there is something to merge."""
-        if self.dirty_since is None:
-            self.dirty_since = time.monotonic()
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether this process writes the table."""
-        return self._writer is not None
-
-    def writer(self) -> TableWriter:
-        """Return the writer of the table."""
-        with self._making:
-            if self._writer is None:
-                self._writer = self.table.writer(**self._writer_options)
-            return self._writer
-
-    def forget_writer(self) -> None:
-        """Let go of a writer that has failed; the next write makes another one."""
-        with self._making:
-            writer, self._writer = self._writer, None
-        if writer is not None:
-            with suppress(WeirError):
-                writer.__exit__(WeirError, None, None)
-
-    def flush(self) -> None:
-        """Flush what was written here."""
-        if self._writer is not None:
-            self._writer.flush()
-
-    def close(self) -> None:
-        """Flush, and let go of the table."""
-        with self._making:
-            writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
-
-
 class Namespace:
     """A namespace, whether or not there is one of that name yet. Safe to use from many threads.
 
@@ -274,23 +74,24 @@ class Namespace:
     ----------
     name : str
         Its name.
-    directory : str
-        Where its tables are.
     catalog : Catalog
         The definitions.
     tables : Tables
         Opens its tables.
+    dirty : Dirty
+        Says which namespaces have to be looked after.
     open_here : set of Namespace
         Those that have a table open; this one is among them for as long as it has.
     """
 
     def __init__(
-        self, name: str, directory: str, catalog: Catalog, tables: Tables, open_here: set[Namespace]
+        self, name: str, catalog: Catalog, tables: Tables, dirty: Dirty, open_here: set[Namespace]
     ) -> None:
         self.name = name
-        self._directory = directory
+        self._directory = directory_of(name)
         self._catalog = catalog
         self._tables = tables
+        self._dirty = dirty
         self._lock = SharedLock()
         self._changing = threading.RLock()
         self._opened: Opened | None = None
@@ -321,6 +122,7 @@ class Namespace:
         """Return the namespace's table; None if there is no namespace of this name."""
         opened = self._opened
         if opened is not None and self._catalog.version(self.name) == opened.known.version:
+            opened.used_at = time.monotonic()
             return opened
         with self._changing:
             return self._renewed()
@@ -335,10 +137,13 @@ class Namespace:
             return before
         else:
             table = self._tables.open(self._directory, known.definition)
-            self._hold(Opened(known, table, self._tables.writer_options))
+            self._hold(self._opened_as(known, table))
         if before is not None and before is not self._opened:
             before.forget_writer()
         return self._opened
+
+    def _opened_as(self, known: Known, table: weir.Table) -> Opened:
+        return Opened(known, table, self._tables.writer_options, lambda: self._dirty.mark(self.name))
 
     def _replace(self, definition: Definition | None, known: Known) -> Known:
         return self._catalog.replace(self.name, definition, known)
@@ -372,9 +177,11 @@ class Namespace:
         BackpressureError
             If it cannot keep up.
         """
-        opened = self._for_write(write)
-        if opened is None:
-            return Written()
+        opened, is_new = self._for_write(write)
+        written = self._written(write, opened)
+        return replace(written, created=True) if is_new else written
+
+    def _written(self, write: Write, opened: Opened) -> Written:
         if write.is_decided_by_key and _NEW not in opened.definition.schema.names:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
@@ -403,25 +210,26 @@ class Namespace:
         decided : callable
             Called with what will have been done, before it is.
         """
-        opened = self._for_write(write)
-        if opened is None:
-            return Written(), False
+        opened, is_new = self._for_write(write)
         if not write.looks_before:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
                 changes, written = _unconditional(prepared)
+                written = replace(written, created=is_new)
                 decided(written)
                 return written, self._apply(opened, changes, source)
         with self._lock.alone():
             opened, prepared = self._prepared(write, opened)
             self._claim(opened)
             found = self._decision(prepared, opened)
-            decided(found.written)
+            written = replace(found.written, created=is_new)
+            decided(written)
             if not found.changes:
-                return found.written, False
-            return found.written, self._apply(opened, found.changes, source)
+                return written, False
+            return written, self._apply(opened, found.changes, source)
 
-    def _for_write(self, write: Write) -> Opened | None:
+    def _for_write(self, write: Write) -> tuple[Opened, bool]:
+        """Return the table that is written, and whether the write has made the namespace."""
         opened = self.find()
         if opened is None:
             brings = write.upserts is not None and len(write.upserts) > 0
@@ -430,9 +238,9 @@ class Namespace:
             return self._create(write)
         if opened.definition.read_only:
             raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
-        return opened
+        return opened, False
 
-    def _create(self, write: Write) -> Opened:
+    def _create(self, write: Write) -> tuple[Opened, bool]:
         documents = write.upserts or Documents([], {})
         declared = write.declarations.get(ID)
         if declared is not None and declared.attribute is not None:
@@ -446,7 +254,8 @@ class Namespace:
         definition = Definition.new(kind, write.metric or Metric.COSINE)
         definition = self._checked(_extended(definition, write))
         prepare(write, definition)
-        return self.create(definition)
+        opened = self.create(definition)
+        return opened, opened.definition.table == definition.table
 
     def _checked(self, definition: Definition) -> Definition:
         most = self._tables.max_attributes
@@ -472,10 +281,12 @@ class Namespace:
             with suppress(WeirError):
                 self._tables.drop(self._directory, definition)
             return self.opened()
-        return self._hold(Opened(made, table, self._tables.writer_options))
+        return self._hold(self._opened_as(made, table))
 
     def _prepared(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
         """Return a checked write, once the namespace has every attribute that it brings."""
+        if self._opened is not opened:
+            opened = self.opened()  # nobody had used it for long, and it was let go of
         for _ in range(_ATTEMPTS):
             definition = self._checked(_extended(opened.definition, write))
             prepared = prepare(write, definition)
@@ -590,6 +401,11 @@ class Namespace:
     # ---- who writes ------------------------------------------------------------------------------------
 
     @property
+    def is_open(self) -> bool:
+        """Whether this process has its table open."""
+        return self._opened is not None
+
+    @property
     def is_writing(self) -> bool:
         """Whether this process writes the namespace."""
         opened = self._opened
@@ -621,6 +437,8 @@ class Namespace:
 
         Raises
         ------
+        LeaseHeldError
+            If somebody writes the namespace, or did a moment ago: there is nothing to be done yet.
         WeirError
             If a part of it failed. The next call goes on.
         """
@@ -629,12 +447,40 @@ class Namespace:
             return False
         status = opened.table.status()
         left = [one for one in status.shards if one.unflushed_rows or one.unmerged_generations]
-        if not left or any(one.lease == "held" for one in left):
+        if any(one.lease == "held" for one in left):
+            raise LeaseHeldError("another process writes the namespace", where=self.name)
+        if not left:
             return False
         opened.table.maintenance.recover()
         ensure_indexes(opened.table, opened.definition)
         opened.table.maintenance.run()
         return True
+
+    def collect(self, horizon: timedelta) -> bool:
+        """Remove what merges have replaced, and has been marked for so long; return whether that was all."""
+        opened = self.find()
+        if opened is None:
+            return True
+        if opened.is_dirty:
+            return False
+        report = opened.table.maintenance.collect_garbage(horizon=horizon)
+        return not report.waiting_objects and not report.deleted_objects
+
+    def rest(self, unused: float) -> bool:
+        """Let go of the table if nobody has used it for so many seconds, and everything is merged.
+
+        What nobody writes has no owner then: its lease is released, and whoever writes next is the owner.
+        """
+        opened = self._opened
+        if opened is None or not opened.is_unused(unused):
+            return False
+        with self._lock.alone(), self._changing:
+            if self._opened is not opened or not opened.is_unused(unused):
+                return False
+            self._hold(None)
+            with suppress(WeirError):
+                opened.close()  # else its lease runs out
+            return True
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -662,7 +508,10 @@ class Namespace:
             token = opened.token()
         try:
             reading = Reading(opened.table, opened.definition, State(token=token))
-            answers = [reading.answer(query) for query in queries]
+            answers = []
+            for query in queries:
+                check_cancelled()
+                answers.append(reading.answer(query))
         except SnapshotExpiredError:
             if state.token is not None:
                 raise
@@ -716,7 +565,8 @@ class Namespace:
         retain : timedelta, optional
             How long what it needs is kept. Default: until it is collected.
         """
-        return str(self.opened().table.snapshot(retain=retain))
+        opened = self.opened()
+        return opened.token() if retain is None else str(opened.table.snapshot(retain=retain))
 
     def release(self, token: str) -> None:
         """Keep nothing for a token any more."""

@@ -161,6 +161,8 @@ class Written:
         Their ids, if they were asked for.
     bytes : int
         Of Arrow data that was written.
+    created : bool
+        Whether it has made the namespace.
     """
 
     upserted: int = 0
@@ -171,3 +173,4 @@ class Written:
     patched_ids: list[Any] = field(default_factory=list)
     deleted_ids: list[Any] = field(default_factory=list)
     bytes: int = 0
+    created: bool = False

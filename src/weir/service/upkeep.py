@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from weir.errors import WeirError
+from weir.errors import LeaseHeldError, WeirError
+from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
 from weir.namespaces import Namespace
 from weir.service.context import Service
 from weir.service.expiry import remove_expired
@@ -16,12 +17,17 @@ from weir.service.telemetry import Telemetry
 __all__ = ["Upkeep"]
 
 _SECONDS_BETWEEN_EXPIRIES = 600.0
+_SECONDS_UNUSED = 60.0
+"""After which a namespace has no owner any more, and its table is closed."""
+_HORIZON = DEFAULT_HORIZON
+_SECONDS_BETWEEN_SWEEPS = 3600.0
+_SWEPT_AT_ONCE = 20
 
 _log = logging.getLogger("weir.service.upkeep")
 
 
 class Upkeep:
-    """A loop that looks after the namespaces which this process writes.
+    """A loop that looks after the namespaces which this process writes, and after those that nobody does.
 
     Parameters
     ----------
@@ -35,9 +41,11 @@ class Upkeep:
 
     def __init__(self, service: Service, telemetry: Telemetry, interval: float) -> None:
         self._service = service
+        self._namespaces = service.namespaces
         self._telemetry = telemetry
         self._interval = interval
-        self._expired_at = float("-inf")
+        self._expired_at = self._swept_at = float("-inf")
+        self._to_sweep: list[str] = []
         self._stopping = threading.Event()
         self._hurried = threading.Event()
         service.hurry = self._hurried.set
@@ -48,64 +56,120 @@ class Upkeep:
         """Begin."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End, after the namespace that is being looked after."""
+    def stop(self, seconds: float) -> bool:
+        """End, after the namespace that is being looked after; return whether that took no longer than so."""
         self._stopping.set()
         self._hurried.set()
-        self._thread.join()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._hurried.wait(self._interval)
             self._hurried.clear()
-            if self._stopping.is_set():
-                return
-            for namespace in self._service.namespaces.open_here():
+            for work in (
+                self._look_after_own,
+                self._collect,
+                self._look_after_abandoned,
+                self._sweep,
+                self._remove_expired,
+            ):
                 if self._stopping.is_set():
                     return
-                self._look_after(namespace, namespace.maintain)
-            self._look_for_abandoned()
-            self._remove_expired()
+                try:
+                    work()
+                except WeirError as error:
+                    # The storage does not answer: the next round goes on.
+                    _log.warning("upkeep failed", exc_info=error)
 
-    def _look_for_abandoned(self) -> None:
-        """Look after what processes that are gone have left, as far as it falls to this one."""
-        owners = self._service.owners
-        try:
-            names = self._service.namespaces.names()
-        except WeirError:
-            return
-        for name in names:
+    def _look_after_own(self) -> None:
+        for namespace in self._namespaces.open_here():
             if self._stopping.is_set():
                 return
-            if owners is None or owners.is_preferred(name):
-                namespace = self._service.namespaces.namespace(name)
-                self._look_after(namespace, namespace.look_after_abandoned)
+            self._look_after(namespace, namespace.maintain)
+            namespace.rest(_SECONDS_UNUSED)
+
+    def _collect(self) -> None:
+        """Remove what merges have replaced, once no reader can need it any more."""
+        dirty = self._namespaces.dirty
+        for name, since in dirty.marked().items():
+            if self._stopping.is_set():
+                return
+            namespace = self._namespaces.namespace(name)
+            if namespace.is_writing or time.monotonic() - since < _HORIZON.total_seconds():
+                continue
+            is_open = namespace.is_open
+            is_left = self._look_after(namespace, lambda one=namespace: not one.collect(_HORIZON))  # type: ignore[misc]
+            if is_left:
+                dirty.mark(name)  # what is marked now goes a horizon later
+            elif is_left is False:
+                dirty.clear(name, since)
+            if not is_open:
+                namespace.rest(0.0)
+
+    def _look_after_abandoned(self) -> None:
+        """Look after what processes that are gone have left, as far as it falls to this one."""
+        dirty = self._namespaces.dirty
+        gone = dirty.processes()
+        if gone and self._service.owners is not None:
+            alive = {member.id for member in self._service.owners.members.live()}
+            gone = [process for process in gone if process not in alive]
+        for process in gone:
+            for name in dirty.of(process):
+                if self._stopping.is_set():
+                    return
+                if self._falls_here(name) and self._taken_over(name) is not None:
+                    dirty.adopt(process, name)
+
+    def _sweep(self) -> None:
+        """Look at some namespaces that nobody has marked: who wrote them may have known of no marks."""
+        if not self._to_sweep:
+            if time.monotonic() - self._swept_at < _SECONDS_BETWEEN_SWEEPS:
+                return
+            self._swept_at = time.monotonic()
+            self._to_sweep = [name for name in self._namespaces.names() if self._falls_here(name)]
+        for name in [self._to_sweep.pop() for _ in self._to_sweep[-_SWEPT_AT_ONCE:]]:
+            if self._stopping.is_set():
+                return
+            if self._taken_over(name):
+                self._namespaces.dirty.mark(name)
+
+    def _falls_here(self, name: str) -> bool:
+        owners = self._service.owners
+        return owners is None or owners.is_preferred(name)
+
+    def _taken_over(self, name: str) -> bool | None:
+        """Do what is to be done for a namespace; None if it is to be done later."""
+        namespace = self._namespaces.namespace(name)
+        is_open = namespace.is_open
+        done = self._look_after(namespace, namespace.look_after_abandoned)
+        if not is_open:
+            namespace.rest(0.0)
+        return done
 
     def _remove_expired(self) -> None:
         """Remove what the service has noted and nobody can ask for any more: one process, now and then."""
-        owners = self._service.owners
         now = time.monotonic()
         if now - self._expired_at < _SECONDS_BETWEEN_EXPIRIES:
             return
         self._expired_at = now
-        if owners is not None and not owners.is_preferred("expiry"):
+        if not self._falls_here("expiry"):
             return
-        try:
-            removed = remove_expired(self._service.namespaces.store)
-        except WeirError as error:
-            _log.warning("expired notes could not be removed", exc_info=error)
-            return
+        removed = remove_expired(self._service.namespaces.store)
         if removed:
             _log.info(
                 "notes expired", extra={"event_fields": {"event": "upkeep.expired", "objects": removed}}
             )
 
-    def _look_after(self, namespace: Namespace, work: Callable[[], bool]) -> None:
+    def _look_after(self, namespace: Namespace, work: Callable[[], bool]) -> bool | None:
+        """Return whether there was something to do; None if it could not be done."""
         began = time.monotonic()
         try:
             if not work():
-                return
+                return False
             outcome = "done"
+        except LeaseHeldError:
+            return None
         except WeirError as error:
             outcome = "failed"
             _log.warning(
@@ -123,3 +187,4 @@ class Upkeep:
             outcome = "failed"
             _log.exception("upkeep failed")
         self._telemetry.upkeep_rounds.labels(outcome).inc()
+        return True if outcome == "done" else None

@@ -77,6 +77,8 @@ class _Calls:
             return write, service.idempotent.write(namespace, write, key, raw)
 
         write, written = await service.run(done)
+        if written.created:
+            service.audit(call, "namespace.create", namespace.name)
         for kind, rows in (
             ("upsert", written.upserted),
             ("patch", written.patched),
@@ -217,6 +219,7 @@ class _Calls:
         namespace = self._namespace(request, call, writes=True)
         declarations = parse_schema(await self._body(request))
         definition = await self._service.run(namespace.declare, declarations)
+        self._service.audit(call, "namespace.schema", namespace.name)
         return json_answer(shown_schema(definition))
 
     async def metadata(self, request: HttpRequest, call: Call) -> Response:

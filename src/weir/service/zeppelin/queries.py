@@ -278,7 +278,7 @@ def answer_query(namespace: Namespace, asked: Asked, cursors: Cursors, key_id: s
         candidates = _reranked(namespace, candidates, asked, state, metric)
     facets = _facets(candidates, asked.facets)
     offset = 0 if cursor is None else cursor.offset
-    page, groups = _page(candidates, asked, offset)
+    page, groups, is_last = _page(candidates, asked, offset)
     shown = [_shown(one, asked) for one in page]
     fragments, segments = _scanned(namespace)
     answer: dict[str, Any] = {
@@ -292,7 +292,7 @@ def answer_query(namespace: Namespace, asked: Asked, cursors: Cursors, key_id: s
         ]
     if asked.facets:
         answer["facets"] = facets
-    if asked.cursor is not None and offset + asked.top_k < len(candidates) and state.token is not None:
+    if asked.cursor is not None and not is_last and state.token is not None:
         after = Cursor(state.token, offset + asked.top_k)
         answer["next_cursor"] = cursors.issue(after, namespace.name, key_id, asked.body)
     if asked.explain != "none":
@@ -448,9 +448,11 @@ def _as_key(value: object) -> str:
 
 def _page(
     candidates: Sequence[Candidate], asked: Asked, offset: int
-) -> tuple[list[Candidate], list[tuple[str, list[Candidate]]] | None]:
+) -> tuple[list[Candidate], list[tuple[str, list[Candidate]]] | None, bool]:
+    """Return what a page has, in groups if that is asked for, and whether nothing comes after it."""
+    end = offset + asked.top_k
     if asked.grouping is None:
-        return list(candidates[offset : offset + asked.top_k]), None
+        return list(candidates[offset:end]), None, end >= len(candidates)
     name, most = asked.grouping
     groups: dict[tuple[str, str], list[Candidate]] = {}
     for one in candidates:
@@ -461,8 +463,8 @@ def _page(
         )
         if len(members) < most:
             members.append(one)
-    chosen = [(key, found) for (_, key), found in groups.items()][offset : offset + asked.top_k]
-    return [one for _, members in chosen for one in members], chosen
+    chosen = [(key, found) for (_, key), found in groups.items()][offset:end]
+    return [one for _, members in chosen for one in members], chosen, end >= len(groups)
 
 
 def _shown(one: Candidate, asked: Asked) -> dict[str, Any]:

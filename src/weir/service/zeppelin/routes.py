@@ -197,6 +197,7 @@ class _Calls:
             return definition
 
         definition = await self._run(namespace, changed)
+        self._service.audit(call, "namespace.index_config", namespace.name)
         return json_answer(
             {
                 "namespace": namespace.name,
@@ -463,7 +464,9 @@ class _Calls:
             self._store.put(_pin(namespace.name, name), json.dumps(stored).encode())
             return stored
 
-        return json_answer(_shown_pin(await self._run(namespace, pinned)), 201)
+        shown = _shown_pin(await self._run(namespace, pinned))
+        self._service.audit(call, "snapshot.create", f"{namespace.name}/{name}")
+        return json_answer(shown, 201)
 
     async def show_pin(self, request: HttpRequest, call: Call) -> Response:
         """Show a state that is kept."""
@@ -496,6 +499,7 @@ class _Calls:
 
         if not await self._run(namespace, released):
             raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+        self._service.audit(call, "snapshot.delete", f"{namespace.name}/{name}")
         return Response(status_code=204)
 
     async def clone(self, request: HttpRequest, call: Call) -> Response:

@@ -1,0 +1,140 @@
+"""Upkeep: what is written is merged, also that of processes that are gone; what nobody uses is let go of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import weir
+import weir.namespaces
+from weir.namespaces import Documents, Namespace, Namespaces, Write
+from weir.service import upkeep
+from weir.service.context import Service
+from weir.service.keys.store import KeyStore
+from weir.service.options import ServiceOptions
+from weir.service.telemetry import Telemetry
+from weir.service.upkeep import Upkeep
+
+
+def opened(root: Path, process: str) -> Namespaces:
+    return weir.namespaces.open(root, fsync=False, holder=process, engine=weir.Engine(maintenance="off"))
+
+
+@contextmanager
+def looked_after(namespaces: Namespaces) -> Iterator[Upkeep]:
+    """Run a loop of upkeep for the length of a block."""
+    service = Service(namespaces, KeyStore(namespaces.store), ServiceOptions(fsync=False))
+    loop = Upkeep(service, Telemetry(weir.Engine().metrics, namespaces), 0.02)
+    loop.start()
+    try:
+        yield loop
+        assert service.loops["upkeep"]()
+    finally:
+        assert loop.stop(60)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def write(namespace: Namespace, id: int) -> None:
+    namespace.write(Write(upserts=Documents.of_rows([{"id": id, "title": "walrus"}])))
+
+
+def is_merged(namespace: Namespace) -> bool:
+    status = namespace.opened().table.status()
+    return not any(one.unflushed_rows or one.unmerged_generations for one in status.shards)
+
+
+def marks(root: Path) -> set[str]:
+    return {"/".join(path.parts[-2:]) for path in (root / "dirty").rglob("*") if path.is_file()}
+
+
+def test_what_nobody_uses_is_merged_and_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_SECONDS_UNUSED", 0.1)
+    monkeypatch.setattr(upkeep, "_HORIZON", timedelta(hours=1))
+    with ExitStack() as closing:
+        namespaces, others = (closing.enter_context(opened(tmp_path, one)) for one in ("a", "b"))
+        write(namespaces.namespace("docs"), 1)
+        assert marks(tmp_path) == {"a/docs"}
+        with looked_after(namespaces):
+            until(lambda: not namespaces.open_here())
+        # Nobody waits for a lease.
+        write(others.namespace("docs"), 2)
+        assert others.namespace("docs").count() == 2
+        assert marks(tmp_path) == {"a/docs", "b/docs"}
+
+
+def test_garbage_goes_when_nothing_is_written_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_SECONDS_UNUSED", 0.05)
+    monkeypatch.setattr(upkeep, "_HORIZON", timedelta(0))
+    with opened(tmp_path, "a") as namespaces:
+        docs = namespaces.namespace("docs")
+        for id in range(3):
+            write(docs, id)
+            docs.compact()
+        logs = [*(tmp_path / "namespaces" / "docs").rglob("wal/*.arrow")]
+        assert logs
+        with looked_after(namespaces):
+            until(lambda: not marks(tmp_path))
+        assert not namespaces.open_here()
+        assert docs.count() == 3
+        left = [*(tmp_path / "namespaces" / "docs").rglob("*_gen_*")]
+        assert not left
+
+
+def test_what_a_process_left_is_found_by_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_SWEPT_AT_ONCE", 0)
+    gone = opened(tmp_path, "gone")
+    for name in (".docs", "more"):
+        write(gone.namespace(name), 1)
+    held = gone.namespace("more").opened().writer()
+    gone.namespace(".docs").close()
+    with opened(tmp_path, "here") as namespaces, looked_after(namespaces):
+        until(lambda: "here/%2Edocs" in marks(tmp_path))
+        assert is_merged(namespaces.namespace(".docs"))
+        # Somebody writes it still.
+        assert "gone/more" in marks(tmp_path)
+        assert not is_merged(namespaces.namespace("more"))
+        held.close()
+        until(lambda: is_merged(namespaces.namespace("more")))
+        until(lambda: marks(tmp_path) == {"here/%2Edocs", "here/more"})
+    gone.close()
+
+
+def test_what_nobody_has_marked_is_found_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_SWEPT_AT_ONCE", 2)
+    names = [f"docs-{number}" for number in range(5)]
+    with weir.namespaces.open(tmp_path, fsync=False) as library:
+        for name in names:
+            write(library.namespace(name), 1)
+    assert not marks(tmp_path)
+    with opened(tmp_path, "here") as namespaces, looked_after(namespaces):
+        until(lambda: marks(tmp_path) == {f"here/{name}" for name in names})
+        assert all(is_merged(namespaces.namespace(name)) for name in names)
+
+
+def test_a_write_that_comes_when_its_table_is_let_go_of_is_done(tmp_path: Path) -> None:
+    with opened(tmp_path, "a") as namespaces:
+        docs = namespaces.namespace("docs")
+        write(docs, 1)
+        docs.compact()
+        before = docs.opened()
+        assert docs.rest(0.0)
+        assert not docs.is_open
+        assert docs.opened() is not before
+        write(docs, 2)
+        assert not docs.rest(0.0), "there is something to merge"
+        docs.compact()
+        assert docs.rest(0.0)
+        assert docs.count() == 2
