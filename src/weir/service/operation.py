@@ -41,7 +41,7 @@ def operation_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry)
 
     async def ready(request: Request, call: Call) -> Response:
         """Tell whether the process can work."""
-        reason = await service.run(service.not_ready)
+        reason = service.not_ready()
         if reason:
             raise Refusal(503, "not_ready", reason, 1)
         return json_answer({"status": "ready", "s3_connected": True})

@@ -54,7 +54,8 @@ class ServiceOptions:
     auth : bool
         Whether requests need a key. Default True.
     advertise : str
-        The address at which the other processes on the root reach this one. Default: that it listens at.
+        The address at which the other processes on the root reach this one. Default: that it listens at, or
+        the name of the machine where that is every address it has.
     tls_certificate, tls_key : str
         Files in PEM; both or none.
     audit_log : str

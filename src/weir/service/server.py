@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
+import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -32,6 +36,8 @@ from weir.storage.open import open_store
 __all__ = ["listening_line", "serve"]
 
 _SECONDS_TO_FINISH = 10
+_SECONDS_FOR_UPKEEP = 4.0
+_SECONDS_TO_END = 18.0
 
 
 def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) -> None:
@@ -111,9 +117,12 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
         finally:
             # From here on the others take over what this process wrote.
             members.stop()
-            upkeep.stop()
+            is_merged = upkeep.stop(_SECONDS_FOR_UPKEEP)
             service.close()
             stores.close()
+            if not is_merged:
+                # A merge that is cut off has changed nothing; whoever takes the namespace over merges it.
+                _end_now(0)
             engine.close()
     finally:
         listener.close()
@@ -126,6 +135,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._announce = started
+        self._is_ending = False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -145,12 +155,27 @@ class _Server(uvicorn.Server):
         )
         self._service.is_stopping = True
         self.should_exit = True
+        if not self._is_ending:
+            self._is_ending = True
+            # The storage may not answer. What was acknowledged is there; what the process holds runs out.
+            last = threading.Timer(_SECONDS_TO_END, _end_now, (1,))
+            last.daemon = True
+            last.start()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""
         await super().startup(sockets)
         if self.started:
             self._announce()
+
+
+def _end_now(code: int) -> None:
+    """End the process though something in it has not ended."""
+    logging.getLogger("weir.service").warning(
+        "ended early", extra={"event_fields": {"event": "service.ended_early", "code": code}}
+    )
+    time.sleep(0.2)  # for the log
+    os._exit(code)
 
 
 def _bound(listen: str) -> socket.socket:
@@ -171,6 +196,9 @@ def _bound(listen: str) -> socket.socket:
 
 def _url(listener: socket.socket, options: ServiceOptions) -> str:
     host, port = listener.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        # Every address of the machine: others reach it by its name.
+        host = socket.gethostname()
     scheme = "https" if options.tls_certificate else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 

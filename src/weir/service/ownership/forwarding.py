@@ -32,10 +32,21 @@ class UnreachableError(Exception):
 
 
 class Forwarder:
-    """Passes requests on over connections that stay open. Safe to use from many threads."""
+    """Passes requests on over connections that stay open. Safe to use from many threads.
 
-    def __init__(self, timeout: float) -> None:
+    Parameters
+    ----------
+    timeout : float
+        Seconds that an answer may take.
+    certificate : str
+        The file with the certificate of this process, in PEM, if it has one: processes on one root may share
+        one that nobody else vouches for.
+    """
+
+    def __init__(self, timeout: float, certificate: str = "") -> None:
         self._timeout = timeout
+        self._certificate = certificate
+        self._context: ssl.SSLContext | None = None
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
         self._lock = threading.Lock()
 
@@ -84,8 +95,9 @@ class Forwarder:
         host = parts.hostname or ""
         made: http.client.HTTPConnection
         if parts.scheme == "https":
-            context = ssl.create_default_context()
-            made = http.client.HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
+            made = http.client.HTTPSConnection(
+                host, parts.port, timeout=self._timeout, context=self._trusting()
+            )
         else:
             made = http.client.HTTPConnection(host, parts.port, timeout=self._timeout)
         try:
@@ -93,6 +105,16 @@ class Forwarder:
         except OSError as error:
             raise UnreachableError(f"{url}: {error}") from error
         return made
+
+    def _trusting(self) -> ssl.SSLContext:
+        """Return what says whose certificates are taken: the machine does, and one's own counts too."""
+        if self._context is None:
+            context = ssl.create_default_context()
+            if self._certificate:
+                context.load_verify_locations(self._certificate)
+                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            self._context = context
+        return self._context
 
     def _give_back(self, url: str, connection: http.client.HTTPConnection) -> None:
         with self._lock:

@@ -1,6 +1,8 @@
 """The processes that serve a root: each says every two seconds that it lives, and where it is reached.
 
-One object each, ``processes/{id}.json``. The id is also the name under which a process holds its leases.
+One object each, ``processes/{id}.json``. The id is also the name under which a process holds its leases. What
+lies at the root is the one that is served for as long as the object ``root`` is the one that was there at the
+beginning: a disk that is gone leaves an empty directory, and what was written there would be gone with it.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
-from weir.errors import ObjectNotFoundError, WeirError
+from weir.errors import ObjectExistsError, ObjectNotFoundError, WeirError
 from weir.storage.interface import ObjectStore
 
 __all__ = ["Member", "Members"]
@@ -24,6 +27,8 @@ _SECONDS_BETWEEN = 2.0
 _SECONDS_ALIVE = 10.0
 _SECONDS_KNOWN = 1.0
 _SECONDS_FORGOTTEN = 3600.0
+_SECONDS_SILENT = 5.0
+_ROOT = "root"
 
 _log = logging.getLogger("weir.service.members")
 
@@ -72,6 +77,9 @@ class Members:
         self._read: dict[str, tuple[str, Member]] = {}
         self._suspects: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._root: str | None = None
+        self._is_elsewhere = False
+        self._said_at = 0.0
 
     @staticmethod
     def new_id() -> str:
@@ -86,6 +94,9 @@ class Members:
         StorageError
             If it cannot be said.
         """
+        with suppress(ObjectExistsError):
+            self._store.put_if_absent(_ROOT, uuid4().hex.encode())
+        self._root = self._root_now()
         self._say()
         self._thread.start()
 
@@ -101,6 +112,18 @@ class Members:
     def is_alive(self) -> bool:
         """Whether it is still said that this process lives."""
         return self._thread.is_alive()
+
+    def trouble(self) -> str:
+        """Return why this process cannot work with the storage; nothing if it can."""
+        if self._is_elsewhere:
+            return "the storage is not the one that was served"
+        if time.monotonic() - self._said_at > _SECONDS_BETWEEN + _SECONDS_SILENT:
+            return "the storage does not answer"
+        return ""
+
+    def _root_now(self) -> str | None:
+        meta = self._store.head(_ROOT)
+        return None if meta is None else meta.version
 
     def live(self) -> tuple[Member, ...]:
         """Return the processes that live, as it was at most a second ago; this one is always among them."""
@@ -164,7 +187,10 @@ class Members:
     def _say(self) -> None:
         here = self.here
         content = {"url": here.url, "host": here.host, "process_id": here.process_id, "said": uuid4().hex}
-        self._store.put(_path(here.id), json.dumps(content).encode())
+        self._is_elsewhere = self._root_now() != self._root
+        if not self._is_elsewhere:
+            self._store.put(_path(here.id), json.dumps(content).encode())
+        self._said_at = time.monotonic()
 
     def _run(self) -> None:
         while not self._stopping.wait(_SECONDS_BETWEEN):
