@@ -56,6 +56,13 @@ _SPARK_SUBJECTS = {
     "spark-append": "benchmarks.spark.appends",
     "spark-read": "benchmarks.spark.reads",
 }
+# Those of the service that need the program of another project, or minutes each.
+_SERVICE_SUBJECTS = {
+    "chroma": "benchmarks.chroma",
+    "namespaces": "benchmarks.namespaces",
+    "million": "benchmarks.million",
+    "cold": "benchmarks.cold",
+}
 _SPARK = "spark"
 _OF_SPARK = [*_SPARK_SUBJECTS, "merging"]
 
@@ -100,7 +107,7 @@ def _names(asked: list[str] | None) -> list[str]:
 def _subject(name: str) -> Subject:
     if name in _SUBJECTS:
         return _SUBJECTS[name]
-    subject: Subject = import_module(_SPARK_SUBJECTS[name]).run
+    subject: Subject = import_module({**_SPARK_SUBJECTS, **_SERVICE_SUBJECTS}[name]).run
     return subject
 
 
@@ -111,8 +118,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, _SPARK]),
-        help="one subject; may be repeated (default: all but those of Spark, which 'spark' stands for)",
+        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, _SPARK]),
+        help="one subject; may be repeated (default: all but chroma, namespaces, million, cold, and those of "
+        "Spark, which 'spark' stands for)",
     )
     parser.add_argument(
         "--base-rows",

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import base64
 import itertools
-import json
-import selectors
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +15,7 @@ import pyarrow as pa
 import weir.namespaces
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
+from benchmarks.served import Served, request_of
 from weir.namespaces import Documents, Limit, Nearest, Query, Write
 
 __all__ = ["run"]
@@ -41,7 +35,7 @@ _Session = Callable[[], AbstractContextManager[_Call]]
 def run(context: Context) -> Result:
     """Measure writes of one document, writes of many vectors, and searches."""
     with ExitStack() as closing:
-        served = closing.enter_context(_Served(context.directory / "served"))
+        served = closing.enter_context(Served(context.directory / "served"))
         inside = closing.enter_context(weir.namespaces.open(context.directory / "inside"))
         rounds, quick = context.scale.rounds, context.scale.quick
         cases = [
@@ -64,90 +58,14 @@ def run(context: Context) -> Result:
     )
 
 
-class _Served:
-    """A service in a process of its own."""
-
-    def __init__(self, root: Path) -> None:
-        command = [sys.executable, "-m", "weir", "serve", str(root), "--listen", "127.0.0.1:0", "--json"]
-        self._process = subprocess.Popen(
-            [*command, "--no-auth"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stdout is not None
-        url = urlsplit(json.loads(self._process.stdout.readline())["url"])
-        self.address = (url.hostname or "", url.port or 0)
-
-    def __enter__(self) -> _Served:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.communicate()
-
-    @contextmanager
-    def clients(self, count: int) -> Iterator[_Clients]:
-        """Connect so many clients."""
-        with ExitStack() as closing:
-            yield _Clients(
-                [closing.enter_context(socket.create_connection(self.address)) for _ in range(count)]
-            )
-
-
-class _Clients:
-    """Connections that each send requests one after the other: with little of the processor's time."""
-
-    def __init__(self, connections: Sequence[socket.socket]) -> None:
-        self._connections = connections
-
-    def ask(self, requests: Sequence[bytes]) -> bytes:
-        """Send every request, and return the last answer's body once all are answered."""
-        left, got = iter(requests), b""
-        with selectors.DefaultSelector() as selector:
-            for connection in self._connections:
-                request = next(left, None)
-                if request is not None:
-                    connection.sendall(request)
-                    selector.register(connection, selectors.EVENT_READ)
-            while selector.get_map():
-                for key, _ in selector.select():
-                    answered = key.fileobj
-                    assert isinstance(answered, socket.socket)
-                    got = _answer(answered)
-                    request = next(left, None)
-                    if request is None:
-                        selector.unregister(answered)
-                    else:
-                        answered.sendall(request)
-        return got
-
-
-def _answer(connection: socket.socket) -> bytes:
-    got = connection.recv(1 << 16)
-    while b"\r\n\r\n" not in got:
-        got += connection.recv(1 << 16)
-    head, _, body = got.partition(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-    while len(body) < length:
-        body += connection.recv(1 << 16)
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(f"{head.decode()}\n{body.decode()}")
-    return body
-
-
-def _request(path: str, content: bytes | object, **headers: str) -> bytes:
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    lines = [f"POST {path} HTTP/1.1", "host: weir", f"content-length: {len(body)}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def _documents(context: Context, served: _Served, rounds: int, each: int) -> Case:
+def _documents(context: Context, served: Served, rounds: int, each: int) -> Case:
     context.say("service: documents")
     ids, keys = itertools.count(), itertools.count()
     condition = {"upsert_condition": ["n", "Lt", {"$ref_new": "n"}]}
 
     def requests(name: str, more: dict[str, Any], *, keyed: bool = False) -> list[bytes]:
         return [
-            _request(
+            request_of(
                 f"/v2/namespaces/{name}",
                 {"upsert_rows": [{"id": next(ids), "n": 1, "text": "a walrus"}], **more},
                 **({"idempotency_key": f"key {next(keys)}"} if keyed else {}),
@@ -178,7 +96,7 @@ def _documents(context: Context, served: _Served, rounds: int, each: int) -> Cas
     return Case("service", "documents", measurements, targets, rows_per_call=each * _CLIENTS)
 
 
-def _vectors(context: Context, served: _Served, inside: weir.namespaces.Namespaces, rounds: int) -> Case:
+def _vectors(context: Context, served: Served, inside: weir.namespaces.Namespaces, rounds: int) -> Case:
     context.say("service: vectors")
     matrix = np.random.default_rng(1).standard_normal((_ROWS, _DIMENSIONS)).astype("<f4")
     ids = list(range(_ROWS))
@@ -190,8 +108,8 @@ def _vectors(context: Context, served: _Served, inside: weir.namespaces.Namespac
     table = pa.table({"id": pa.array(ids, pa.uint64()), "vector": lists})
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    in_json = _request("/v2/namespaces/vectors", {"upsert_rows": rows})
-    in_arrow = _request("/v2/namespaces/vectors", bytes(sink.getvalue()), content_type=_ARROW)
+    in_json = request_of("/v2/namespaces/vectors", {"upsert_rows": rows})
+    in_arrow = request_of("/v2/namespaces/vectors", bytes(sink.getvalue()), content_type=_ARROW)
 
     @contextmanager
     def over_http(request: bytes) -> Iterator[_Call]:
@@ -219,7 +137,7 @@ def _vectors(context: Context, served: _Served, inside: weir.namespaces.Namespac
 
 
 def _searches(
-    context: Context, served: _Served, inside: weir.namespaces.Namespaces, rounds: int, documents: int
+    context: Context, served: Served, inside: weir.namespaces.Namespaces, rounds: int, documents: int
 ) -> Case:
     context.say("service: searches")
     generator = np.random.default_rng(2)
@@ -229,9 +147,9 @@ def _searches(
             coded = [base64.b64encode(one.tobytes()).decode() for one in matrix]
             rows = [{"id": begin + at, "vector": vector} for at, vector in enumerate(coded)]
             inside.namespace("searched").write(Write(upserts=Documents.of_rows(rows)))
-            connected.ask([_request("/v2/namespaces/searched", {"upsert_rows": rows})])
+            connected.ask([request_of("/v2/namespaces/searched", {"upsert_rows": rows})])
     query = generator.standard_normal(96).astype(np.float32)
-    request = _request(
+    request = request_of(
         "/v2/namespaces/searched/query", {"rank_by": ["vector", "ANN", query.tolist()], "top_k": 10}
     )
 

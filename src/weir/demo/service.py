@@ -24,15 +24,17 @@ import numpy as np
 
 from weir.demo.documentation import Text, Vectors, documentation_strings, vectors_of, words_of
 from weir.demo.service_process import Client, ServiceProcess
+from weir.namespaces.indexes import ROWS_WORTH_VECTORS
 from weir.service.keys.store import KeyStore
 from weir.storage.open import open_store
 
 __all__ = ["main", "run_service_demo"]
 
-_NAMESPACES = 4
+_NAMESPACES = 3
 _BATCH = 100
 _DIMENSIONS = 64
 _LONG = 200
+_SECONDS_TO_INDEX = 60.0
 _SCHEMA = {"text": {"type": "string", "full_text_search": {"remove_stopwords": False}}}
 
 
@@ -49,6 +51,27 @@ class _Checks:
             self.counts[what] += 1
             if found != wanted:
                 self.wrong.append(f"{what} {detail}: {found!s:.100} and not {wanted!s:.100}")
+
+
+class _Pace:
+    """How many documents may be written by now: those that a kill is to meet wait for it."""
+
+    def __init__(self, written: Callable[[], int]) -> None:
+        self.written = written
+        self._most = 0
+        self._changed = threading.Condition()
+
+    def allow(self, most: int) -> None:
+        """Let so many be written, and those of which the writing has begun."""
+        with self._changed:
+            self._most = most
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait until more may be written."""
+        with self._changed:
+            while self.written() >= self._most:
+                self._changed.wait(0.05)
 
 
 class _Documents:
@@ -139,29 +162,32 @@ def _stream(
     total = sum(len(one.ids) for one in documents)
     is_over = threading.Event()
     clients = [Client(urls, key) for _ in range(len(documents) + 1)]
+    pace = _Pace(lambda: sum(len(one.acknowledged) for one in documents))
+    due = [total * number // (kills + 1) for number in range(1, kills + 1)]
+    ahead = 2 * _BATCH * len(documents)
+    pace.allow(due[0] + ahead if due else total + 1)
     with ThreadPoolExecutor(len(documents) + 1) as threads:
         writing = [
-            threads.submit(_write, one, checks, client)
+            threads.submit(_write, one, checks, client, pace)
             for one, client in zip(documents, clients[:-1], strict=True)
         ]
         reading = threads.submit(_read, documents, checks, clients[-1], is_over, random.Random(1))
         try:
-            for number in range(kills):
-                due = total * (number + 1) // (kills + 1)
-                while sum(len(one.acknowledged) for one in documents) < due:
-                    if all(one.done() for one in writing):
-                        break
-                    time.sleep(0.05)
+            for number, met in enumerate(due, start=1):
+                while pace.written() < met and not all(one.done() for one in writing):
+                    time.sleep(0.01)
                 at = chance.randrange(2)
+                done = pace.written()
                 processes[at].kill()
                 urls[at] = urls[1 - at]
+                pace.allow(due[number] + ahead if number < kills else total + 1)
                 processes[at] = ServiceProcess(root=processes[at].root, log=log)
                 urls[at] = processes[at].url
-                done = sum(len(one.acknowledged) for one in documents)
-                print(f"killed process {at + 1}, and started another one, after {done:,} documents")
+                print(f"killed process {at + 1} after {done:,} documents, and started another one")
             for one in writing:
                 one.result()
         finally:
+            pace.allow(total + 1)
             is_over.set()
         reading.result()
     retries = sum(client.retries for client in clients)
@@ -170,9 +196,10 @@ def _stream(
     print(f"{total:,} documents written in {time.monotonic() - began:.0f} s, {retries} requests sent again")
 
 
-def _write(documents: _Documents, checks: _Checks, client: Client) -> None:
+def _write(documents: _Documents, checks: _Checks, client: Client, pace: _Pace) -> None:
     path = f"/v2/namespaces/{documents.name}"
     for begin in range(0, len(documents.ids), _BATCH):
+        pace.wait()
         ids = documents.ids[begin : begin + _BATCH]
         rows = [documents.row(id) for id in ids]
         body: dict[str, Any] = {"upsert_rows": rows, "schema": _SCHEMA, "distance_metric": "cosine_distance"}
@@ -225,6 +252,8 @@ def _ask_everything(
         _check_documents(one, vectors, checks, ask)
         _check_numbers(one, texts, checks, ask)
         _check_words(one, texts, checks, ask, chance)
+        if len(one.left) >= ROWS_WORTH_VECTORS:
+            _wait_for_the_index(checks, ask)
         recalls += _check_nearest(one, vectors, checks, ask, chance)
     recall = float(np.mean(recalls))
     print(f"recall of searches by the index: {recall:.3f}")
@@ -232,6 +261,17 @@ def _ask_everything(
 
 
 _Ask = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _wait_for_the_index(checks: _Checks, ask: _Ask) -> None:
+    """Wait until upkeep has indexed what was written, some of it by processes that are gone."""
+    until = time.monotonic() + _SECONDS_TO_INDEX
+    body = {"rank_by": ["id", "asc"], "top_k": 1}
+    left = ask(body)["performance"]["exhaustive_search_count"]
+    while left and time.monotonic() < until:
+        time.sleep(0.2)
+        left = ask(body)["performance"]["exhaustive_search_count"]
+    checks.same("upkeep indexes every document", left, 0)
 
 
 def _check_documents(one: _Documents, vectors: Vectors, checks: _Checks, ask: _Ask) -> None:
