@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import weir
+from tests.crashes import Acknowledged, kill_at, run, say
 from weir.engine.context import default_context
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
-WRITER = Path(__file__).with_name("crash_writer.py")
 
 POINTS = [
     "wal.before_append",
@@ -37,83 +32,59 @@ POINTS = [
 ]
 
 
-def run_writer(
-    weir_python: list[str], uri: str, start: int, count: int, failpoint: str | None
-) -> tuple[list[dict[str, Any]], int]:
-    """Run the writer; return what it told and its exit code."""
-    environment = {**os.environ, "WEIR_FAILPOINTS": f"{failpoint}" if failpoint else ""}
-    done = subprocess.run(
-        [*weir_python, WRITER.read_text(encoding="utf-8"), uri, str(start), str(count)],
-        capture_output=True,
-        env=environment,
-        timeout=120,
-        check=False,
-    )
-    if done.returncode not in (0, -signal.SIGKILL):
-        pytest.fail(done.stderr.decode())
-    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+def write_and_merge(uri: str, start: int, count: int) -> None:
+    """Upsert, overwrite and delete keys from ``start`` on; flush and merge in between."""
+    table = weir.open(uri)
+    with table.writer(max_memtable_rows=7) as writer:
+
+        def write(key: int, value: str | None) -> None:
+            say(trying=[key, value])
+            if value is None:
+                writer.delete([key])
+            else:
+                writer.upsert([{"id": key, "value": value}])
+            say(acknowledged=[key, value])
+
+        for n in range(start, start + count):
+            write(n, f"first {n}")
+            if n % 3 == 0:
+                write(n, f"second {n}")
+            if n % 5 == 0:
+                write(n, None)
+            if n % 10 == 9:
+                writer.flush()
+                table.maintenance.merge()
 
 
-class Expected:
-    """What a strong reader may see: the acknowledged rows, and of the last write either outcome."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, str] = {}
-        self.in_doubt: dict[str, Any] | None = None
-
-    def follow(self, told: list[dict[str, Any]]) -> None:
-        self.in_doubt = None
-        for step in told:
-            if "trying" in step:
-                self.in_doubt = step["trying"]
-            elif "acknowledged" in step:
-                self.apply(step["acknowledged"])
-                self.in_doubt = None
-
-    def apply(self, row: dict[str, Any]) -> None:
-        if row["value"] is None:
-            self.rows.pop(row["id"], None)
-        else:
-            self.rows[row["id"]] = row["value"]
-
-    def check(self, table: weir.Table) -> None:
-        """Compare; if the write in doubt has landed, it counts from then on."""
-        default_context().cache.clear()
-        found = table.scan().to_table()
-        seen = dict(zip(found.column("id").to_pylist(), found.column("value").to_pylist(), strict=True))
-        assert len(seen) == found.num_rows, "a row is doubled"
-        if self.in_doubt is not None and seen != self.rows:
-            self.apply(self.in_doubt)
-        self.in_doubt = None
-        assert seen == self.rows
-        keys = list(range(40))
-        got = table.get(keys)
-        expected = [key for key in keys if key in self.rows]
-        assert got.column("id").to_pylist() == expected
-        assert got.column("value").to_pylist() == [self.rows[key] for key in expected]
+def check(table: weir.Table, expected: Acknowledged) -> None:
+    """Compare what a strong reader without memory sees, in a scan and by key."""
+    default_context().cache.clear()
+    found = table.scan().to_table()
+    seen = dict(zip(found.column("id").to_pylist(), found.column("value").to_pylist(), strict=True))
+    assert len(seen) == found.num_rows, "a row is doubled"
+    expected.check(seen)
+    keys = list(range(40))
+    got = table.get(keys)
+    present = [key for key in keys if key in expected.rows]
+    assert got.column("id").to_pylist() == present
+    assert got.column("value").to_pylist() == [expected.rows[key] for key in present]
 
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
+def test_killed_at(point: str, tmp_path: Path) -> None:
     uri = str(tmp_path / "table")
     table = weir.create(uri, SCHEMA, primary_key="id", fsync=False)
-    expected = Expected()
-    name, _, at = point.partition("@")
-    told, code = run_writer(weir_python, uri, 0, 20, f"{name}=kill{'@' + at if at else ''}")
-    assert code == -signal.SIGKILL, "the failpoint was never reached"
-    expected.follow(told)
-    expected.check(table)
-    # A second process recovers and is killed in the same place; a third finishes the work.
-    told, _ = run_writer(weir_python, uri, 10, 10, f"{name}=kill{'@' + at if at else ''}")
-    expected.follow(told)
-    expected.check(table)
-    told, code = run_writer(weir_python, uri, 0, 20, None)
-    assert code == 0
-    expected.follow(told)
-    expected.check(table)
+    expected = Acknowledged()
+    expected.follow(kill_at(point, write_and_merge, uri, 0, 20).told)
+    check(table, expected)
+    # A second process recovers and is killed in the same place, if it gets there; a third finishes the work.
+    expected.follow(run(write_and_merge, uri, 10, 10, kill_at=point).told)
+    check(table, expected)
+    expected.follow(run(write_and_merge, uri, 0, 20).told)
+    check(table, expected)
     table.maintenance.merge()
-    expected.check(table)
+    check(table, expected)
     status = table.status()
     assert (status.unflushed_rows, status.unmerged_rows) == (0, 0)
     # Everything is in the base table now, and only there.

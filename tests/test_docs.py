@@ -25,7 +25,6 @@ import io
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tomllib
@@ -43,6 +42,7 @@ import pytest
 from docs import generate
 
 import weir
+from tests.crashes import kill_at, run
 from tests.forked_program import forked_program
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.engine.context import default_context
@@ -367,18 +367,16 @@ def test_entries_of_either_suffix_are_read(tmp_path: Path) -> None:
     assert table.maintenance.merge().rows_upserted == 2
 
 
-def test_a_killed_adoption_can_be_made_again(tmp_path: Path, weir_python: list[str]) -> None:
+def adopts(uri: str) -> None:
+    weir.adopt(uri, primary_key="id")
+
+
+def test_a_killed_adoption_can_be_made_again(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [1, 2], "name": ["a", "b"]}), uri)
-    adopt = """
-import sys, weir
-weir.adopt(sys.argv[1], primary_key="id")
-"""
-    environment = {**os.environ, "WEIR_FAILPOINTS": "adopt.before_publish=kill"}
-    killed = subprocess.run([*weir_python, adopt, uri], env=environment, timeout=120, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    kill_at("adopt.before_publish", adopts, uri)
     assert lance.dataset(uri).count_rows() == 2
     with pytest.raises(weir.errors.TableNotFoundError):
         weir.open(uri)
-    subprocess.run([*weir_python, adopt, uri], timeout=120, check=True)
+    assert not run(adopts, uri).was_killed
     assert weir.open(uri).scan().count() == 2

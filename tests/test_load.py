@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from tests.base.table_kit import run_python
+from tests.crashes import kill_at
 from tests.merge.test_merge_races import interrupted
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.errors import ConflictError, InputError, KeyValueError, SchemaError
@@ -201,6 +200,11 @@ def test_upserts_of_the_same_keys_meanwhile_are_newer(tmp_path: Path, place: str
     assert stored(table) == of(model)
 
 
+def load_nightly(uri: str, new: list[dict[str, Any]]) -> None:
+    copied_generations._LEAST_ROWS = 1
+    weir.open(uri).load(new, source=weir.Source("nightly", 1))
+
+
 @pytest.mark.parametrize(
     "place",
     [
@@ -214,13 +218,8 @@ def test_upserts_of_the_same_keys_meanwhile_are_newer(tmp_path: Path, place: str
 def test_a_load_that_was_killed_is_made_again_and_once(tmp_path: Path, place: str) -> None:
     table = weir.create(str(tmp_path / "table"), SCHEMA, primary_key="id", dedup=False)
     table.load(rows(range(3), "first"))
-    code = (
-        "import weir; from weir.merge import copied_generations; copied_generations._LEAST_ROWS = 1; "
-        "weir.open(arguments[0]).load(arguments[1], source=weir.Source('nightly', 1))"
-    )
     new = rows(range(3, 9), "load")
-    died = run_python(code, table.uri, new, environment={"WEIR_FAILPOINTS": f"{place}=kill"})
-    assert died == -signal.SIGKILL
+    kill_at(place, load_nightly, table.uri, new)
     again = weir.open(table.uri).load(new, source=weir.Source("nightly", 1), lease_wait=60)
     assert bool(again.deduplicated) == (not place.startswith("publish.") or place == "publish.after_manifest")
     # Without a key every row that is written twice would be there twice.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import pytest
 from lance.mem_wal import LsmScanner, ShardSnapshot
 
 import weir
+from tests.crashes import kill_at, say
 from tests.lsm.test_fold import ENGINES, one_by_one
 from weir.errors import OptionError, SchemaError, WeirError
 from weir.format.merge_engine import EngineKind, MergeEngine
@@ -31,18 +29,6 @@ SCHEMA = pa.schema(
     ]
 )
 KEYS = 6
-
-COUNTING = """
-import os, sys, weir
-table = weir.open(sys.argv[1])
-with table.writer(max_memtable_rows=4) as writer:
-    for number in range(24):
-        writer.upsert([{"id": number % 3, "n": 1}])
-        os.write(1, b".")
-        if number % 8 == 7:
-            writer.flush()
-            table.maintenance.merge()
-"""
 
 
 def made(path: Path, engine: MergeEngine, **options: Any) -> weir.Table:
@@ -233,30 +219,33 @@ def test_the_library_reads_the_base_table_and_stops_at_the_rest(tmp_path: Path) 
     assert table.get([1]).column("n").to_pylist() == [7]
 
 
+def count_to_24(uri: str) -> None:
+    table = weir.open(uri)
+    with table.writer(max_memtable_rows=4) as writer:
+        for number in range(24):
+            writer.upsert([{"id": number % 3, "n": 1}])
+            say(counted=number)
+            if number % 8 == 7:
+                writer.flush()
+                table.maintenance.merge()
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "failpoint",
     [
-        "wal.after_append=kill",
-        "flush.after_data=kill",
-        "flush.after_manifest=kill@2",
-        "merge.before_commit=kill",
-        "merge.after_commit=kill",
+        "wal.after_append",
+        "flush.after_data",
+        "flush.after_manifest@2",
+        "merge.before_commit",
+        "merge.after_commit",
     ],
 )
-def test_a_sum_is_exact_after_sigkill(tmp_path: Path, weir_python: list[str], failpoint: str) -> None:
+def test_a_sum_is_exact_after_sigkill(tmp_path: Path, failpoint: str) -> None:
     table = weir.create(
         tmp_path / "t", SCHEMA, primary_key="id", merge_engine=MergeEngine.aggregation(n="sum", s="count")
     )
-    done = subprocess.run(
-        [*weir_python, COUNTING, table.uri],
-        capture_output=True,
-        env={**os.environ, "WEIR_FAILPOINTS": failpoint},
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    acknowledged = len(done.stdout)
+    acknowledged = len(kill_at(failpoint, count_to_24, table.uri).told)
     table.maintenance.recover()
     for _ in range(2):
         rows = weir.open(table.uri).scan().to_table()

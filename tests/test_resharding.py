@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.crashes import kill_at
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.engine import failpoint
 from weir.errors import (
@@ -29,6 +27,7 @@ from weir.errors import (
 from weir.format.resharding import is_resharding
 from weir.format.shard_manifest import ShardStatus
 from weir.log.manifest_store import list_shards, read_latest_manifest
+from weir.maintenance import reshard
 
 __all__ = ["s3_endpoint"]
 
@@ -279,28 +278,20 @@ def test_it_goes_on_an_object_store_too(s3_endpoint: S3Endpoint) -> None:
 
 POINTS = ["begun", "flushed", "flushed@2", "sealed", "merged"]
 
-CHILD = """
-import sys, weir
-weir.open(sys.argv[1], fsync=False).alter(shard_by=weir.bucket("id", 5))
-"""
+
+def into_five_shards(uri: str) -> None:
+    weir.open(uri, fsync=False).alter(shard_by=weir.bucket("id", 5))
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_whoever_writes_next_finishes_what_has_died(
-    tmp_path: Path, weir_python: list[str], point: str
+    tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, _, at = point.partition("@")
+    monkeypatch.setattr(reshard, "_WAIT_SECONDS", 0.2)
     table = made(tmp_path / "t")
     with table.writer(flush_on_close=False) as writer:
         writer.upsert(rows(range(20), 1))
-        killed = subprocess.run(
-            [*weir_python, CHILD, table.uri],
-            env={**os.environ, "WEIR_FAILPOINTS": f"reshard.{name}=kill@{at or 1}"},
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+        kill_at(f"reshard.{point}", into_five_shards, table.uri)
         assert is_resharding(table.internals.base.latest().details)
         assert shown(table) == dict.fromkeys(range(20), 1)
         # Until the former shards are sealed it writes there, and afterwards waits, and finishes it.

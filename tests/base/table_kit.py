@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import os
-import pickle
 import secrets
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import lance
 import pyarrow as pa
-from tests.forked_program import weir_python
 
 from weir.base.create import create_base_table
 from weir.base.table import BaseTable
@@ -129,19 +124,3 @@ def progress(base: BaseTable, shard_id: UUID) -> int:
 def new_shard() -> UUID:
     """Return the id of a shard nobody has used."""
     return uuid4()
-
-
-def run_python(code: str, *arguments: object, environment: Mapping[str, str] | None = None) -> int:
-    """Run code in a process of its own; ``arguments`` are there as the list of the same name."""
-    prologue = (
-        "import base64, pickle, sys, warnings\n"
-        "warnings.simplefilter('error')\n"
-        "arguments = pickle.loads(base64.b64decode(sys.argv[1]))\n"
-    )
-    packed = base64.b64encode(pickle.dumps(list(arguments))).decode()
-    return start_python(prologue + code, packed, environment).wait(timeout=120)
-
-
-def start_python(code: str, packed: str, environment: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
-    """Start a Python process without waiting for it."""
-    return subprocess.Popen([*weir_python(), code, packed], env={**os.environ, **(environment or {})})

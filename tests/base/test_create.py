@@ -18,10 +18,10 @@ from tests.base.table_kit import (
     new_store,
     new_table,
     newest_manifest,
-    run_python,
     table_of,
     write_generation,
 )
+from tests.crashes import kill_at
 
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
@@ -249,14 +249,13 @@ def test_a_crash_before_the_table_exists_leaves_no_table(tmp_path: Path, place: 
     assert contents(create_base_table(store, SCHEMA, ("id",), initial_data=data)) == {(1,): (1, "a")}
 
 
+def create_with_a_row(store: LocalStore) -> None:
+    create_base_table(store, SCHEMA, ("id",), initial_data=table_of(SCHEMA, [(1, "a")]))
+
+
 def test_a_killed_process_leaves_a_table_without_key_index_that_works(tmp_path: Path) -> None:
     store = new_store(tmp_path)
-    code = (
-        "from weir.base.create import create_base_table\n"
-        "create_base_table(*arguments[:3], initial_data=arguments[3])"
-    )
-    arguments = (store, SCHEMA, ("id",), table_of(SCHEMA, [(1, "a")]))
-    assert run_python(code, *arguments, environment={"WEIR_FAILPOINTS": "create.before_key_index=kill"}) == -9
+    kill_at("create.before_key_index", create_with_a_row, store)
     base = BaseTable.open(store)
     assert index_names(base) == ["__lance_mem_wal"]
     repaired = extend_key_index(base)

@@ -10,7 +10,8 @@ from uuid import UUID
 import lance
 import pytest
 from lance import CompactedSsTable
-from tests.base.table_kit import SCHEMA, new_shard, new_table, run_python, table_of
+from tests.base.table_kit import SCHEMA, new_shard, new_table, table_of
+from tests.crashes import start, wait_for
 
 from weir.base import details_commit
 from weir.base.details_commit import update_details
@@ -228,22 +229,15 @@ def test_many_threads_and_merges_lose_nothing(tmp_path: Path) -> None:
     assert [one.details.num_shards for one in versions] == sorted(one.details.num_shards for one in versions)
 
 
+def ten_shards_more(base: BaseTable) -> None:
+    for _ in range(10):
+        base = update_details(base, lambda old: replace(old, num_shards=old.num_shards + 1))
+
+
 def test_processes_lose_nothing(tmp_path: Path) -> None:
     base = new_table(tmp_path)
-    code = """
-from dataclasses import replace
-from weir.base.details_commit import update_details
-base, name = arguments
-for _ in range(10):
-    base = update_details(base, lambda old: replace(old, num_shards=old.num_shards + 1))
-"""
-    exits: list[int] = []
-
-    def process(name: str) -> None:
-        exits.append(run_python(code, base, name))
-
-    run_together(lambda: process("a"), lambda: process("b"))
-    assert exits == [0, 0]
+    for process in [start(ten_shards_more, base) for _ in range(2)]:
+        assert not wait_for(process).was_killed
     assert base.latest().details.num_shards == 20
 
 

@@ -11,7 +11,8 @@ from uuid import UUID
 import lance
 import pyarrow as pa
 import pytest
-from tests.base.table_kit import SCHEMA, Key, Row, new_table, run_python, table_of, write_generation
+from tests.base.table_kit import SCHEMA, Key, Row, new_table, table_of, write_generation
+from tests.crashes import run
 
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
@@ -199,27 +200,24 @@ def test_nobody_finds_a_version_that_is_not_on_the_disk(
     assert [missing for _, missing in published if missing] == []
 
 
+def append_and_delete(uri: str, rows: pa.Table) -> None:
+    lance.write_dataset(rows, uri, mode="append")
+    lance.dataset(uri).delete("id = 2")
+
+
 def test_a_commit_that_comes_in_between_is_made_durable_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: SyncedSince
 ) -> None:
     base = durable_table(tmp_path, [(1, "a"), (2, "b")])
     root = Path(base.uri)
     rows = table_of(SCHEMA, [(3, "c")]).cast(base.schema)
-    path = tmp_path / "rows.arrow"
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
     real = LocalStore.put_if_absent
     others: list[str] = []
 
     def put_if_absent(self: LocalStore, name: str, data: bytes) -> None:
         if name.startswith("_versions/") and not others:
             others.append(name)
-            run_python(
-                "import lance, pyarrow as pa\n"
-                f"rows = pa.ipc.open_file({str(path)!r}).read_all()\n"
-                f"lance.write_dataset(rows, {base.uri!r}, mode='append')\n"
-                f"lance.dataset({base.uri!r}).delete('id = 2')"
-            )
+            run(append_and_delete, base.uri, rows)
         real(self, name, data)
 
     before = files_below(root)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -14,10 +12,11 @@ import lance
 import pytest
 
 import weir
+import weir.events
+from tests.crashes import kill_at, run
 from weir.errors import InputError
 from weir.events.store import EventStore
 
-STEPS = Path(__file__).with_name("killed_step.py")
 REMEMBERED = {
     "rows": "QUERY a WHERE n > 2",
     "groups": "QUERY a COUNT, TOTAL n, COUNT UNIQUE n, AVG n PER month BY g",
@@ -26,20 +25,31 @@ REMEMBERED = {
 }
 
 
-def run(weir_python: list[str], step: str, place: str, folder: str, failpoint: str | None) -> int:
-    """Do a step in a process of its own; return its exit code."""
-    point, _, at = (failpoint or "").partition("@")
-    armed = f"{point}=kill{'@' + at if at else ''}" if point else ""
-    done = subprocess.run(
-        [*weir_python, STEPS.read_text(encoding="utf-8"), step, place, folder],
-        capture_output=True,
-        env={**os.environ, "WEIR_FAILPOINTS": armed},
-        timeout=120,
-        check=False,
-    )
-    if done.returncode not in (0, -signal.SIGKILL):
-        pytest.fail(done.stderr.decode())
-    return done.returncode
+def refresh(place: str) -> None:
+    store = weir.events.open(place, fsync=False)
+    for name in store.materializations():
+        store.refresh(name)
+
+
+def export(place: str, folder: str) -> None:
+    format = "snp" if folder.endswith("snp") else "parquet"
+    weir.events.open(place, fsync=False).export(folder, format=format)
+
+
+def restore(place: str, folder: str) -> None:
+    weir.events.open(place, fsync=False).restore(folder)
+
+
+def forget(place: str) -> None:
+    weir.events.open(place, fsync=False).forget("c1")
+
+
+def retain(place: str) -> None:
+    weir.events.open(place, fsync=False).retain("a", timedelta(days=365))
+
+
+def maintain(place: str) -> None:
+    weir.events.open(place, fsync=False).maintain(horizon=timedelta(0))
 
 
 def add(store: EventStore, random: Random, count: int) -> None:
@@ -98,9 +108,7 @@ def of_files(store: EventStore) -> int:
         pytest.param("create.before_publish", marks=pytest.mark.long),
     ],
 )
-def test_what_is_shown_is_the_query_though_its_refresh_was_killed(
-    tmp_path: Path, weir_python: list[str], point: str
-) -> None:
+def test_what_is_shown_is_the_query_though_its_refresh_was_killed(tmp_path: Path, point: str) -> None:
     with made(tmp_path / "store") as store:
         for number in range(2):
             if point.startswith("create"):
@@ -113,12 +121,11 @@ def test_what_is_shown_is_the_query_though_its_refresh_was_killed(
                         **{f"x{at}": "int | null" for at in range(number + 1)},
                     },
                 )
-            code = run(weir_python, "refresh", store.path, "", point)
-            assert code == -signal.SIGKILL, "the failpoint was never reached"
+            kill_at(point, refresh, store.path)
             check_remembered(store)
             # Whatever is shown is kept: there is nothing to refresh before there is something new.
             add(store, Random(number), 9)
-        assert run(weir_python, "refresh", store.path, "", None) == 0
+        assert not run(refresh, store.path).was_killed
         check_remembered(store)
         assert {one.lag for one in store.materializations().values()} == {0}
 
@@ -135,18 +142,15 @@ def test_what_is_shown_is_the_query_though_its_refresh_was_killed(
         pytest.param("snp", 5, marks=pytest.mark.long),
     ],
 )
-def test_an_export_that_was_killed_is_none_and_may_be_repeated(
-    tmp_path: Path, weir_python: list[str], format: str, at: int
-) -> None:
+def test_an_export_that_was_killed_is_none_and_may_be_repeated(tmp_path: Path, format: str, at: int) -> None:
     folder = str(tmp_path / format)
     with made(tmp_path / "store") as store:
-        code = run(weir_python, "export", store.path, folder, f"local_put.before_rename@{at}")
-        assert code == -signal.SIGKILL, "the failpoint was never reached"
+        kill_at(f"local_put.before_rename@{at}", export, store.path, folder)
         with weir.events.create(tmp_path / "other", buckets=3, fsync=False) as other:
             with pytest.raises(InputError):
                 other.restore(folder)
             assert events(other) == []
-            assert run(weir_python, "export", store.path, folder, None) == 0
+            assert not run(export, store.path, folder).was_killed
             assert other.restore(folder).events == 24
             assert events(other) == events(store)
 
@@ -160,16 +164,13 @@ def test_an_export_that_was_killed_is_none_and_may_be_repeated(
         pytest.param("wal.after_append@3", marks=pytest.mark.long),
     ],
 )
-def test_a_restore_that_was_killed_may_be_repeated(
-    tmp_path: Path, weir_python: list[str], point: str
-) -> None:
+def test_a_restore_that_was_killed_may_be_repeated(tmp_path: Path, point: str) -> None:
     folder = str(tmp_path / "parquet")
     with made(tmp_path / "store") as store:
         store.export(folder)
         wanted = events(store)
     with weir.events.create(tmp_path / "other", buckets=3, fsync=False) as other:
-        code = run(weir_python, "restore", other.path, folder, point)
-        assert code == -signal.SIGKILL, "the failpoint was never reached"
+        kill_at(point, restore, other.path, folder)
         found = events(other)
         assert all(one in wanted for one in found)
         assert len({one["event_id"] for one in found}) == len(found) < len(wanted)
@@ -188,40 +189,38 @@ def test_a_restore_that_was_killed_may_be_repeated(
 @pytest.mark.parametrize(
     ("step", "point"),
     [
-        ("forget", "wal.after_append"),
-        ("retain", "merge.before_commit"),
-        pytest.param("forget", "wal.before_append", marks=pytest.mark.long),
-        pytest.param("retain", "wal.before_append", marks=pytest.mark.long),
-        pytest.param("retain", "wal.after_append", marks=pytest.mark.long),
-        pytest.param("forget", "merge.before_commit", marks=pytest.mark.long),
-        pytest.param("forget", "merge.after_commit", marks=pytest.mark.long),
-        pytest.param("retain", "merge.after_commit", marks=pytest.mark.long),
+        (forget, "wal.after_append"),
+        (retain, "merge.before_commit"),
+        pytest.param(forget, "wal.before_append", marks=pytest.mark.long),
+        pytest.param(retain, "wal.before_append", marks=pytest.mark.long),
+        pytest.param(retain, "wal.after_append", marks=pytest.mark.long),
+        pytest.param(forget, "merge.before_commit", marks=pytest.mark.long),
+        pytest.param(forget, "merge.after_commit", marks=pytest.mark.long),
+        pytest.param(retain, "merge.after_commit", marks=pytest.mark.long),
     ],
 )
 def test_what_is_erased_stays_erased_though_upkeep_was_killed(
-    tmp_path: Path, weir_python: list[str], step: str, point: str
+    tmp_path: Path, step: Callable[[str], None], point: str
 ) -> None:
     with made(tmp_path / "store") as store:
         before = events(store)
         # Killed before the catalog says so, nothing has happened; after it all of it has.
-        code = run(weir_python, step, store.path, "", "local_swap.before_link")
-        assert code == -signal.SIGKILL, "the failpoint was never reached"
+        kill_at("local_swap.before_link", step, store.path)
         check_gone(store, before)
-        assert run(weir_python, step, store.path, "", None) == 0
+        assert not run(step, store.path).was_killed
         floor = datetime.now(UTC) - timedelta(days=365)
         present = [
             one
             for one in before
             if (
                 one["context_id"] != "c1"
-                if step == "forget"
+                if step is forget
                 else one["event_type"] != "a" or one["timestamp"] >= floor
             )
         ]
         assert 0 < len(present) < len(before)
         check_gone(store, present)
-        code = run(weir_python, "maintain", store.path, "", point)
-        assert code == -signal.SIGKILL, "the failpoint was never reached"
+        kill_at(point, maintain, store.path)
         check_gone(store, present)
         for _ in range(2):
             with store.writer(takeover=True) as writer:

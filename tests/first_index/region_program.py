@@ -1,40 +1,36 @@
-"""A process that writes a region and merges it, telling what has been acknowledged, until it is killed.
-
-Run by ``test_writer.py``. A step is a line of JSON on standard output, written after the call returned.
-"""
+"""Processes that write a region and merge it, telling what has been acknowledged, until they are killed."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
+from tests.crashes import say
 
 from weir.errors import FencedError
 from weir.first_index.writer import RegionWriter
 from weir.storage.local import LocalStore
 
 
-def say(**step: object) -> None:
-    os.write(1, (json.dumps(step) + "\n").encode())
+def write_and_merge(uri: str, name: str, start: int, count: int) -> None:
+    """Claim the region by a name, and write keys from ``start`` on; flush and merge in between."""
+    with RegionWriter.claim(LocalStore(uri, fsync=False), name) as writer:
+        for n in range(start, start + count):
+            for key, value in [(n, f"first {n}"), (n - 1, f"second {n}"), (n - 2, None)]:
+                say(trying=[key, value])
+                if value is None:
+                    writer.delete([key])
+                else:
+                    writer.upsert([{"id": key, "value": value}])
+                say(acknowledged=[key, value])
+            if n % 2:
+                writer.seal()
+                writer.flush()
+            if n % 4 == 1:
+                writer.merge()
+                writer.clean_up()
 
 
-def steps(writer: RegionWriter, start: int, count: int) -> None:
-    for n in range(start, start + count):
-        for key, value in [(n, f"first {n}"), (n - 1, f"second {n}"), (n - 2, None)]:
-            say(trying=[key, value])
-            write = writer.delete([key]) if value is None else writer.upsert([{"id": key, "value": value}])
-            say(acknowledged=[key, value], version=write.version)
-        if n % 2:
-            writer.seal()
-            writer.flush()
-        if n % 4 == 1:
-            writer.merge()
-            writer.clean_up()
-
-
-def race(store: LocalStore, name: str, count: int) -> None:
+def race(uri: str, name: str, count: int) -> None:
     """Claim the region again and again, whoever has it, and write keys of its own and one that all write."""
-    n = 0
+    store, n = LocalStore(uri, fsync=False), 0
     while n < count:
         try:
             with RegionWriter.claim(store, "eu", seal_rows=5) as writer:
@@ -51,13 +47,3 @@ def race(store: LocalStore, name: str, count: int) -> None:
                         writer.merge()
         except FencedError:
             say(fenced=True)
-
-
-if __name__ == "__main__":
-    place = LocalStore(sys.argv[1], fsync=False)
-    if sys.argv[2] == "race":
-        race(place, sys.argv[3], int(sys.argv[4]))
-    else:
-        with RegionWriter.claim(place, sys.argv[2]) as claimed:
-            steps(claimed, int(sys.argv[3]), int(sys.argv[4]))
-        say(finished=True)

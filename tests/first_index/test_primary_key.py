@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
+from tests.crashes import kill_at
 from tests.first_index.kit import files, mem_wal, publish, rows_in
 
 import weir
@@ -146,17 +144,13 @@ def test_a_key_of_two_columns_in_their_order(store: ObjectStore) -> None:
         assert table.get([("b", 2), ("B", 2), ("B", 3)]).num_rows == 2
 
 
+def upgrades(uri: str) -> None:
+    weir.upgrade(uri, primary_key="id")
+
+
 @pytest.mark.parametrize("point", ["upgrade.before_key", "upgrade.after_key"])
-def test_killed_while_the_key_is_marked(store: ObjectStore, weir_python: list[str], point: str) -> None:
-    upgrade = "import sys, weir\nweir.upgrade(sys.argv[1], primary_key='id')"
-    done = subprocess.run(
-        [*weir_python, upgrade, store.uri],
-        env={**os.environ, "WEIR_FAILPOINTS": f"{point}=kill"},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+def test_killed_while_the_key_is_marked(store: ObjectStore, point: str) -> None:
+    kill_at(point, upgrades, store.uri)
     assert regions_of(newest_manifest(store)) is not None
     weir.upgrade(store.uri, primary_key="id")
     assert rows_in(weir.open(store.uri)) == EXPECTED

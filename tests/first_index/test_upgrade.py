@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from tests.crashes import kill_at
 from tests.first_index.kit import Row, files, first_table, mem_wal, publish, rows_in
 
 import weir
@@ -207,21 +205,8 @@ def test_it_gives_up_by_name(store: ObjectStore, monkeypatch: pytest.MonkeyPatch
     assert rows_in(weir.open(store.uri)) == EXPECTED
 
 
-UPGRADE = """
-import sys, weir
-weir.upgrade(sys.argv[1], into=sys.argv[2] if sys.argv[2:] else None)
-"""
-
-
-def killed(weir_python: list[str], uri: str, point: str, *into: str) -> None:
-    done = subprocess.run(
-        [*weir_python, UPGRADE, uri, *into],
-        env={**os.environ, "WEIR_FAILPOINTS": f"{point}=kill"},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+def upgrades(uri: str, into: str | None = None) -> None:
+    weir.upgrade(uri, into=into)
 
 
 def nothing(store: ObjectStore) -> None:
@@ -243,10 +228,8 @@ def somebody_writes(store: ObjectStore) -> None:
         ("upgrade.before_publish", somebody_writes),
     ],
 )
-def test_killed_in_place(
-    store: ObjectStore, weir_python: list[str], point: str, between: Callable[[ObjectStore], None]
-) -> None:
-    killed(weir_python, store.uri, point)
+def test_killed_in_place(store: ObjectStore, point: str, between: Callable[[ObjectStore], None]) -> None:
+    kill_at(point, upgrades, store.uri)
     # Still a table with regions, which lacks nothing.
     assert rows_in(weir.open(store.uri)) == EXPECTED
     between(store)
@@ -254,8 +237,8 @@ def test_killed_in_place(
     check_of_today(store.uri)
 
 
-def test_killed_after_the_last_step(store: ObjectStore, weir_python: list[str]) -> None:
-    killed(weir_python, store.uri, "upgrade.after_publish")
+def test_killed_after_the_last_step(store: ObjectStore) -> None:
+    kill_at("upgrade.after_publish", upgrades, store.uri)
     check_of_today(store.uri)
     with pytest.raises(TableExistsError, match="one of today"):
         weir.upgrade(store.uri)
@@ -263,11 +246,9 @@ def test_killed_after_the_last_step(store: ObjectStore, weir_python: list[str]) 
 
 
 @pytest.mark.parametrize("point", ["clone.between_base_and_shards", "clone.before_publish"])
-def test_a_copy_that_was_killed_is_made_again(
-    store: ObjectStore, tmp_path: Path, weir_python: list[str], point: str
-) -> None:
+def test_a_copy_that_was_killed_is_made_again(store: ObjectStore, tmp_path: Path, point: str) -> None:
     target = str(tmp_path / "copy")
-    killed(weir_python, store.uri, point, target)
+    kill_at(point, upgrades, store.uri, target)
     with pytest.raises(FileNotFoundError):
         weir.open(target)
     weir.upgrade(store.uri, into=target)

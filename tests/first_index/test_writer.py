@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crashes import Acknowledged, run, start, wait_for
 from tests.first_index.kit import Row, files, first_table, mem_wal, rows_in
+from tests.first_index.region_program import race, write_and_merge
 
 import weir
 from weir.errors import (
@@ -32,7 +29,6 @@ from weir.format.first_index_details import FirstIndexDetails, MemWal, MemWalSta
 from weir.storage.interface import ObjectStore
 
 OPEN, SEALED, FLUSHED, MERGED = MemWalState
-PROGRAM = Path(__file__).with_name("region_program.py")
 BASE: list[Row] = [(1, "a"), (2, "b"), (3, "c")]
 MEM_WALS: list[tuple[MemWal, list[list[Row]]]] = [
     (mem_wal("eu", 0, FLUSHED), [[(1, "A"), (4, "d")], [(4, "D")]]),
@@ -243,44 +239,6 @@ def test_what_cannot_be_read_is_an_error_with_its_place(
     assert caught.value.where == str(damaged)
 
 
-def told(output: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
-
-
-def run(
-    weir_python: list[str], uri: str, *arguments: object, point: str = ""
-) -> tuple[list[dict[str, Any]], int]:
-    done = subprocess.run(
-        [*weir_python, PROGRAM.read_text(encoding="utf-8"), uri, *map(str, arguments)],
-        env={**os.environ, "WEIR_FAILPOINTS": point},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    if done.returncode not in (0, -signal.SIGKILL):
-        pytest.fail(done.stderr.decode())
-    return told(done.stdout), done.returncode
-
-
-def follow(model: dict[int, str], steps: list[dict[str, Any]]) -> tuple[int, str | None] | None:
-    """Do to the model what was acknowledged; return the write that was under way at the end."""
-    in_doubt = None
-    for step in steps:
-        if "trying" in step:
-            in_doubt = tuple(step["trying"])
-        elif "acknowledged" in step:
-            in_doubt = None
-            apply(model, *step["acknowledged"])
-    return in_doubt
-
-
-def apply(model: dict[int, str], key: int, value: str | None) -> None:
-    if value is None:
-        model.pop(key, None)
-    else:
-        model[key] = value
-
-
 POINTS = [
     "region.before_claim",
     "region.after_claim",
@@ -299,40 +257,25 @@ POINTS = [
 
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(store: ObjectStore, weir_python: list[str], point: str) -> None:
+def test_killed_at(store: ObjectStore, point: str) -> None:
     """A process is killed there, and so is the next if it gets there; a third comes to its end."""
-    model = dict(EXPECTED)
-    name, _, time = point.partition("@")
-    armed = f"{name}=kill@{time or 1}"
-    killed = 0
-    for start, failpoint in ((100, armed), (200, armed), (300, "")):
-        steps, code = run(weir_python, store.uri, "eu", start, 4, point=failpoint)
-        killed += code == -signal.SIGKILL
-        in_doubt = follow(model, steps)
-        found = rows_in(weir.open(store.uri))
-        if in_doubt is not None and found != model:
-            # The write that was under way may have been listed: all of it, or nothing.
-            apply(model, *in_doubt)
-        assert found == model
-    assert killed
-    assert steps[-1] == {"finished": True}
+    expected = Acknowledged(dict(EXPECTED))
+    lives = []
+    for start_key, place in ((100, point), (200, point), (300, "")):
+        lives.append(run(write_and_merge, store.uri, "eu", start_key, 4, kill_at=place))
+        expected.follow(lives[-1].told)
+        # The write that was under way may have been listed: all of it, or nothing.
+        expected.check(rows_in(weir.open(store.uri)))
+    assert any(life.was_killed for life in lives), "the failpoint was never reached"
     assert weir.open(store.uri).maintenance.verify(base_rows=False).findings == ()
     weir.upgrade(store.uri)
-    assert rows_in(weir.open(store.uri)) == model
+    assert rows_in(weir.open(store.uri)) == expected.rows
 
 
 def test_two_owners_who_race(store: ObjectStore) -> None:
     """Two processes take the region from each other; what was acknowledged is there, in the order listed."""
-    command = [sys.executable, str(PROGRAM), store.uri, "race"]
-    running = [
-        subprocess.Popen([*command, name, "12"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for name in ("1", "2")
-    ]
-    steps = []
-    for one in running:
-        output, errors = one.communicate(timeout=120)
-        assert one.returncode == 0, errors.decode()
-        steps += told(output)
+    running = [start(race, store.uri, name, 12) for name in ("1", "2")]
+    steps = [step for one in running for step in wait_for(one).told]
     writes = sorted((one for one in steps if "rows" in one), key=lambda one: one["version"])
     assert len(writes) == 24
     assert len({one["version"] for one in writes}) == 24

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,12 @@ import pyarrow as pa
 import pytest
 
 import weir
-from tests.forked_program import weir_python
+from tests.crashes import kill_at
 from weir.errors import CorruptionError, FencedError
 from weir.format import layout
 from weir.maintenance.recover import RecoverReport
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
-
-WRITES_UNTIL_KILLED = """
-import os, signal, sys, weir
-writer = weir.open(sys.argv[1], fsync=False).writer()
-writer.upsert([{"id": key, "value": "killed"} for key in range(int(sys.argv[2]), int(sys.argv[3]))])
-writer.delete([0])
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 class PicklingRunner:
@@ -44,9 +35,14 @@ def table(tmp_path: Path) -> weir.Table:
     )
 
 
+def write_and_close(uri: str, first: int, end: int) -> None:
+    with weir.open(uri, fsync=False).writer() as writer:
+        writer.upsert([{"id": key, "value": "killed"} for key in range(first, end)])
+        writer.delete([0])
+
+
 def killed_writer(table: weir.Table, first: int, end: int) -> None:
-    done = subprocess.run([*weir_python(), WRITES_UNTIL_KILLED, table.uri, str(first), str(end)])
-    assert done.returncode == -9
+    kill_at("flush.after_data", write_and_close, table.uri, first, end)
 
 
 def rows_of(table: weir.Table, consistency: str = "strong") -> dict[int, str]:

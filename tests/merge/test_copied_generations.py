@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from tests.base.table_kit import run_python
+from tests.crashes import kill_at
 from tests.merge.conftest import in_waves
 from tests.merge.test_merge_races import interrupted
 from tests.merge.test_waves import unreferenced
@@ -224,16 +223,16 @@ def test_what_was_copied_in_vain_is_deleted_and_nothing_else(
     assert not table.maintenance.verify().findings
 
 
+def merge_divided(uri: str) -> None:
+    copied_generations._LEAST_ROWS = 3
+    weir.open(uri).maintenance.merge(divided=True)
+
+
 def test_a_kill_before_the_commit_loses_nothing(tmp_path: Path) -> None:
     table = weir.create(str(tmp_path / "table"), SCHEMA, primary_key="id")
     model: Model = {}
     written(table, rows(0, 30, "a"), model)
-    code = (
-        "import weir; from weir.merge import copied_generations; copied_generations._LEAST_ROWS = 3; "
-        "weir.open(arguments[0]).maintenance.merge(divided=True)"
-    )
-    died = run_python(code, table.uri, environment={"WEIR_FAILPOINTS": "merge.before_commit=kill"})
-    assert died == -signal.SIGKILL
+    kill_at("merge.before_commit", merge_divided, table.uri)
     assert copies(table.uri) == 1
     assert shown(weir.open(table.uri)) == of(model)
     table.maintenance.merge(divided=True)

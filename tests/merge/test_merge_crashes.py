@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.base.table_kit import apply, contents, new_table, progress, run_python, write_generation
+from tests.base.table_kit import apply, contents, new_table, progress, write_generation
+from tests.crashes import kill_at
 
-from weir.merge.commit import merge_run
+from weir.engine.runner import ThreadRunner
+from weir.merge.commit import merge_run, merge_runs
 from weir.merge.plan import MergeTask
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a003")
-MERGE = """
-from weir.engine.runner import ThreadRunner
-from weir.merge.commit import merge_runs
-task, by_tasks = arguments
-merge_runs([task], runner=ThreadRunner() if by_tasks else None)
-"""
+
+
+def merge(task: MergeTask, by_tasks: bool) -> None:
+    merge_runs([task], runner=ThreadRunner() if by_tasks else None)
 
 
 @pytest.mark.one_in(2)
@@ -48,10 +47,7 @@ def test_a_killed_merger_leaves_a_merge_that_can_be_finished(
         apply(model, base, rows)
         generations.append(write_generation(base, SHARD, number, rows))
     task = MergeTask(base.store, SHARD, tuple(generations), 0)
-    exit_code = run_python(
-        MERGE, task, merged_by == "tasks", environment={"WEIR_FAILPOINTS": f"{place}=kill"}
-    )
-    assert exit_code == -signal.SIGKILL
+    kill_at(place, merge, task, merged_by == "tasks")
     assert progress(base, SHARD) == (2 if committed else 0)
     # Whatever is in the base table already, with the generations on top of it everything is right.
     seen = contents(base.latest())

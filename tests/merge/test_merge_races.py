@@ -19,10 +19,10 @@ from tests.base.table_kit import (
     new_shard,
     new_table,
     progress,
-    run_python,
     table_of,
     write_generation,
 )
+from tests.crashes import say, start, wait_for
 
 from weir.base.details_commit import update_details
 from weir.base.key_index import extend_key_index
@@ -257,6 +257,11 @@ def test_threads_that_merge_different_shards_into_the_same_fragments(tmp_path: P
     assert [progress(base, shard_id) for shard_id in shards] == [3] * 4
 
 
+def merge_each(tasks: list[MergeTask]) -> None:
+    for task in tasks:
+        say(merged=len(merge_run(task).generations))
+
+
 def test_processes_that_merge_the_same_generations(tmp_path: Path) -> None:
     base = new_table(tmp_path, rows=START)
     model = contents(base)
@@ -265,17 +270,8 @@ def test_processes_that_merge_the_same_generations(tmp_path: Path) -> None:
         rows: list[Row | Key] = [(number, "new"), (number + 2,), (7, f"{number}")]
         apply(model, base, rows)
         generations.append(write_generation(base, SHARD, number, rows))
-    code = """
-import sys
-from weir.merge.commit import merge_run
-sys.exit(100 + sum(len(merge_run(task).generations) for task in arguments))
-"""
     one_by_one = [task_of(base, generation) for generation in generations]
     at_once = [task_of(base, *generations)]
-    counts: list[int] = []
-    together(
-        lambda: counts.append(run_python(code, *one_by_one) - 100),
-        lambda: counts.append(run_python(code, *at_once) - 100),
-    )
-    assert sum(counts) == 5
+    processes = [start(merge_each, one_by_one), start(merge_each, at_once)]
+    assert sum(told["merged"] for one in processes for told in wait_for(one).told) == 5
     assert contents(base.latest()) == model

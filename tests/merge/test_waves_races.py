@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +19,10 @@ from tests.base.table_kit import (
     contents,
     new_table,
     progress,
-    run_python,
     table_of,
     write_generation,
 )
+from tests.crashes import kill_at
 from tests.merge.conftest import TASKS_PLACES, in_waves
 from tests.merge.test_merge_races import interrupted
 from tests.merge.test_waves import SHARDS, task_of, unreferenced
@@ -40,6 +39,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 from weir.merge import merged_keys
 from weir.merge.merge_insert import merge_by_library
+from weir.merge.plan import MergeTask
 
 FIRST: list[Row] = [(number, "base") for number in range(30)]
 MERGED: list[Row | Key] = [(1,), (2, "new"), (31, "new"), (105, "new"), (107,), (900, "new")]
@@ -190,14 +190,16 @@ def test_winners_at_random_steps(tmp_path: Path, seed: int, monkeypatch: pytest.
     assert progress(base, SHARDS[0]) == 1
 
 
+def merge_in_waves(task: MergeTask, base: BaseTable) -> None:
+    merged_keys._INLINE_BYTES = 0
+    in_waves([task], base)
+
+
 def test_files_of_a_killed_merge_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merged_keys, "_INLINE_BYTES", 0)
     base = two_fragments(tmp_path, indexed=False)
     task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, MERGED))
-    code = "from tests.merge.conftest import in_waves; in_waves([arguments[0]], arguments[1])"
-    code = "from weir.merge import merged_keys; merged_keys._INLINE_BYTES = 0; " + code
-    died = run_python(code, task, base, environment={"WEIR_FAILPOINTS": "merge.before_commit=kill"})
-    assert died == -signal.SIGKILL
+    kill_at("merge.before_commit", merge_in_waves, task, base)
     left = unreferenced(base)
     assert sorted({one.partition("/")[0] for one in left}) == ["_deletions", "data"]
     assert len([one for one in left if one.startswith("data")]) == 2, "rows and keys"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -16,6 +13,7 @@ import pytest
 
 import weir
 from tests.conformance import library
+from tests.crashes import kill_at, run
 from tests.maintenance.garbage.garbage_kit import Clock, collect_fully, rows
 from weir.engine import failpoint
 from weir.engine.context import default_context
@@ -168,47 +166,36 @@ def test_a_lost_answer_is_not_a_second_write(table: weir.Table) -> None:
     assert rows(table) == {1: "once"}
 
 
-PROGRAM = """
-import sys, weir
-table = weir.open(sys.argv[1], fsync=False)
-with table.writer(max_memtable_rows=25, holder="orders") as writer:
-    for sequence in range(12):
-        rows = [{"id": n % 20, "value": f"{sequence}"} for n in range(sequence, sequence + 10)]
-        writer.upsert(rows, source=weir.Source("orders", sequence))
-        if sequence % 4 == 3:
-            writer.flush()
-            table.maintenance.merge()
-print("finished")
-"""
+def write_orders(uri: str) -> None:
+    table = weir.open(uri, fsync=False)
+    with table.writer(max_memtable_rows=25, holder="orders") as writer:
+        for sequence in range(12):
+            rows = [{"id": n % 20, "value": f"{sequence}"} for n in range(sequence, sequence + 10)]
+            writer.upsert(rows, source=weir.Source("orders", sequence))
+            if sequence % 4 == 3:
+                writer.flush()
+                table.maintenance.merge()
 
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "point",
     [
-        "wal.before_append=kill@2",
-        "wal.after_append=kill@8",
-        "wal.after_append=kill@20",
-        "flush.before_manifest=kill@2",
-        "flush.after_manifest=kill@3",
-        "claim.between_epoch_and_fence=kill@2",
-        "merge.after_commit=kill",
+        "wal.before_append@2",
+        "wal.after_append@8",
+        "wal.after_append@20",
+        "flush.before_manifest@2",
+        "flush.after_manifest@3",
+        "claim.between_epoch_and_fence@2",
+        "merge.after_commit",
     ],
 )
 def test_a_killed_process_repeats_its_writes_and_each_shard_has_each_once(
-    table: weir.Table, point: str, weir_python: list[str]
+    table: weir.Table, point: str
 ) -> None:
-    for attempt, armed in enumerate((point, point, "")):
-        done = subprocess.run(
-            [*weir_python, PROGRAM, table.uri],
-            env={**os.environ, "WEIR_FAILPOINTS": armed},
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
-        assert attempt or done.returncode
-    assert done.stdout == b"finished\n"
+    kill_at(point, write_orders, table.uri)
+    run(write_orders, table.uri, kill_at=point)
+    assert not run(write_orders, table.uri).was_killed
     model: dict[int, str] = {}
     for sequence in range(12):
         model.update({n % 20: f"{sequence}" for n in range(sequence, sequence + 10)})
@@ -398,46 +385,41 @@ def test_a_marked_write_that_cannot_be_decided_may_be_repeated(table: weir.Table
     assert rows(table) == {1: "x"}
 
 
-COUNTS = """
-import sys, weir
-from concurrent.futures import ThreadPoolExecutor
-table = weir.open(sys.argv[1], fsync=False)
-writer = table.writer(max_wal_delay=0.01, max_memtable_rows=12)
-def count(number):
-    writer.upsert([{"id": number % 3, "n": 1}], source=weir.Source(f"once:{number}", 0))
-with ThreadPoolExecutor(6) as pool:
-    for start in range(0, int(sys.argv[2]), 12):
-        list(pool.map(count, range(start, start + 12)))
-table.maintenance.merge()
-writer.close()
-table.maintenance.merge()
-"""
+def count_to(uri: str, end: int) -> None:
+    table = weir.open(uri, fsync=False)
+    writer = table.writer(max_wal_delay=0.01, max_memtable_rows=12)
+
+    def count(number: int) -> None:
+        writer.upsert([{"id": number % 3, "n": 1}], source=weir.Source(f"once:{number}", 0))
+
+    with ThreadPoolExecutor(6) as pool:
+        for start in range(0, end, 12):
+            list(pool.map(count, range(start, start + 12)))
+    table.maintenance.merge()
+    writer.close()
+    table.maintenance.merge()
+
 
 KILLS = [
-    "wal.after_append=kill@3",
-    "wal.before_append=kill@9",
-    "flush.after_data=kill",
-    "flush.after_manifest=kill@2",
+    "wal.after_append@3",
+    "wal.before_append@9",
+    "flush.after_data",
+    "flush.after_manifest@2",
+    "wal.after_append@2",
+    "merge.before_commit",
+    "merge.after_commit",
 ]
-KILLS += ["wal.after_append=kill@2", "merge.before_commit=kill", "merge.after_commit=kill"]
 
 
 @pytest.mark.long
 def test_a_count_is_exact_though_its_process_is_killed_and_does_everything_again(
-    tmp_path: Path, weir_python: list[str]
+    tmp_path: Path,
 ) -> None:
     """Each round begins with the first write: what log, manifests or base table have is passed over."""
-    table, ended = counted(tmp_path), []
-    for round_number, kill in enumerate([*KILLS, ""], 1):
+    table = counted(tmp_path)
+    for round_number, place in enumerate([*KILLS, ""], 1):
         number = 36 * round_number
-        done = subprocess.run(
-            [*weir_python, COUNTS, table.uri, str(number)],
-            env={**os.environ, "WEIR_FAILPOINTS": kill},
-            capture_output=True,
-            check=False,
-        )
-        ended.append((done.returncode, done.stderr.decode()[-300:] if not kill else ""))
+        assert run(count_to, table.uri, number, kill_at=place).was_killed == bool(place)
         found = sum(row["n"] for row in weir.open(table.uri, fsync=False).scan().to_pylist())
         assert found <= number
-    assert ended == [(-signal.SIGKILL, "")] * len(KILLS) + [(0, "")]
     assert {row["id"]: row["n"] for row in table.scan().to_pylist()} == dict.fromkeys(range(3), number // 3)

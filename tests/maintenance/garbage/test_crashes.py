@@ -6,9 +6,6 @@ writer that was there all the time find what they need, and the next collection 
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +14,7 @@ from operator import eq
 from pathlib import Path
 
 import pytest
+from tests.crashes import kill_at, run, start, wait_for
 from tests.maintenance.garbage.garbage_kit import create, rows, stored, write
 
 import weir
@@ -40,42 +38,20 @@ POINTS = [
     "garbage.after_delete",
 ]
 
-COLLECT = """
-import sys, weir
-from datetime import timedelta
-table = weir.open(sys.argv[1], fsync=False)
-for _ in range(2):
-    table.maintenance.collect_garbage(horizon=timedelta(0))
-"""
 
-UNTIL_STOPPED = """
-import sys, weir
-from datetime import timedelta
-table = weir.open(sys.argv[1], fsync=False)
-while table.get([-1]).num_rows == 0:
-    if sys.argv[2] == "merge":
-        table.maintenance.merge()
-    else:
-        table.maintenance.collect_garbage(horizon=timedelta(seconds=2))
-"""
+def collect_twice(uri: str) -> None:
+    table = weir.open(uri, fsync=False)
+    for _ in range(2):
+        table.maintenance.collect_garbage(horizon=AT_ONCE)
 
 
-def start(
-    weir_python: list[str], code: str, *arguments: object, failpoint: str = ""
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*weir_python, code, *map(str, arguments)],
-        env={**os.environ, "WEIR_FAILPOINTS": failpoint},
-        stderr=subprocess.PIPE,
-    )
-
-
-def ended(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process; return its exit code and show what went wrong."""
-    _, complaints = process.communicate(timeout=120)
-    if process.returncode not in (0, -signal.SIGKILL):
-        pytest.fail(complaints.decode())
-    return process.returncode
+def work_until_stopped(uri: str, work: str) -> None:
+    table = weir.open(uri, fsync=False)
+    while table.get([-1]).num_rows == 0:
+        if work == "merge":
+            table.maintenance.merge()
+        else:
+            table.maintenance.collect_garbage(horizon=timedelta(seconds=2))
 
 
 class Scene:
@@ -154,15 +130,12 @@ def scene(path: Path) -> Iterator[Scene]:
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(point: str, tmp_path: Path, weir_python: list[str]) -> None:
-    name, _, at = point.partition("@")
-    armed = f"{name}=kill{'@' + at if at else ''}"
+def test_killed_at(point: str, tmp_path: Path) -> None:
     with scene(tmp_path) as the:
-        code = ended(start(weir_python, COLLECT, the.table.uri, failpoint=armed))
-        assert code == -signal.SIGKILL, "the failpoint was never reached"
+        kill_at(point, collect_twice, the.table.uri)
         the.check()
         the.upsert("after a collection was killed")
-        ended(start(weir_python, COLLECT, the.table.uri, failpoint=armed))
+        run(collect_twice, the.table.uri, kill_at=point)
         the.check()
         the.check_the_end()
 
@@ -172,11 +145,11 @@ def lowest_manifests(table: weir.Table) -> list[int]:
 
 
 @pytest.mark.long
-def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path, weir_python: list[str]) -> None:
+def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path) -> None:
     """Three processes at once, and this one that writes, reads, and takes snapshots."""
     with scene(tmp_path) as the:
         uri, before = the.table.uri, lowest_manifests(the.table)
-        others = [start(weir_python, UNTIL_STOPPED, uri, work) for work in ("collect", "collect", "merge")]
+        others = [start(work_until_stopped, uri, work) for work in ("collect", "collect", "merge")]
         reader, rounds = weir.open(uri, fsync=False), 0
         loose: list[tuple[SnapshotToken, dict[int, str]]] = []
         give_up = time.monotonic() + 90
@@ -197,6 +170,6 @@ def test_two_collections_beside_a_writer_a_merger_and_readers(tmp_path: Path, we
                 the.check()
         the.writer.upsert([{"id": -1, "value": "stop"}])
         the.model[-1] = "stop"
-        assert [ended(one) for one in others] == [0, 0, 0]
+        assert not any(wait_for(one).was_killed for one in others)
         the.check()
         the.check_the_end()

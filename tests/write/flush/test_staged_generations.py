@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 from tests.conformance import library
+from tests.crashes import kill_at, run
 from tests.maintenance.garbage.garbage_kit import Clock, collect, collect_fully, rows, stored
 
 import weir
@@ -141,42 +140,29 @@ def test_the_change_feed_has_what_was_published_in_its_place(table: weir.Table) 
     ]
 
 
-PROGRAM = """
-import sys, weir
-from tests.write.flush.test_staged_generations import staged, published
-table = weir.open(sys.argv[1], fsync=False)
-with table.writer(holder="x", flush_on_close=False) as writer:
-    writer.upsert([{"id": 1, "value": "log"}, {"id": 2, "value": "log"}], source=weir.Source("log", 1))
-published(table, staged(table, (1, "a")), staged(table, (1, "b"), (3, "b")), sequence=1, holder="x")
-print("finished")
-"""
+def write_and_publish(uri: str) -> None:
+    table = weir.open(uri, fsync=False)
+    with table.writer(holder="x", flush_on_close=False) as writer:
+        writer.upsert([{"id": 1, "value": "log"}, {"id": 2, "value": "log"}], source=weir.Source("log", 1))
+    published(table, staged(table, (1, "a")), staged(table, (1, "b"), (3, "b")), sequence=1, holder="x")
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "point",
     [
-        "publish.after_staging=kill@2",
-        "publish.before_manifest=kill",
-        "publish.after_manifest=kill",
-        "flush.after_manifest=kill",
-        "wal.before_append=kill@4",
-        "wal.after_append=kill@4",
+        "publish.after_staging@2",
+        "publish.before_manifest",
+        "publish.after_manifest",
+        "flush.after_manifest",
+        "wal.before_append@4",
+        "wal.after_append@4",
     ],
 )
-def test_a_killed_process_publishes_again_and_once(
-    table: weir.Table, point: str, weir_python: list[str]
-) -> None:
+def test_a_killed_process_publishes_again_and_once(table: weir.Table, point: str) -> None:
     feed = table.changes(since="earliest")
-    for armed in (point, ""):
-        done = subprocess.run(
-            [*weir_python, PROGRAM, table.uri],
-            env={**os.environ, "WEIR_FAILPOINTS": armed},
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == (-signal.SIGKILL if armed else 0), done.stderr.decode()
+    kill_at(point, write_and_publish, table.uri)
+    assert not run(write_and_publish, table.uri).was_killed
     assert rows(table) == {1: "b", 2: "log", 3: "b"}
     assert not [one for one in table.maintenance.verify().findings if one.severity is Severity.ERROR]
     seen = [(row["id"], row["value"]) for batch in feed for row in batch.rows.to_pylist()]
