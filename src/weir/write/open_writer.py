@@ -20,11 +20,11 @@ from weir.write.columns import FollowedColumns, TableColumns
 from weir.write.former_shards import FormerShards
 from weir.write.memtable.aging import FlushByAge
 from weir.write.memtable.backpressure import MergeBacklog
+from weir.write.routed_writes import WriterParts
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_pool import ShardPool
 from weir.write.table_sharding import TableSharding
 from weir.write.table_writer import DeleteAppended, FindRows, TableWriter
-from weir.write.writer_parts import WriterParts
 
 __all__ = ["open_writer"]
 

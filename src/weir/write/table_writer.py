@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, overload
@@ -13,7 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.errors import FencedError, InputError, ShardSealedError, WeirError, WriterError
+from weir.errors import InputError, WriterError
 from weir.format.source import Source
 from weir.lsm.staged_rows import staged_rows
 from weir.rows import (
@@ -35,12 +34,10 @@ from weir.write.decision.by_filter import ChangeByFilter
 from weir.write.decision.operation import Kind, LogPlaceBefore, Undecided
 from weir.write.decision.prepare import routed_operations
 from weir.write.flush.staged_generations import StagedGeneration
-from weir.write.group_commit import PendingWrite
-from weir.write.memtable.backpressure import UnflushedBytes
+from weir.write.routed_writes import FENCED, PartsAfter, RoutedWrites, WriterParts, one_batch
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
-from weir.write.write_result import WriteResult, in_pieces, joined, result_of
-from weir.write.writer_parts import PartsAfter, Routed, WriterParts, one_batch
+from weir.write.write_result import WriteResult, in_pieces, joined
 
 __all__ = ["DeleteAppended", "FindRows", "TableWriter", "upsert_piece"]
 
@@ -52,20 +49,6 @@ DeleteAppended = Callable[[str, int | None, Collection[UUID]], tuple[int, int]]
 rows it deleted, and how many are left that match."""
 
 _RoutedBatch = tuple[ShardValues, pa.RecordBatch]
-
-# A writer that was fenced has not written what it fails with.
-_FENCED = (FencedError, ShardSealedError)
-
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    """Writes that wait for their log entries: what each is, and where it is queued, in the same order."""
-
-    parts: WriterParts
-    columns: TableColumns
-    routed: Sequence[Routed]
-    writes: list[tuple[ShardWriter, PendingWrite]]
-    source: Source | None
 
 
 class TableWriter:
@@ -100,19 +83,17 @@ class TableWriter:
         find_rows: FindRows,
         delete_appended: DeleteAppended,
     ) -> None:
-        self._parts = parts
-        self._parts_after = parts_after
-        self._following = threading.Lock()
+        self._writes = RoutedWrites(parts, parts_after)
         self._find_rows = find_rows
         self._delete_appended = delete_appended
 
     @property
     def _columns(self) -> FollowedColumns:
-        return self._parts.columns
+        return self._writes.parts.columns
 
     @property
     def _shards(self) -> ShardPool:
-        return self._parts.shards
+        return self._writes.parts.shards
 
     @overload
     def upsert(
@@ -521,7 +502,7 @@ class TableWriter:
             return change_table(given, columns.schema, columns.wal_schema, columns.primary_key, also=also)
 
         columns, table = self._columns.fitting(made)
-        return self._durable(self._enqueued(columns, self._whole(columns, table), source))
+        return self._writes.write(columns, self._whole(columns, table), source)
 
     def apply_routed(
         self,
@@ -553,7 +534,7 @@ class TableWriter:
             return [(values, resolved(rows, columns)) for values, rows in changes]
 
         columns, rows = self._columns.fitting(made)
-        return self._durable(self._enqueued(columns, [one_batch(item) for item in rows], source, spec_id))
+        return self._writes.write(columns, [one_batch(item) for item in rows], source, spec_id)
 
     def claim(self, shards: Collection[ShardValues] | None = None) -> None:
         """Claim shards now, and not with their first rows, and share them with nobody.
@@ -620,13 +601,13 @@ class TableWriter:
         StorageError
             If the store failed; the rows stay durable in the WAL.
         """
-        parts = self._parts
+        parts = self._writes.parts
         parts.shards.refuse_if_closed()
         try:
             parts.shards.for_each(ShardWriter.flush)
-        except _FENCED as error:
+        except FENCED as error:
             # Whoever has resharded the table has flushed them.
-            self._followed(parts, error).shards.for_each(ShardWriter.flush)
+            self._writes.follow(parts, error).shards.for_each(ShardWriter.flush)
 
     def pause(self) -> None:
         """Let others have the shards until something is written here again.
@@ -657,12 +638,12 @@ class TableWriter:
         WeirError
             The first failure, after every shard has been closed.
         """
-        parts = self._parts
+        parts = self._writes.parts
         try:
             parts.shards.close()
-        except _FENCED as error:
+        except FENCED as error:
             # What was acknowledged has been flushed by whoever has resharded the table.
-            self._after(parts, error).shards.close()
+            self._writes.parts_after(parts, error).shards.close()
 
     @property
     def epochs(self) -> dict[UUID, int]:
@@ -720,7 +701,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError
             As for :meth:`upsert`.
         """
-        parts = self._parts
+        parts = self._writes.parts
         parts.shards.begin_write()
         if not staged:
             return WriteResult(0, {})
@@ -729,8 +710,8 @@ class TableWriter:
             return self._logged(staged, source)
         try:
             return self._published(parts, staged, source)
-        except _FENCED as error:
-            self._followed(parts, error)
+        except FENCED as error:
+            self._writes.follow(parts, error)
             return self._logged(staged, source)
 
     def _logged(
@@ -748,7 +729,7 @@ class TableWriter:
         if source is None:
             return self._write(columns, batches)
         rows = pa.Table.from_batches(batches, columns.row_schema)
-        return self._durable(self._enqueued(columns, self._whole(columns, rows), source))
+        return self._writes.write(columns, self._whole(columns, rows), source)
 
     def _published(
         self,
@@ -777,59 +758,8 @@ class TableWriter:
     def _write_once(
         self, columns: TableColumns, rows: pa.Table, source: Source, wait: bool
     ) -> WriteResult | Future[WriteResult]:
-        queued = self._enqueued(columns, self._whole(columns, rows), source)
-        return self._durable(queued) if wait else self._settled(queued.writes)
-
-    def _durable(self, queued: _Queued) -> WriteResult:
-        """Wait for writes; those that were too late for their shards go on in those of the new rule."""
-        try:
-            return self._waited_for(queued.writes)
-        except _FENCED as error:
-            failed = [write for _, write in queued.writes if write.error is not None]
-            other = next((one.error for one in failed if not isinstance(one.error, _FENCED)), None)
-            if other is not None:
-                raise other from None
-            self._followed(queued.parts, error)
-            late = [
-                item
-                for item, (_, write) in zip(queued.routed, queued.writes, strict=True)
-                if write.error is not None
-            ]
-            if any(isinstance(write, Undecided) and write.since is not None for _, write in late):
-                raise  # what is changed by filter would have to be looked for again
-            done = self._settled([one for one in queued.writes if one[1].error is None]).result()
-            rest = self._durable(self._enqueued(queued.columns, late, queued.source, queued.parts.spec_id))
-            return replace(joined(done, rest), deduplicated=(*done.deduplicated, *rest.deduplicated))
-
-    def _followed(self, parts: WriterParts, error: WeirError) -> WriterParts:
-        """Return what to go by once the table is sharded by another rule; raise the error if it is not."""
-        with self._following:
-            if self._parts is not parts:
-                return self._parts
-            parts.shards.refuse_if_closed()
-            after = self._after(parts, error)
-            self._parts = after
-        parts.shards.abandon()
-        return after
-
-    def _after(self, parts: WriterParts, error: WeirError) -> WriterParts:
-        try:
-            after = self._parts_after(parts)
-        except WeirError as another:
-            raise error from another
-        if after is None:
-            raise error
-        return after
-
-    def _waited_for(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> WriteResult:
-        """Wait for writes; for one without a thread in between, so that whoever asks may lead its group."""
-        if len(queued) != 1:
-            # Each shard gets its rows in order; shards wait for their storage concurrently.
-            return self._settled(queued).result()
-        ((shard, pending),) = queued
-        position: Future[int] = Future()
-        position.set_result(pending.result())
-        return result_of([(shard.shard_id, pending, position)]).result()
+        write = self._writes.write if wait else self._writes.write_later
+        return write(columns, self._whole(columns, rows), source)
 
     def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_RoutedBatch]:
         """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
@@ -839,40 +769,10 @@ class TableWriter:
         return [item for batch in batches for item in columns.router.route(batch)]
 
     def _write(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> WriteResult:
-        return self._durable(self._enqueued(columns, self._routed(columns, batches)))
+        return self._writes.write(columns, self._routed(columns, batches))
 
     def _write_later(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> Future[WriteResult]:
-        return self._settled(self._enqueued(columns, self._routed(columns, batches)).writes)
-
-    def _enqueued(
-        self,
-        columns: TableColumns,
-        routed: Sequence[Routed],
-        source: Source | None = None,
-        spec_id: int | None = None,
-    ) -> _Queued:
-        """Queue writes at their shards: all of them, or on an error none."""
-        split_by = columns.router.spec.spec_id if spec_id is None else spec_id
-        while True:
-            parts = self._parts
-            if parts.spec_id != split_by:
-                routed, split_by = parts.rerouted(routed, whole=source is not None), parts.spec_id
-            if source is not None:
-                routed = parts.not_done(routed, source)
-            try:
-                shards = parts.shards.of([values for values, _ in routed])
-                prepared = [
-                    (shard, shard.prepare(write, source, schema=columns.row_schema))
-                    for shard, (_, write) in zip(shards, routed, strict=True)
-                ]
-            except _FENCED as error:
-                self._followed(parts, error)
-                continue
-            parts.columns.look_if_due(parts.shards.start)
-            _admit(prepared)
-            for _, pending in prepared:
-                pending.enqueue()
-            return _Queued(parts, columns, routed, prepared, source)
+        return self._writes.write_later(columns, self._routed(columns, batches))
 
     @overload
     def _decided(
@@ -908,8 +808,8 @@ class TableWriter:
             (values, Undecided(tuple(own), columns.row_schema, all_or_nothing))
             for values, own in routed.items()
         ]
-        queued = self._enqueued(columns, undecided, source)
-        return self._durable(queued) if wait else self._settled(queued.writes)
+        write = self._writes.write if wait else self._writes.write_later
+        return write(columns, undecided, source)
 
     def _change_by_filter(
         self, where: str, kind: Kind, set_to: dict[str, str] | None, limit: int | None
@@ -932,7 +832,7 @@ class TableWriter:
         found = change.checked(found, columns)
         result = WriteResult(0, {}, (), *change.nothing(columns), remaining)
         for part in change.parts(found, columns, places, is_whole=limit is None):
-            written = self._durable(self._enqueued(columns, list(part.items())))
+            written = self._writes.write(columns, list(part.items()))
             result = replace(joined(result, written), remaining=remaining)
         return result
 
@@ -956,29 +856,8 @@ class TableWriter:
                 self._shards.of([one])
             places = {one: shard.place for one, shard in self._shards.by_values.items()}
 
-    def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
-        return result_of(
-            [(shard.shard_id, pending, self._shards.start(pending.result)) for shard, pending in queued]
-        )
-
 
 def upsert_piece(writer: TableWriter, piece: RowInput, first_row: int) -> WriteResult:
     """Upsert a piece of a stream, whose rows errors count from ``first_row``."""
     writer._shards.begin_write()
     return writer._write(*writer._upserts(piece, first_row))
-
-
-def _admit(prepared: Sequence[tuple[ShardWriter, PendingWrite]]) -> None:
-    """Wait until there is room for all writes. A shard that is shared counts for who has claimed it."""
-    wanted: dict[UnflushedBytes, int] = {}
-    for shard, pending in prepared:
-        wanted[shard.unflushed] = wanted.get(shard.unflushed, 0) + pending.held_bytes
-    admitted: list[tuple[UnflushedBytes, int]] = []
-    try:
-        for limit, nbytes in wanted.items():
-            limit.admit(nbytes)
-            admitted.append((limit, nbytes))
-    except BaseException:
-        for limit, nbytes in admitted:
-            limit.failed(nbytes)
-        raise

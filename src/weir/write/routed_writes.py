@@ -1,0 +1,278 @@
+"""Rows split by shard: queued and waited for, and split anew once the table is sharded by another rule."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from weir.errors import FencedError, InputError, ShardSealedError, WeirError
+from weir.format.source import Source
+from weir.sharding.shard_values import ShardValues
+from weir.write.columns import FollowedColumns, TableColumns
+from weir.write.decision.operation import Operation, Undecided
+from weir.write.decision.prepare import routed_by_shard
+from weir.write.former_shards import FormerShards
+from weir.write.group_commit import PendingWrite
+from weir.write.memtable.backpressure import UnflushedBytes
+from weir.write.shard_pool import ShardPool
+from weir.write.shard_writer import ShardWriter
+from weir.write.write_result import WriteResult, joined, result_of
+
+__all__ = ["FENCED", "PartsAfter", "Routed", "RoutedWrites", "WriterParts", "one_batch"]
+
+Routed = tuple[ShardValues, pa.RecordBatch | Undecided]
+
+# A writer that was fenced has not written what it fails with.
+FENCED = (FencedError, ShardSealedError)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterParts:
+    """What a table writer goes by for as long as its table is sharded by one rule.
+
+    Parameters
+    ----------
+    spec_id : int
+        The shard spec.
+    columns : FollowedColumns
+        The table's columns, its primary key, and what splits its rows by shard.
+    shards : ShardPool
+        The shards that were claimed.
+    former : FormerShards
+        Those of former rules.
+    """
+
+    spec_id: int
+    columns: FollowedColumns
+    shards: ShardPool
+    former: FormerShards
+
+    def rerouted(self, writes: Sequence[Routed], *, whole: bool) -> list[Routed]:
+        """Return writes that were split by a former rule, split by this one.
+
+        Parameters
+        ----------
+        writes : sequence of (ShardValues, RecordBatch or Undecided)
+            In the order in which they count.
+        whole : bool
+            Whether the rows of a shard have to be in one batch.
+        """
+        columns = self.columns.current()
+        batches = [write for _, write in writes if isinstance(write, pa.RecordBatch)]
+        undecided = [write for _, write in writes if isinstance(write, Undecided)]
+        if whole and batches:
+            routed: list[Routed] = [
+                one_batch(item) for item in columns.router.route(pa.Table.from_batches(batches))
+            ]
+        else:
+            routed = [item for batch in batches for item in columns.router.route(batch)]
+        operations: dict[ShardValues, list[Operation]] = {}
+        for write in undecided:
+            for operation in write.operations:
+                routed_by_shard(operation, columns, operations)
+        routed += [
+            (values, Undecided(tuple(own), undecided[0].schema, undecided[0].all_or_nothing))
+            for values, own in operations.items()
+        ]
+        return routed
+
+    def not_done(self, writes: Sequence[Routed], source: Source) -> list[Routed]:
+        """Return what is left of a repeatable write: without the rows that former shards have of it."""
+        left: list[Routed] = []
+        for values, write in writes:
+            if isinstance(write, Undecided):
+                operations = tuple(
+                    operation.with_rows(rows)
+                    for operation in write.operations
+                    if (rows := self._not_done(operation.rows, source)).num_rows
+                )
+                if operations:
+                    left.append((values, Undecided(operations, write.schema, write.all_or_nothing)))
+            elif (rows := self._not_done(write, source)).num_rows:
+                left.append((values, rows))
+        return left
+
+    def _not_done(self, rows: pa.RecordBatch, source: Source) -> pa.RecordBatch:
+        pending = self.former.pending(rows, source)
+        return rows if pending is None else rows.filter(pa.array(pending))
+
+
+PartsAfter = Callable[[WriterParts], WriterParts | None]
+"""Returns the parts of a table that is sharded by another rule by now; None if it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Writes that wait for their log entries: what each is, and where it is queued, in the same order."""
+
+    parts: WriterParts
+    columns: TableColumns
+    routed: Sequence[Routed]
+    writes: list[tuple[ShardWriter, PendingWrite]]
+    source: Source | None
+
+
+class RoutedWrites:
+    """The writes of a table writer, whatever rule its table is sharded by when they come to their turn.
+
+    Parameters
+    ----------
+    parts : WriterParts
+        What to go by at first.
+    parts_after : callable
+        Returns what to go by once the table is sharded by another rule.
+    """
+
+    def __init__(self, parts: WriterParts, parts_after: PartsAfter) -> None:
+        self.parts = parts
+        self._parts_after = parts_after
+        self._following = threading.Lock()
+
+    def write(
+        self,
+        columns: TableColumns,
+        routed: Sequence[Routed],
+        source: Source | None = None,
+        spec_id: int | None = None,
+    ) -> WriteResult:
+        """Write rows and wait for them; those that come too late for their shards go on in the new ones.
+
+        Parameters
+        ----------
+        columns : TableColumns
+            What the rows were checked by.
+        routed : sequence of (ShardValues, RecordBatch or Undecided)
+            In the order in which they count. All of them are queued, or on an error none.
+        source : Source, optional
+            Makes the write one that may be repeated.
+        spec_id : int, optional
+            The shard spec that they were routed by. Default: that of the columns.
+        """
+        queued = self._enqueued(columns, routed, source, spec_id)
+        try:
+            return self._waited_for(queued.writes)
+        except FENCED as error:
+            failed = [write for _, write in queued.writes if write.error is not None]
+            other = next((one.error for one in failed if not isinstance(one.error, FENCED)), None)
+            if other is not None:
+                raise other from None
+            self.follow(queued.parts, error)
+            late = [
+                item
+                for item, (_, write) in zip(queued.routed, queued.writes, strict=True)
+                if write.error is not None
+            ]
+            if any(isinstance(write, Undecided) and write.since is not None for _, write in late):
+                raise  # what is changed by filter would have to be looked for again
+            done = self._settled([one for one in queued.writes if one[1].error is None]).result()
+            rest = self.write(queued.columns, late, queued.source, queued.parts.spec_id)
+            return replace(joined(done, rest), deduplicated=(*done.deduplicated, *rest.deduplicated))
+
+    def write_later(
+        self, columns: TableColumns, routed: Sequence[Routed], source: Source | None = None
+    ) -> Future[WriteResult]:
+        """Queue rows as :meth:`write` does, without waiting. What comes too late for its shards fails."""
+        return self._settled(self._enqueued(columns, routed, source, None).writes)
+
+    def follow(self, parts: WriterParts, error: WeirError) -> WriterParts:
+        """Return what to go by once the table is sharded by another rule; raise the error if it is not."""
+        with self._following:
+            if self.parts is not parts:
+                return self.parts
+            parts.shards.refuse_if_closed()
+            after = self.parts_after(parts, error)
+            self.parts = after
+        parts.shards.abandon()
+        return after
+
+    def parts_after(self, parts: WriterParts, error: WeirError) -> WriterParts:
+        """Return what comes after some parts, without going by it; raise the error if nothing does."""
+        try:
+            after = self._parts_after(parts)
+        except WeirError as another:
+            raise error from another
+        if after is None:
+            raise error
+        return after
+
+    def _enqueued(
+        self, columns: TableColumns, routed: Sequence[Routed], source: Source | None, spec_id: int | None
+    ) -> _Queued:
+        """Queue writes at their shards: all of them, or on an error none."""
+        split_by = columns.router.spec.spec_id if spec_id is None else spec_id
+        while True:
+            parts = self.parts
+            if parts.spec_id != split_by:
+                routed, split_by = parts.rerouted(routed, whole=source is not None), parts.spec_id
+            if source is not None:
+                routed = parts.not_done(routed, source)
+            try:
+                shards = parts.shards.of([values for values, _ in routed])
+                prepared = [
+                    (shard, shard.prepare(write, source, schema=columns.row_schema))
+                    for shard, (_, write) in zip(shards, routed, strict=True)
+                ]
+            except FENCED as error:
+                self.follow(parts, error)
+                continue
+            parts.columns.look_if_due(parts.shards.start)
+            _admit(prepared)
+            for _, pending in prepared:
+                pending.enqueue()
+            return _Queued(parts, columns, routed, prepared, source)
+
+    def _waited_for(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> WriteResult:
+        """Wait for writes; for one without a thread in between, so that whoever asks may lead its group."""
+        if len(queued) != 1:
+            # Each shard gets its rows in order; shards wait for their storage concurrently.
+            return self._settled(queued).result()
+        ((shard, pending),) = queued
+        position: Future[int] = Future()
+        position.set_result(pending.result())
+        return result_of([(shard.shard_id, pending, position)]).result()
+
+    def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
+        shards = self.parts.shards
+        return result_of(
+            [(shard.shard_id, pending, shards.start(pending.result)) for shard, pending in queued]
+        )
+
+
+def _admit(prepared: Sequence[tuple[ShardWriter, PendingWrite]]) -> None:
+    """Wait until there is room for all writes. A shard that is shared counts for who has claimed it."""
+    wanted: dict[UnflushedBytes, int] = {}
+    for shard, pending in prepared:
+        wanted[shard.unflushed] = wanted.get(shard.unflushed, 0) + pending.held_bytes
+    admitted: list[tuple[UnflushedBytes, int]] = []
+    try:
+        for limit, nbytes in wanted.items():
+            limit.admit(nbytes)
+            admitted.append((limit, nbytes))
+    except BaseException:
+        for limit, nbytes in admitted:
+            limit.failed(nbytes)
+        raise
+
+
+def one_batch(item: tuple[ShardValues, pa.Table]) -> tuple[ShardValues, pa.RecordBatch]:
+    """Return the rows of a shard as one batch.
+
+    Raises
+    ------
+    InputError
+        If they are more than one log entry holds.
+    """
+    values, rows = item
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise InputError(
+            f"the {rows.num_rows} rows for one shard are more than one log entry holds: a text or binary "
+            "column has more than 2 GiB",
+            where=str(values) or None,
+            hint="Write them in parts, each with a number of its own",
+        )
+    return values, batches[0]
