@@ -176,8 +176,6 @@ def test_a_key_is_read_from_a_schema() -> None:
     )
     key = PrimaryKey.from_schema(schema, ["name", "number"])
     assert key == PrimaryKey(("name", "number"), (pa.string(), pa.int32()))
-    assert key.encoded_type == pa.binary()
-    assert PrimaryKey.from_schema(schema, ["number"]).encoded_type == pa.int32()
     batch = pa.record_batch(
         [pa.array([1], pa.int32()), pa.array([0.5], pa.float32()), pa.array(["a"])], schema=schema
     )

@@ -159,11 +159,6 @@ class PrimaryKey:
     ------
     SchemaError
         There is no column, a column is named twice, or a type is not supported.
-
-    Examples
-    --------
-    >>> PrimaryKey(("tenant", "id"), (pa.string(), pa.int64())).encoded_type
-    DataType(binary)
     """
 
     columns: tuple[str, ...]
@@ -205,11 +200,6 @@ class PrimaryKey:
                     hint="Declare it with pa.field(..., nullable=False)",
                 )
         return key
-
-    @property
-    def encoded_type(self) -> pa.DataType:
-        """Type of the values :func:`encode_keys` makes from this key."""
-        return stored_type(self.types[0]) if len(self.types) == 1 else pa.binary()
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the key columns of a batch, in key order."""

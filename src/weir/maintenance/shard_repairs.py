@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.details_commit import update_details
@@ -52,7 +51,6 @@ _MAX_ROUNDS = 64
 
 _log = get_logger(__name__)
 
-Times = npt.NDArray[np.int64]
 ValuesOf = Callable[[Sequence[ShardManifest]], Mapping[UUID, ShardValues | None]]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -26,10 +25,6 @@ from weir.sharding.transforms import Unsharded
 from weir.sharding.type_names import type_name
 
 __all__ = ["build_spec", "describe_spec", "library_note", "library_supports", "next_spec_id", "read_spec"]
-__all__ += ["with_spec", "without_spec"]
-
-HIGHEST_SPEC_ID = "weir.highest_shard_spec_id"
-"""Writer default in the index details that remembers the id of a spec that has been removed."""
 
 _LIBRARY_FIELD_ID = "bucket"
 _LIBRARY_TRANSFORMS = frozenset({"bucket", "identity", "unsharded"})
@@ -179,8 +174,8 @@ def library_supports(spec: ShardSpec) -> bool:
 def next_spec_id(details: IndexDetails, manifests: Iterable[ShardManifest] = ()) -> int:
     """Return an id no shard spec of the table has ever had.
 
-    Ids in use are seen in the details, those of removed specs in what :func:`without_spec` left there,
-    and, where something else removed a spec, in the manifests of the shards that were made under it.
+    Ids in use are seen in the details, those of specs that something else has removed in the manifests of
+    the shards that were made under them.
 
     Parameters
     ----------
@@ -191,44 +186,7 @@ def next_spec_id(details: IndexDetails, manifests: Iterable[ShardManifest] = ())
     """
     used = [spec.spec_id for spec in details.shard_specs]
     used += [manifest.shard_spec_id for manifest in manifests]
-    used.append(int(details.writer_config_defaults.get(HIGHEST_SPEC_ID, "0")))
-    return max(used) + 1
-
-
-def with_spec(
-    details: IndexDetails, spec: ShardSpec, manifests: Iterable[ShardManifest] = ()
-) -> IndexDetails:
-    """Return the details with a spec added.
-
-    Raises
-    ------
-    ShardingError
-        The spec's id has been used before.
-    """
-    lowest = next_spec_id(details, manifests)
-    if spec.spec_id < lowest:
-        raise ShardingError(
-            f"shard spec id {spec.spec_id} has been used before", hint=f"Use {lowest}, see next_spec_id()"
-        )
-    return replace(details, shard_specs=(*details.shard_specs, spec))
-
-
-def without_spec(details: IndexDetails, spec_id: int) -> IndexDetails:
-    """Return the details without a spec, remembering that its id has been used.
-
-    The memory is a writer default, which the released library keeps and passes over.
-
-    Raises
-    ------
-    ShardingError
-        There is no such spec.
-    """
-    kept = tuple(spec for spec in details.shard_specs if spec.spec_id != spec_id)
-    if len(kept) == len(details.shard_specs):
-        raise ShardingError(f"there is no shard spec {spec_id}")
-    highest = str(next_spec_id(details) - 1)
-    defaults = {**details.writer_config_defaults, HIGHEST_SPEC_ID: highest}
-    return replace(details, shard_specs=kept, writer_config_defaults=defaults)
+    return max(used, default=0) + 1
 
 
 def _build_field(
