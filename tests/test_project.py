@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import inspect
 import os
 import re
 import shutil
@@ -127,6 +128,13 @@ def text_of(path: Path) -> str | None:
 def test_public_names_are_the_documented_ones() -> None:
     assert sorted(weir.__all__) == sorted(PUBLIC_NAMES)
     assert [name for name in PUBLIC_NAMES if not hasattr(weir, name)] == []
+
+
+@pytest.mark.parametrize("read", ["scan", "get", "search", "search_text", "search_hybrid", "sql"])
+def test_what_reads_have_in_common_comes_in_one_order(read: str) -> None:
+    order = ["columns", "filter", "limit", "consistency", "at"]
+    taken = [name for name in inspect.signature(getattr(weir.Table, read)).parameters if name in order]
+    assert taken == [name for name in order if name in taken]
 
 
 def test_one_version_everywhere() -> None:
