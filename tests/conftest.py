@@ -45,10 +45,19 @@ for _name in list(os.environ):
         del os.environ[_name]
 
 
+_COLLECTED = pytest.StashKey[frozenset[str]]()
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what is more of the same as long, before anybody leaves out what is long."""
+    config.stash[_COLLECTED] = frozenset(item.nodeid for item in items)
     cases.mark_long(items)
+
+
+def pytest_collection() -> None:
+    """Look for no garbage while tests are collected: nearly everything stays."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
@@ -57,8 +66,15 @@ def pytest_collection_finish() -> None:
     With thousands of tests, a search among all that they have imported takes half a second, and what
     asks for one would mostly wait for that.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def collected(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The tests that were collected, also those that are left out."""
+    return request.config.stash[_COLLECTED]
 
 
 @pytest.fixture(scope="session")

@@ -253,7 +253,7 @@ def test_two_catch_ups_at_once_beside_merges(table: weir.Table) -> None:
     for thread in threads:
         thread.start()
     try:
-        for number in range(5):
+        for number in range(3):
             upsert(table, rows(number * 60, 100))
             table.maintenance.merge()
     finally:
@@ -264,9 +264,9 @@ def test_two_catch_ups_at_once_beside_merges(table: weir.Table) -> None:
     table.maintenance.catch_up_indexes()
     assert covers_everything(table)
     dataset = lance.dataset(table.uri)
-    assert dataset.count_rows() == 340
+    assert dataset.count_rows() == 220
     for category in range(7):
-        expected = sum(number % 7 == category for number in range(340))
+        expected = sum(number % 7 == category for number in range(220))
         assert dataset.count_rows(filter=f"category = {category}") == expected
 
 

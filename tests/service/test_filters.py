@@ -176,6 +176,7 @@ def check(namespace: Namespace, draw: random.Random, documents: dict[int, dict[s
         assert counted.aggregates == {"rows": len(expected)}, asked
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_filters_take_what_plain_python_does(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)

@@ -29,7 +29,7 @@ _COMPACTING_SEEDS = 40
 _POWER_SEEDS = 40
 _ENGINE_SEEDS = 40
 _CHUNK = 50
-_ALWAYS = 300
+_ALWAYS = 100
 """Seeds that are run with the tests that do not take long."""
 _SHARE = 5
 """One in so many of the seeds is run with the tests that do not take long."""
@@ -139,15 +139,14 @@ def test_other_threads_of_the_process_go_on_as_they_are() -> None:
 
 
 def test_invariants_hold_while_everything_happens() -> None:
-    """No part of the simulation has gone to sleep: some hundred seeds do all that there is to do."""
+    """No part of the simulation has gone to sleep: a hundred seeds do all that there is to do."""
     counts: Counter[str] = Counter()
     with substituted():
         for seed in range(_ALWAYS):
             report = simulate(seed)
             assert not report.violations, f"make simulate SEED={seed}\n{report.violations[0]}"
             counts.update(report.counts)
-    rare = {name: counts[name] for name in _HAPPENS if counts[name] < 5}
-    assert rare == {}
+    assert [name for name in _HAPPENS if not counts[name]] == []
 
 
 _HAPPENS = (
@@ -242,7 +241,7 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
 from tests.simulation.simulation import simulate
 from tests.simulation.substitution import substituted
 with substituted():
-    print(*[simulate(seed).trace_hash for seed in range(10)])
+    print(*[simulate(seed).trace_hash for seed in range(4)])
 """
     # Sets of text are iterated in another order with every hash seed.
     hashes = {
