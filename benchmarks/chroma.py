@@ -288,7 +288,13 @@ def _searches(
             at, package = next(asked)
             nearest = {"column": "vector", "q": vectors[at], "k": _BEST, "metric": "cosine"}
             where = None if package is None else f"package = '{package}'"
-            return dataset.to_table(columns=["id"], nearest=nearest, filter=where, prefilter=True)
+            return dataset.scanner(
+                columns=["id", "_distance"],
+                nearest=nearest,
+                filter=where,
+                prefilter=where is not None,
+                disable_scoring_autoprojection=True,
+            ).to_table()
 
         yield ask
 

@@ -39,7 +39,7 @@ def run(context: Context) -> Result:
         inside = closing.enter_context(weir.namespaces.open(context.directory / "inside"))
         rounds, quick = context.scale.rounds, context.scale.quick
         cases = [
-            _documents(context, served, rounds, 4 if quick else 16),
+            _documents(context, served, rounds, 4 if quick else 8),
             _vectors(context, served, inside, rounds),
             _searches(context, served, inside, rounds, 2_000 if quick else 20_000),
         ]

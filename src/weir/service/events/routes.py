@@ -37,10 +37,9 @@ from weir.service.telemetry import Telemetry
 __all__ = ["event_routes"]
 
 _ARROW = "application/vnd.apache.arrow.stream"
-_READS = (
-    *(tree.Query, tree.Plot, tree.Replay, tree.Explain, tree.Compare, tree.Show),
-    *(tree.ShowTypes, tree.ShowMaterializations, tree.Ping),
-)
+_ONLY_READS = (tree.Query, tree.Plot, tree.Replay, tree.Explain, tree.Compare)
+# SHOW remembers what it has read.
+_READS = (*_ONLY_READS, tree.Show, tree.ShowTypes, tree.ShowMaterializations, tree.Ping)
 _SECONDS_BETWEEN = (0.1, 1.0)
 """Between two looks for events: longer and longer while there are none."""
 _SECONDS_SILENT = 15.0
@@ -64,10 +63,14 @@ class _Calls:
     async def _raw(self, request: HttpRequest) -> bytes:
         return await read_body(request, self._service.options.max_request_bytes)
 
-    async def _run(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Run a call of a store; what it refuses is told as what the caller can mend."""
+    async def _run(self, work: Callable[..., _Result], *arguments: Any, reads: bool = False) -> _Result:
+        """Run a call of a store, if it only reads until nobody waits for it any more.
+
+        What it refuses is told as what the caller can mend.
+        """
+        run = self._service.read if reads else self._service.run
         try:
-            return await self._service.run(work, *arguments)
+            return await run(work, *arguments)
         except ConflictError as error:
             raise Refusal(409, "conflict", error.message) from error
         except QueryError as error:
@@ -102,7 +105,7 @@ class _Calls:
             result = store.execute(text)
             return result, result.to_table() if isinstance(result, weir.events.Result) else None
 
-        result, table = await self._run(ran)
+        result, table = await self._run(ran, reads=isinstance(command, _ONLY_READS))
         if isinstance(command, tree.Forget | tree.Retain):
             self._service.audit(call, f"events.{type(command).__name__.lower()}", name)
         if table is None:
