@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import NoReturn
@@ -31,7 +31,9 @@ _STREAMS = (0, 1, 2)
 
 
 @contextmanager
-def forked_program(entry: str, imports: Sequence[str] = ()) -> Iterator[list[str]]:
+def forked_program(
+    entry: str, imports: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[list[str]]:
     """Make a program that can be run until the end of a ``with`` block.
 
     Parameters
@@ -41,6 +43,9 @@ def forked_program(entry: str, imports: Sequence[str] = ()) -> Iterator[list[str
     imports : sequence of str
         Modules that it would import when it runs, and functions that it would call and that keep what they
         return, as ``module:function``. Default: none.
+    environment : mapping of str to str, optional
+        Of the process that forks, besides what it has from this one: what counts when a process begins, as
+        libraries to be preloaded.
 
     Yields
     ------
@@ -49,7 +54,7 @@ def forked_program(entry: str, imports: Sequence[str] = ()) -> Iterator[list[str
     """
     with subprocess.Popen(
         [sys.executable, "-c", f"from tests.forked_program import serve; serve({entry!r}, {list(imports)})"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

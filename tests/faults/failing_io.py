@@ -10,6 +10,7 @@ without the faults, has every acknowledged write, takes another one, and is foun
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 import weir
+from tests.forked_program import forked_program
 from weir.engine.context import default_context
 from weir.errors import WeirError
 
@@ -62,7 +65,18 @@ class FailingDisk:
         self.counts: Counter[str] = Counter()
         self._dice = random.Random(seed)
         self._uri = directory / "table"
-        self._libraries = [compiled(directory, name) for name in ("failing_io", "shifted_clock")]
+        libraries = [compiled(directory, name) for name in ("failing_io", "shifted_clock")]
+        self._set_clock(0.0)
+        # Each round is a process of its own. To import Weir would take longer than all that it does.
+        open_until_the_end = ExitStack()
+        atexit.register(open_until_the_end.close)
+        self._program = open_until_the_end.enter_context(
+            forked_program(
+                "tests.faults.failing_io:main",
+                ["weir.table.table"],
+                {"LD_PRELOAD": ":".join(map(str, libraries)), "SHIFTED_CLOCK": str(directory / "clock")},
+            )
+        )
         # Of each key, what may be its value: the last acknowledged one, and all that was in doubt since.
         self._allowed: dict[int, set[int | None]] = {key: {None} for key in range(_KEYS)}
         weir.create(self._uri, SCHEMA, primary_key="id", shard_by=weir.bucket("id", 2))
@@ -77,14 +91,9 @@ class FailingDisk:
         """
         permille = permille or self._dice.choice(_PERMILLES)
         seed, shift = self._dice.randrange(2**31), self._dice.choice(_CLOCK_STEPS)
-        (self.directory / "clock").write_bytes(struct.pack("d", shift))
-        environment = {
-            **os.environ,
-            "LD_PRELOAD": ":".join(map(str, self._libraries)),
-            "FAILING_IO_LATER": f"{seed}:{permille}:{self._uri}",
-            "SHIFTED_CLOCK": str(self.directory / "clock"),
-        }
-        command = [sys.executable, "-m", "tests.faults.failing_io", str(self._uri), str(seed)]
+        self._set_clock(shift)
+        environment = {**os.environ, "FAILING_IO_LATER": f"{seed}:{permille}:{self._uri}"}
+        command = [*self._program, str(self._uri), str(seed)]
         ran = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=600, check=False
         )
@@ -105,6 +114,11 @@ class FailingDisk:
         errors = [one for one in found if one.check != "token.expired"]
         assert not errors, f"{where}: {errors}"
         self.counts["rounds"] += 1
+
+    def _set_clock(self, shift: float) -> None:
+        """Shift the wall clock of all rounds. They have the file mapped."""
+        with open(self.directory / "clock", "r+b" if (self.directory / "clock").exists() else "wb") as clock:
+            clock.write(struct.pack("d", shift))
 
     def _believe(self, event: dict[str, Any], where: str) -> None:
         if "write" in event:
@@ -200,5 +214,8 @@ def _tell(**event: object) -> None:
     print(json.dumps(event), flush=True)
 
 
-if __name__ == "__main__":
-    _Round(sys.argv[1], int(sys.argv[2])).play()
+def main() -> int:
+    """Play a round in this process: the location of the table, and the seed, are its arguments."""
+    uri, seed = sys.argv[-2:]
+    _Round(uri, int(seed)).play()
+    return 0

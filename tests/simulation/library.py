@@ -834,6 +834,10 @@ def refuse_damaged_deletion_files(store: SimulatedStore, version: int) -> None:
     """Stand in for :func:`weir.base.deleted_rows.refuse_damaged_deletion_files`: none is damaged here."""
 
 
+def refuse_damaged_key_index(base: BaseTable, names: Collection[str] = ()) -> None:
+    """Stand in for :func:`weir.base.key_index_files.refuse_damaged_key_index`: there are no such files."""
+
+
 def what_is_torn(store: SimulatedStore, manifest: TableManifest) -> None:
     """Stand in for :func:`weir.base.torn_versions.what_is_torn`: no power is cut here."""
 

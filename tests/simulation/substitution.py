@@ -34,6 +34,7 @@ import weir.base.durability
 import weir.base.file_checksums
 import weir.base.index_upkeep
 import weir.base.key_index
+import weir.base.key_index_files
 import weir.base.manifest
 import weir.base.publish
 import weir.base.published
@@ -168,6 +169,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.manifest.read_manifest, library.read_manifest),
         (weir.base.file_checksums.refuse_damaged_version, library.refuse_damaged_version),
         (weir.base.deleted_rows.refuse_damaged_deletion_files, library.refuse_damaged_deletion_files),
+        (weir.base.key_index_files.refuse_damaged_key_index, library.refuse_damaged_key_index),
         (weir.base.publish.publish_details, library.publish_details),
         (weir.base.torn_versions.what_is_torn, library.what_is_torn),
         (weir.base.published._to_lance_bytes, library.to_lance_bytes),

@@ -10,14 +10,11 @@ On an object store, which has checksums of its own, nothing is read for this.
 
 from __future__ import annotations
 
-import os
-import threading
-
 import xxhash
-from cachetools import LRUCache
 
 from weir.base.file_checksums import recorded_checksums
 from weir.base.manifest import TableManifest, read_manifest
+from weir.base.sound_files import are_sound, not_known_to_be_sound
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format.deletion_file import deleted_rows
 from weir.format.table_manifest import VersionFile, decode_files
@@ -26,16 +23,9 @@ from weir.storage.interface import ObjectStore
 
 __all__ = ["damaged_deletions", "refuse_damaged_deletion_files"]
 
-_FILES = 64 * 1024
 _REACH = 64
 """Versions after the one that a deletion file was made from in which its commit is looked for: others may
 have committed meanwhile, and not many."""
-
-_File = tuple[int, int, int]
-
-_sound: LRUCache[str, _File] = LRUCache(_FILES)
-"""What tells each file from another one at its place, by where it is."""
-_lock = threading.Lock()
 
 
 def refuse_damaged_deletion_files(store: ObjectStore, version: int) -> None:
@@ -85,27 +75,14 @@ def damaged_deletions(
     """
     if not store.is_local:
         return ()
-    unknown = {}
-    for file in decode_files(manifest.data, where=manifest.where).deletions:
-        location = os.path.join(store.uri, file.path)
-        found = _identity(location)
-        with _lock:
-            if found is not None and (again or _sound.get(location) != found):
-                unknown[file] = found
-    if not unknown:
+    files = {file.path: file for file in decode_files(manifest.data, where=manifest.where).deletions}
+    paths = list(files) if again else not_known_to_be_sound(store, files)
+    if not paths:
         return ()
-    paths = [file.path for file in unknown]
     written = recorded_checksums(store, paths, {one for path in paths for one in _versions(path)})
-    damaged = []
-    for file, found in unknown.items():
-        location = os.path.join(store.uri, file.path)
-        problem = _problem(location, file, written.get(file.path))
-        if problem is not None:
-            damaged.append(FileDamage(file.path, problem))
-            continue
-        with _lock:
-            _sound[location] = found
-    return tuple(damaged)
+    problems = {path: _problem(store, files[path], written.get(path)) for path in paths}
+    are_sound(store, [path for path, problem in problems.items() if problem is None])
+    return tuple(FileDamage(path, problem) for path, problem in problems.items() if problem is not None)
 
 
 def _versions(path: str) -> range:
@@ -114,19 +91,10 @@ def _versions(path: str) -> range:
     return range(read_version + 1, read_version + 1 + _REACH)
 
 
-def _identity(location: str) -> _File | None:
+def _problem(store: ObjectStore, file: VersionFile, written: int | None) -> str | None:
     try:
-        status = os.stat(location)
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _problem(location: str, file: VersionFile, written: int | None) -> str | None:
-    try:
-        with open(location, "rb") as opened:
-            data = opened.read()
-    except OSError:
+        data = store.get(file.path)
+    except ObjectNotFoundError:
         return None
     rows = deleted_rows(data, file.path)
     if rows is None:

@@ -27,6 +27,7 @@ from lance.file import LanceFileReader
 from weir.base.index_list import list_indexes
 from weir.base.index_store import index_store
 from weir.base.key_index import key_index_names
+from weir.base.key_index_files import PAGE_FILES, REBUILD, refuse_damaged_key_index
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
     LibraryFailure,
@@ -62,6 +63,7 @@ _GAP_PAGES = 8
 """Pages that are read though nobody asks for them, since two reads take longer."""
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
+_PAGE_LOOKUP, _PAGE_DATA = PAGE_FILES
 _REUSE_INDEX = "__lance_frag_reuse"
 _FRAGMENT_SHIFT = np.uint64(32)
 _OFFSET_MASK = 0xFFFFFFFF
@@ -154,8 +156,9 @@ class _Segment:
     def read(self, first: int, end: int) -> _Page:
         """Read the pages from ``first`` to before ``end`` as one, without keeping them."""
         start = first * self.page_rows
-        with _damage_is_named(self.place):
-            return self.file.read(start, min(end * self.page_rows, self.rows) - start)
+        with _damage_is_named(f"{self.place}/{_PAGE_DATA}"):
+            page = self.file.read(start, min(end * self.page_rows, self.rows) - start)
+        return self._checked(page, first, end)
 
     def whole(self) -> _Page:
         """Return all pages as one."""
@@ -172,19 +175,37 @@ class _Segment:
         return ("key pages of a segment", self.uuid)
 
     def _load_whole(self) -> _Page:
-        with _damage_is_named(self.place):
+        with _damage_is_named(f"{self.place}/{_PAGE_DATA}"):
             page = self.file.read(0, self.rows)
         self.file.reads = 0
-        return page
+        return self._checked(page, 0, len(self.low))
 
     def _key(self, at: int) -> tuple[str, str, int]:
         return ("key page", self.uuid, at)
 
+    def _checked(self, page: _Page, first: int, end: int) -> _Page:
+        """Return what was read of some pages, if it can be what their table says: not zeros, for example.
+
+        It is asked of whole numbers alone, where it takes next to nothing.
+        """
+        values = page.values
+        if not isinstance(values, np.ndarray) or not len(values):
+            return page
+        is_ordered = values[0] == self.low[first] and values[-1] == self.high[end - 1]
+        if is_ordered and np.all(values[:-1] <= values[1:]) and np.count_nonzero(page.addresses == 0) < 2:
+            return page
+        raise CorruptionError(
+            f"pages {first} to {end - 1} of the key index are not what was written",
+            where=f"{self.place}/{_PAGE_DATA}",
+            hint=REBUILD,
+        )
+
     def _read(self, first: int, end: int) -> dict[int, _Page]:
         start = first * self.page_rows
         count = min(end * self.page_rows, self.rows) - start
-        with _damage_is_named(self.place):
+        with _damage_is_named(f"{self.place}/{_PAGE_DATA}"):
             whole = self.file.read(start, count)
+        whole = self._checked(whole, first, end)
         pages = {}
         for at in range(first, end):
             cut = slice((at - first) * self.page_rows, (at - first + 1) * self.page_rows)
@@ -329,6 +350,7 @@ def _open(base: BaseTable) -> tuple[tuple[_Segment, ...] | None, frozenset[int]]
         left -= covered
         if covered:
             covering.append((str(described.uuid), covered))
+    refuse_damaged_key_index(base, (_PAGE_LOOKUP,))
     segments: list[_Segment] = []
     for segment in concurrent_map(
         lambda one: _open_segment(base, *one, kind),
@@ -366,7 +388,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
     except pa.ArrowNotImplementedError:
         return None
     # Not the version of the table: what it holds would be held for as long as the file is known.
-    again = partial(_open_file, place, "page_data", dict(base.store.storage_options) or None)
+    again = partial(_open_file, place, _PAGE_DATA, dict(base.store.storage_options) or None)
     return _Segment(
         uuid,
         place,
@@ -390,15 +412,16 @@ def _read_lookup(
     """
     options = dict(base.store.storage_options) or None
     try:
-        with _damage_is_named(place):
-            lookup, data = concurrent_map(
-                lambda name: _open_file(place, name, options),
-                ("page_lookup", "page_data"),
-                is_local=base.store.is_local,
-                engine=base.engine,
-            )
+        lookup, data = concurrent_map(
+            lambda name: _open_file(place, name, options),
+            (_PAGE_LOOKUP, _PAGE_DATA),
+            is_local=base.store.is_local,
+            engine=base.engine,
+        )
+        with _damage_is_named(f"{place}/{_PAGE_LOOKUP}"):
             described = lookup.metadata()
             pages = lookup.read_all(batch_size=max(described.num_rows, 1)).to_table().select(_LOOKUP_COLUMNS)
+        with _damage_is_named(f"{place}/{_PAGE_DATA}"):
             for name in _PAGE_COLUMNS:
                 data.metadata().schema.field(name)
     except LIBRARY_ERRORS as error:
@@ -409,11 +432,12 @@ def _read_lookup(
 
 
 def _open_file(place: str, name: str, options: dict[str, str] | None) -> LanceFileReader:
-    return LanceFileReader(f"{place}/{name}.lance", storage_options=options)
+    with _damage_is_named(f"{place}/{name}"):
+        return LanceFileReader(f"{place}/{name}", storage_options=options)
 
 
 @contextmanager
-def _damage_is_named(place: str) -> Iterator[None]:
+def _damage_is_named(where: str) -> Iterator[None]:
     """Give what the library raises over a damaged file a name; files that are gone stay what they are."""
     try:
         yield
@@ -421,13 +445,13 @@ def _damage_is_named(place: str) -> Iterator[None]:
         if isinstance(error, LIBRARY_ERRORS) and classify(error) is LibraryFailure.ABSENT:
             raise
         if isinstance(error, OSError) and classify(error) is not LibraryFailure.DAMAGED:
-            raise storage_failure(error, "reading the key index", where=place) from error
+            raise storage_failure(error, "reading the key index", where=where) from error
         if not isinstance(error, (*LIBRARY_ERRORS, KeyError)) and not is_panic(error):
             raise
         raise CorruptionError(
             f"a segment of the key index cannot be read: {library_message(error)}",
-            where=place,
-            hint="Drop the index (LanceDataset.drop_index) and merge: the index is then built anew",
+            where=where,
+            hint=REBUILD,
         ) from error
 
 

@@ -40,6 +40,7 @@ from weir.base.details_commit import wait_for_turn
 from weir.base.durability import committing
 from weir.base.file_checksums import refuse_damaged_version
 from weir.base.key_index import key_index_names
+from weir.base.key_index_files import refuse_damaged_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
 from weir.base.merge_guard import deletes_id, guard_id
 from weir.base.table import BaseTable
@@ -207,6 +208,8 @@ class _Merge:
             and rows * _LOOKUP_BELOW < self._dataset.count_rows()
             and bool(key_index_names(self._dataset, key))
         )
+        if look_up:
+            refuse_damaged_key_index(self._base)
         # The library would wait for seconds before it tries again, and then with the same marks.
         return self._dataset.merge_insert(list(key)).use_index(look_up).conflict_retries(0)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.base.key_index_files import refuse_damaged_key_index
 from weir.base.key_pages import KeyPages, indexed_pages
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.row_commit import FragmentLeft, fragment_sizes, rows_by_address, without_rows
@@ -139,6 +140,8 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     gone = keys.column(TOMBSTONE).to_numpy()
     wanted = KeySet([keys.column(name) for name in base.primary_key])
     pages = indexed_pages(base)[0] if task.by_index else None
+    if pages is not None:
+        refuse_damaged_key_index(base)
     with reading(f"base table version {base.version}", base.uri):
         found = _scanned(task, wanted) if pages is None else _indexed(task, pages, wanted)
         parts = list(found) if wanted and task.fragment_ids else []

@@ -1,0 +1,96 @@
+"""Files of the base table that were found to be what was written, so that a process looks at each once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Container
+
+from cachetools import LRUCache
+
+from weir.base.file_checksums import recorded_checksums
+from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.storage.checksum import checksum_of
+from weir.storage.interface import ObjectStore
+
+__all__ = ["are_sound", "not_known_to_be_sound", "refuse_unsound"]
+
+_FILES = 64 * 1024
+_Identity = tuple[int, int, int]
+
+_sound: LRUCache[str, _Identity] = LRUCache(_FILES)
+"""What tells each file from another one at its place, by where it is."""
+_lock = threading.Lock()
+
+
+def not_known_to_be_sound(store: ObjectStore, paths: Collection[str]) -> list[str]:
+    """Return which files of a local table are there and were not yet found sound by this process."""
+    unknown = []
+    for path in paths:
+        location = os.path.join(store.uri, path)
+        identity = _identity(location)
+        with _lock:
+            if identity is not None and _sound.get(location) != identity:
+                unknown.append(path)
+    return unknown
+
+
+def are_sound(store: ObjectStore, paths: Collection[str]) -> None:
+    """Remember files that were found sound."""
+    for path in paths:
+        location = os.path.join(store.uri, path)
+        identity = _identity(location)
+        with _lock:
+            if identity is not None:
+                _sound[location] = identity
+
+
+def _identity(location: str) -> _Identity | None:
+    try:
+        status = os.stat(location)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def refuse_unsound(
+    store: ObjectStore, paths: Collection[str], versions: Container[int], *, because: str, hint: str
+) -> None:
+    """Make sure that files are what was written, as far as there are checksums; reads all of each, once.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store. Nothing is read on one that is not local.
+    paths : collection of str
+        Which files.
+    versions : container of int
+        The versions that may have been the first to have them.
+    because : str
+        What would become of it if they are not.
+    hint : str
+        What to do then.
+
+    Raises
+    ------
+    CorruptionError
+        One of them is not. It is named.
+    StorageError
+        If the store failed.
+    """
+    unknown = not_known_to_be_sound(store, paths) if store.is_local else []
+    if not unknown:
+        return
+    for path, written in sorted(recorded_checksums(store, unknown, versions).items()):
+        try:
+            meta = store.head(path)
+            found = written if meta is None else checksum_of(store, path, meta.size)
+        except ObjectNotFoundError:
+            continue  # dropped meanwhile: whoever reads it finds out
+        if found != written:
+            raise CorruptionError(
+                f"{because}: the file has the checksum {found:016x}, and {written:016x} was written",
+                where=f"{store.uri}/{path}",
+                hint=hint,
+            )
+    are_sound(store, unknown)
