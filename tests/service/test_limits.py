@@ -157,6 +157,23 @@ def test_one_namespace_leaves_threads_to_the_others(tmp_path: Path, monkeypatch:
     assert asyncio.run(asked()) == [200] * 10
 
 
+def test_a_namespace_that_has_much_to_merge_takes_reads_alone(tmp_path: Path) -> None:
+    root = root_with(tmp_path, max_unindexed_bytes=20_000)
+    root.write("others", upsert_rows=[{"id": 1}])
+    hurried = threading.Event()
+    root.service.hurry = hurried.set
+    write = {"upsert_rows": [{"id": 2, "v": 2, "vector": [1, 2], "text": "x" * 30_000}]}
+    statuses = [root.ask("POST", "/v2/namespaces/docs", write)[0] for _ in range(3)]
+    assert statuses == [200, 429, 429]
+    assert hurried.is_set()
+    assert root.ask("POST", QUERY, RANK)[0] == 200
+    assert root.ask("POST", "/v2/namespaces/others", {"deletes": [1]})[0] == 200
+    docs = root.namespaces.namespace("docs")
+    docs.compact()
+    docs.opened().statistics = None  # what is known is two seconds old at most
+    assert root.ask("POST", "/v2/namespaces/docs", {"deletes": [2]})[0] == 200
+
+
 # ---- memory ------------------------------------------------------------------------------------------------
 
 
