@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import uvicorn
 
 import weir.errors
 import weir.namespaces
@@ -22,6 +24,7 @@ from tests.service.test_planted_bugs import Root
 from weir.namespaces import Documents, Write
 from weir.service.logs import AUDIT, logging_as_json
 from weir.service.openapi import Declared, description
+from weir.service.protocol import BoundedProtocol
 
 
 def test_calls_are_described_by_their_routes(served: Served) -> None:
@@ -158,6 +161,45 @@ def test_headers_that_go_on_and_on_are_refused(served: Served) -> None:
         for _ in range(3):
             answer = http.post("/v2/namespaces/heads/query", content=b" " * 300_000)
             assert answer.status_code == 400
+
+
+def test_heads_that_do_not_come_to_an_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.service.protocol._SECONDS_FOR_HEAD", 0.5)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async def asked() -> None:
+        config = uvicorn.Config(app, http=BoundedProtocol, lifespan="off", log_config=None, port=0)
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        request = b"POST / HTTP/1.1\r\nhost: weir\r\ncontent-length: 2\r\n\r\n"
+
+        async def answers(*sent: bytes, pause: float = 0.0) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for part in sent:
+                writer.write(part)
+                await asyncio.sleep(pause)
+            async with asyncio.timeout(30):
+                got = await reader.read()
+            writer.close()
+            return got
+
+        assert await answers() == b""
+        assert await answers(request[:20]) == b""
+        # What comes too slowly after an answer is given up too; a body has its own limit of time.
+        got = await answers(request, b"a", b"b", request[:20], pause=0.2)
+        assert got.startswith(b"HTTP/1.1 200")
+        server.should_exit = True
+        await serving
+
+    asyncio.run(asked())
 
 
 def test_who_has_done_what_is_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,11 @@
-"""HTTP as uvicorn speaks it, with a bound on what comes before the body: it is held in memory as a whole."""
+"""HTTP as uvicorn speaks it, with bounds on what comes before the body: its size, and how long it takes.
+
+It is held in memory as a whole, and whoever sends it byte by byte, or nothing, keeps a connection.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -9,12 +14,34 @@ __all__ = ["MOST_HEAD_BYTES", "BoundedProtocol"]
 MOST_HEAD_BYTES = 64 * 1024
 """The most bytes of a request's line and headers, give or take what is received at a time."""
 
+_SECONDS_FOR_HEAD = 60.0
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """A connection whose requests have heads of a bounded size; one that goes on and on is closed."""
 
     _head_bytes = 0
     _in_head = True
+    _head_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin, and wait for the first request."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._head_has_come()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._head_due = loop.call_later(_SECONDS_FOR_HEAD, self.timeout_keep_alive_handler)
+
+    def _head_has_come(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
 
     def data_received(self, data: bytes) -> None:
         """Take what has come; refuse it if the head of a request is longer than it may be."""
@@ -22,6 +49,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         before = self._head_bytes
         if self._in_head:
+            if self._head_due is None:
+                self._expect_head()
             self._head_bytes += len(data)
             if before > MOST_HEAD_BYTES:
                 self.send_400_response("The headers of the request are too long.")
@@ -44,6 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin the body, whose bytes are bounded where it is read."""
         self._in_head, self._head_bytes = False, 0
+        self._head_has_come()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
