@@ -688,7 +688,7 @@ PLANTED_BUGS = (
         "decided, I4",
         _decided_before_what_is_in_doubt,
         "deciding",
-        first_seed=185,
+        first_seed=274,
     ),
     PlantedBug(
         "rows of one key in a group are decided at once",
@@ -701,7 +701,7 @@ PLANTED_BUGS = (
         "decided, I2",
         _left_out_by_who_is_fenced,
         "deciding",
-        first_seed=79,
+        first_seed=224,
     ),
     PlantedBug("a claim writes no fence entry", "I2", _no_fence_entry, "outliving"),
     PlantedBug("a flush does not look at the epoch", "I1, I5", _no_epoch_check_at_flush),
@@ -710,7 +710,7 @@ PLANTED_BUGS = (
         "a merged generation is still read",
         "I5, I6, I8, I12, no unexplained error",
         _merged_generation_is_read,
-        first_seed=34,
+        first_seed=75,
     ),
     PlantedBug(
         "an older generation outranks a newer one",
@@ -718,7 +718,7 @@ PLANTED_BUGS = (
         _older_generation_wins,
         first_seed=10,
     ),
-    PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge),
+    PlantedBug("tombstones are dropped at the merge", "I7", _tombstones_dropped_at_merge, first_seed=25),
     PlantedBug(
         "versions are merged without the row that is there", "I7", _settled_without_the_base, _WITH_ENGINE
     ),
@@ -727,7 +727,7 @@ PLANTED_BUGS = (
     PlantedBug(
         "a lost answer is taken for a failure", "I3, I4", _lost_answer_taken_for_failure, first_seed=21
     ),
-    PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored, first_seed=11),
+    PlantedBug("a reader ignores the tail of the log", "I5, I6, I12", _tail_ignored, first_seed=67),
     PlantedBug("replay starts one entry too late", "I1, I5", _replay_one_too_late, first_seed=11),
     PlantedBug("a group is acknowledged before its put", "I1", _acknowledged_before_the_put),
     PlantedBug("merge progress has a commit of its own", "I7", _progress_in_a_commit_of_its_own),
@@ -736,7 +736,7 @@ PLANTED_BUGS = (
         "I7",
         _no_guard_against_overlapping_merges,
         "merging",
-        first_seed=341,
+        first_seed=401,
     ),
     PlantedBug(
         "the deletes of a merge are not pinned",
@@ -744,11 +744,11 @@ PLANTED_BUGS = (
         _deletes_of_a_merge_not_pinned,
         "merging",
         is_long=True,
-        first_seed=446,
+        first_seed=478,
     ),
     PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten),
     PlantedBug(
-        "a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer, first_seed=151
+        "a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer, first_seed=419
     ),
     PlantedBug("a lease is ignored", "lease", _lease_ignored, first_seed=11),
     PlantedBug(
@@ -756,15 +756,19 @@ PLANTED_BUGS = (
         "I8, I9",
         _collection_without_horizon,
         "collecting",
-        first_seed=1060,
+        first_seed=1066,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
-    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=93),
+    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=462),
     PlantedBug(
         "generations are collected before their merge", "I9", _unmerged_generation_collected, first_seed=11
     ),
     PlantedBug(
-        "a manifest where nobody looks is not noticed", "I1, I2", _manifest_out_of_line_unnoticed, "sleeping"
+        "a manifest where nobody looks is not noticed",
+        "I1, I2",
+        _manifest_out_of_line_unnoticed,
+        "sleeping",
+        first_seed=40,
     ),
     PlantedBug(
         "the base ahead of the tail goes unnoticed",
@@ -774,7 +778,7 @@ PLANTED_BUGS = (
         first_seed=680,
     ),
     PlantedBug(
-        "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=107
+        "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=206
     ),
     PlantedBug("a flush keeps the oldest row of a key", "I1", _older_row_of_a_memtable_flushed),
     PlantedBug("the change feed skips an entry", "feed", _feed_skips, "collecting", first_seed=18),
@@ -788,8 +792,8 @@ PLANTED_BUGS = (
         first_seed=60,
     ),
     PlantedBug("a snapshot token drifts", "I8", _token_drifts, "collecting"),
-    PlantedBug("a checksum is not verified", "I11", _checksum_not_verified, first_seed=47),
-    PlantedBug("keys are not checked", "I10", _keys_not_checked, first_seed=34),
+    PlantedBug("a checksum is not verified", "I11", _checksum_not_verified, first_seed=89),
+    PlantedBug("keys are not checked", "I10", _keys_not_checked, first_seed=125),
     PlantedBug("marks are not looked at", "I4", _marks_not_looked_at, "repeating"),
     PlantedBug(
         "only the newest number of a source is known", "I4", _only_the_newest_number_known, "repeating"
@@ -826,6 +830,7 @@ PLANTED_BUGS = (
         "I4, marks, no unexplained error",
         _record_of_marks_collected,
         "repeating",
+        first_seed=24,
     ),
     PlantedBug(
         "marks of a merge are published without its rows", "I7", _marks_without_rows, "merging in waves"
@@ -839,14 +844,14 @@ PLANTED_BUGS = (
         "I5, I7",
         _stale_fragment_taken,
         "updated by hand",
-        first_seed=45,
+        first_seed=224,
     ),
     PlantedBug(
         "a commit that is tried again loses against itself",
         "no unexplained error",
         _commit_loses_against_itself,
         "merging in waves",
-        first_seed=250,
+        first_seed=406,
     ),
     PlantedBug(
         "staged generations are published twice",
@@ -868,7 +873,7 @@ PLANTED_BUGS = (
         "I1",
         _staged_published_too_late,
         "staging late",
-        first_seed=32,
+        first_seed=39,
     ),
     PlantedBug("a publication is not announced", "staged", _publication_not_announced, "staging"),
     PlantedBug(
