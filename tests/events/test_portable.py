@@ -161,3 +161,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     weir_events("query", place, "PLOT QUERY order COUNT PER day", "--svg", str(tmp_path / "plot.svg"))
     assert (tmp_path / "plot.svg").read_text().startswith("<svg")
     assert weir_events("query", place, "PING").strip() == "PONG"
+    # A plan is shown in whole lines.
+    explained = weir_events("query", place, "EXPLAIN QUERY order WHERE amount > 4")
+    assert "reads event_id, context_id, timestamp, amount" in explained
+    for drawn in ("PING", "QUERY order", 'STORE order FOR u PAYLOAD {"amount": 6}'):
+        assert main(["events", "query", place, drawn, "--svg", str(tmp_path / "plot.svg")]) == 2
+        assert "only a PLOT can be drawn" in capsys.readouterr().err
+    assert json.loads(weir_events("query", place, "QUERY order COUNT", "--json")) == {"count": 1}

@@ -104,6 +104,17 @@ class Machine(RuleBasedStateMachine):
         for event_id, context in by_id:
             self.took("y", context, event_id, at, {"n": n})
 
+    @rule(contexts=st.lists(CONTEXTS, min_size=1, max_size=4), n=NUMBERS)
+    def ingest_all(self, contexts: list[str], n: int) -> None:
+        at = self.at(1)
+        rows = pa.table({"context_id": contexts, "n": [n] * len(contexts), "timestamp": [at] * len(contexts)})
+        groups = rows.append_column("g", pa.array(["v"] * len(contexts)))
+        done = self.writer.ingest_all([("x", groups), ("y", rows)]).ids.to_pylist()
+        for event_id, context in zip(done, contexts, strict=False):
+            self.took("x", context, event_id, at, {"n": n, "g": "v"})
+        for event_id, context in zip(done[len(contexts) :], contexts, strict=True):
+            self.took("y", context, event_id, at, {"n": n})
+
     @rule()
     def flush(self) -> None:
         self.writer.flush()

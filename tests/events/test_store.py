@@ -478,6 +478,32 @@ def test_ingest_in_the_order_of_the_table_and_once(store: EventStore) -> None:
     assert ids(store) == first.ids.to_pylist()
 
 
+def test_tables_of_several_types_are_ingested_as_one_write(store: EventStore) -> None:
+    orders = pa.table({"context_id": [f"c{number % 5}" for number in range(20)], "amount": list(range(20))})
+    plans = pa.table({"context_id": ["c1", "c2"], "plan": ["pro", "free"], "amount": [1, 2]})
+    with store.writer() as writer:
+        batch = [("order", orders), ("signup", plans), ("order", orders.slice(0, 3))]
+        first = writer.ingest_all(batch, source=weir.Source("job", 1))
+        again = writer.ingest_all(batch, source=weir.Source("job", 1))
+        assert (first.rows, again.rows) == (25, 0)
+        assert writer.ingest_all([]).rows == 0
+        bad: Any
+        for bad in (
+            [("order", orders), ("nothing", orders)],
+            [("order", orders), ("signup", plans.drop_columns(["plan"]))],
+            [("order", orders), ("signup", pa.table({"context_id": [""], "plan": ["pro"], "amount": [1]}))],
+            [("order",)],
+            [orders],
+        ):
+            with pytest.raises(InputError):
+                writer.ingest_all(bad)
+    rows = store.replay().to_table().to_pylist()
+    assert [row["event_id"] for row in rows] == first.ids.to_pylist() == sorted(first.ids.to_pylist())
+    assert [row["event_type"] for row in rows] == ["order"] * 20 + ["signup"] * 2 + ["order"] * 3
+    assert [row["order.amount"] for row in rows] == [*range(20), None, None, 0, 1, 2]
+    assert [row["plan"] for row in rows if row["plan"]] == ["pro", "free"]
+
+
 def test_whole_numbers_are_decimals_as_far_as_they_fit(store: EventStore) -> None:
     plans = {"context_id": ["c", "c"], "plan": ["pro", "pro"]}
     with store.writer() as writer:

@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> weir.Table:
 
 @pytest.mark.covering
 @pytest.mark.parametrize("condition", [None, "value >= 40", "text LIKE '%of 11'"])
-@pytest.mark.parametrize("count", [0, 1, 7, 100])
+@pytest.mark.parametrize("count", [0, 1, 7, 100, 400])
 def test_chosen_rows_are_those_of_the_whole_scan(
     table: weir.Table, condition: str | None, count: int
 ) -> None:

@@ -57,11 +57,16 @@ def run_shell(store: EventStore) -> None:
 
 def _run(store: EventStore, text: str) -> None:
     from weir.events.charts import text_chart
+    from weir.events.language import tree
+    from weir.events.language.parser import parse
 
     try:
+        command = parse(text)
         result = store.execute(text)
-        if text.lower().startswith("plot"):
+        if isinstance(command, tree.Plot):
             print(text_chart(result.to_table()))
+        elif isinstance(command, tree.Explain):
+            print(result.explain())
         elif hasattr(result, "to_table"):
             table = result.to_table()
             output_for(False).rows(iter(table.to_batches()), table.schema)

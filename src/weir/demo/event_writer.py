@@ -17,9 +17,8 @@ def write(path: str, first: int, flights: int | None) -> None:
         for number, batch in enumerate(typed_batches(loaded(flights))):
             if number < first:
                 continue
-            for name, rows in batch:
-                # What a killed process had written of it is passed over.
-                writer.ingest(name, rows, source=weir.Source(f"flights/{name}", number))
+            # What a killed process had written of it is passed over.
+            writer.ingest_all(batch, source=weir.Source("flights", number))
             print(number, flush=True)
 
 

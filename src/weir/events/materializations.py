@@ -40,9 +40,11 @@ from weir.events.query.parts import (
     run_query_by_parts,
 )
 from weir.events.query.planner import QueryPlan, Window, plan_query
-from weir.events.query.running import ordered_rows, run_query, run_rows, session, within_window
+from weir.events.query.running import ordered_rows, run_query, run_rows, within_window
 from weir.events.query.scope import failure
+from weir.events.query.sessions import session
 from weir.events.query.states import merged_states, of_states, state_schema
+from weir.events.saving import Saving
 from weir.events.visibility import filter_text, instant
 from weir.storage.interface import ObjectStore
 from weir.table.lifecycle import create, drop, open
@@ -389,14 +391,27 @@ class Materialization:
 
     # --- Answering -------------------------------------------------------------------------------
 
-    def show(self, runner: QueryRunner | None = None) -> pa.Table:
-        """Return the answer as it is now, and store what is new in it; a runner reads, if there is one."""
+    def show(self, runner: QueryRunner | None = None, saving: Saving | None = None) -> pa.Table:
+        """Return the answer as it is now, and store what is new in it.
+
+        Parameters
+        ----------
+        runner : QueryRunner, optional
+            Reads what is new. Default: this process.
+        saving : Saving, optional
+            Stores it. Default: it is stored when the answer is given.
+        """
         if not self.incremental:
             if runner is None:
                 return run_query(self.plan, self._clock)
             return run_query_by_parts(self.plan, self._clock, runner)
         began = time.monotonic_ns()
-        kept = self._kept(self._table(False))
+        kept = None
+        if saving is not None:
+            # An answer may begin with what this process has last stored: more has come since, that is all.
+            saving.settle(self._uri)
+            kept = self._last_kept.get(self._uri)
+        kept = kept or self._kept(self._table(False))
         before = kept.mark
         is_anew = before is None or self._is_stale(before)
         if is_anew:
@@ -427,8 +442,19 @@ class Materialization:
                 fresh.events,
                 (time.monotonic_ns() - began) // 1000,
             )
-            if self._save(before, mark, whole if is_anew else changed, dropped, anew=is_anew):
-                self._remembered(Kept(whole, mark))
+            rows = whole if is_anew else changed
+
+            def save() -> None:
+                if self._save(before, mark, rows, dropped, anew=is_anew):
+                    self._remembered(Kept(whole, mark))
+                else:
+                    # Others store it too: what they have stored is newer.
+                    self._kept(self._table(False))
+
+            if saving is None:
+                save()
+            else:
+                saving.begin(self._uri, save)
         return answer
 
     def _fresh(self, after: Cursor, runner: QueryRunner | None) -> Fresh:

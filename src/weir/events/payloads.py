@@ -15,7 +15,14 @@ from weir.events.field_types import INSTANT, FieldType
 from weir.events.instants import now_micros, parse_instant
 from weir.events.names import check_context
 
-__all__ = ["CheckedEvent", "checked_event", "columns_of_events", "columns_of_table", "instant_of"]
+__all__ = [
+    "CheckedEvent",
+    "checked_event",
+    "columns_of_events",
+    "columns_of_table",
+    "instant_of",
+    "misfits",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +172,23 @@ def columns_of_table(kind: EventType, given: object) -> dict[str, pa.Array]:
             _refuse(kind.name, name, pc.index(pc.is_null(array), True).as_py(), "null is not allowed")
         columns[kind.columns[name][-1]] = array
     return columns
+
+
+def misfits(kind: EventType, table: pa.Table) -> pa.Array:
+    """Return for every row of a table of events why it is none of a type; null where it is one."""
+    reasons: list[str | None] = [None] * table.num_rows
+    waiting = [(0, table.num_rows)]
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            columns_of_table(kind, table.slice(start, end - start))
+        except InputError as error:
+            if end - start > 1:
+                middle = (start + end) // 2
+                waiting += [(start, middle), (middle, end)]
+            elif end > start:
+                reasons[start] = error.message.replace(", row 0:", ":")
+    return pa.array(reasons, pa.string())
 
 
 def _as_table(given: object, kind: EventType) -> pa.Table:

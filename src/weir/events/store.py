@@ -64,6 +64,7 @@ from weir.events.query.replaying import ReplayPlan, merged_columns, merged_rows
 from weir.events.query.running import explain_query, run_query
 from weir.events.query.sql import SqlPlan, query_by_sql
 from weir.events.result import Result
+from weir.events.saving import Saving
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import arrived_after, ids_between, of_context, scan_events
 from weir.events.writer import EventWriter
@@ -200,6 +201,7 @@ class EventStore:
         self._writers: list[EventWriter] = []
         self._own: EventWriter | None = None
         self._kept: dict[str, Kept] = {}
+        self._saving = Saving()
         self._lock = threading.RLock()
         self._closed = False
         self._storage_options = storage_options
@@ -251,6 +253,26 @@ class EventStore:
     def types(self) -> dict[str, EventType]:
         """Return the types of events by name, with their versions."""
         return dict(self._catalog(True).types)
+
+    def planned_type(self, name: str, fields: Any) -> EventType:
+        """Return the type that :meth:`define` would make of a name and fields. Nothing is changed.
+
+        Raises
+        ------
+        InputError
+            As for :meth:`define`.
+        """
+        return self._catalog(True).defined(name, fields_of(fields, str(name)), None).type(name)
+
+    def event_type(self, name: str) -> EventType:
+        """Return a type of events.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name.
+        """
+        return self._catalog(True).type(name)
 
     def _catalog(self, newest: bool) -> Catalog:
         if newest:
@@ -615,7 +637,7 @@ class EventStore:
         shown = self._materialization(name)
         explained = "what is stored, and what has come since" if shown.incremental else "run afresh"
         return Result(
-            lambda: self._materialization(name).show(runner),
+            lambda: self._materialization(name).show(runner, self._saving),
             lambda: f"materialisation {name}: {explained}\n{explain_query(shown.plan)}",
             shown.plan.warnings,
         )
@@ -635,6 +657,7 @@ class EventStore:
         """
         self._refuse_if_closed()
         materialization = self._materialization(name)
+        self._saving.settle()
         if materialization.incremental:
             materialization.show(None if spark is None else _runner_on(spark))
 
@@ -648,6 +671,7 @@ class EventStore:
         """
         self._refuse_if_closed()
         dropped = self._materialization(name)
+        self._saving.settle()
         self._known = self._stored_catalog.change(partial(without_materialization, name=name))
         dropped.drop_tables()
 
@@ -658,6 +682,7 @@ class EventStore:
     def materializations(self) -> dict[str, MaterializationInfo]:
         """Return what is known of every materialisation, by name."""
         self._refuse_if_closed()
+        self._saving.settle()
         catalog = self._catalog(True)
         return {name: self._materialization(name, catalog).info() for name in catalog.materializations}
 
@@ -900,6 +925,7 @@ class EventStore:
             self._closed = True
         for writer in writers:
             writer.close()
+        self._saving.close()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

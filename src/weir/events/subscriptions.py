@@ -17,7 +17,7 @@ from weir.events.event_types import EventType
 from weir.events.names import CORE_NAMES
 from weir.events.query.replaying import merged_columns, merged_rows
 from weir.events.query.running import observe
-from weir.events.visibility import any_of, scan_events
+from weir.events.visibility import any_of, arrived_after, scan_events
 from weir.storage.interface import ObjectStore
 from weir.table.table import Table
 
@@ -121,7 +121,7 @@ class Subscription:
             conditions.append(of_types if of_types is not None else lit(False))
         seen = self._given.least(int(catalog.options["buckets"]))
         if seen is not None:
-            conditions.append((col("event_id") > lit(seen)) | (col("arrival_id") > lit(seen)))
+            conditions.append(arrived_after(seen))
         held = dict.fromkeys(
             column for kind in types for columns in kind.columns.values() for column in columns
         )

@@ -32,6 +32,7 @@ __all__ = [
     "scan_events",
     "timestamp_from",
     "visible",
+    "whole_number",
 ]
 
 _TEXT = re.compile(r"('(?:[^']|'')*')")
@@ -44,6 +45,12 @@ _LEAST, _MOST = -(1 << 63) // 1000 + 1, ((1 << 63) - 1) // 1000
 def instant(micros: int) -> Expr:
     """Return an instant as a literal."""
     return lit(pa.scalar(micros, INSTANT))
+
+
+def whole_number(number: int) -> Expr:
+    """Return a whole number as a literal."""
+    # What it makes of a plain one it finds out by looking for libraries that are not there, each time.
+    return lit(pa.scalar(number, pa.int64()))
 
 
 def all_of(conditions: Iterable[Expr]) -> Expr | None:
@@ -85,7 +92,7 @@ def timestamp_from(column: str, since: int | None, until: int | None) -> list[Ex
 
 def arrived_after(event_id: int) -> Expr:
     """Return the condition that an event arrived after one."""
-    return (col("event_id") > lit(event_id)) | (col("arrival_id") > lit(event_id))
+    return (col("event_id") > whole_number(event_id)) | (col("arrival_id") > whole_number(event_id))
 
 
 def arrived_above(event_id: int) -> str:
@@ -95,13 +102,13 @@ def arrived_above(event_id: int) -> str:
 
 def ids_between(least: int, most: int) -> list[Expr]:
     """Return conditions that an id is between two others, inclusive."""
-    return [col("event_id") >= lit(least), col("event_id") <= lit(most)]
+    return [col("event_id") >= whole_number(least), col("event_id") <= whole_number(most)]
 
 
 def _arrived_through(event_id: int) -> Expr:
     arrival = col("arrival_id")
-    return (arrival.is_null() & (col("event_id") <= lit(event_id))) | (
-        arrival.is_not_null() & (arrival <= lit(event_id))
+    return (arrival.is_null() & (col("event_id") <= whole_number(event_id))) | (
+        arrival.is_not_null() & (arrival <= whole_number(event_id))
     )
 
 

@@ -31,6 +31,7 @@ _FIRST_REST = 0.005
 _LONGEST_REST = 0.1
 _MAX_TURN = 0.05
 _MOST_NAME_BYTES = 200
+_NO_EVENTS = pa.table({"context_id": pa.array([], pa.string())})
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -305,18 +306,38 @@ class EventWriter:
         InputError, LeaseHeldError, FencedError
             As for :meth:`append`. Nothing is written that is refused.
         """
-        columns = self._fitting(lambda catalog: columns_of_table(catalog.type(type), table))
-        rows = len(columns["event_type"])
+        return self.ingest_all([(type, table)], source)
+
+    def ingest_all(self, tables: Sequence[tuple[str, pa.Table]], source: Any = None) -> Ingested:
+        """Append tables of events of several types, one after the other, as one write.
+
+        The log of a shard takes what is for it in one go, for a single wait on the disk.
+
+        Parameters
+        ----------
+        tables : sequence of (type, Table)
+            Each as for :meth:`ingest`.
+        source : Source, optional
+            As for :meth:`ingest`, of all of them.
+
+        Raises
+        ------
+        InputError, LeaseHeldError, FencedError
+            As for :meth:`append`. Nothing is written that is refused.
+        """
+        given = [_pair(one) for one in tables]
+        events = self._fitting(lambda catalog: _columns_of_tables(catalog, given))
+        rows = events.num_rows
         if rows == 0:
             return Ingested(pa.array([], pa.int64()), 0)
-        shards = self._versions.shards_of(columns["context_id"])
+        shards = self._versions.shards_of(events.column("context_id").combine_chunks())
         wanted = {int(one) for one in np.unique(shards)}
 
         def enqueue() -> tuple[pa.Array, Future[Any]]:
             self._claim(wanted)
             first = self._clock.ticks(rows)
             ids = pa.array((np.arange(first, first + rows, dtype=np.int64) << SHARD_BITS) | shards)
-            queued = self._enqueue(pa.table({"event_id": ids, **columns}), wanted, source)
+            queued = self._enqueue(events.add_column(0, "event_id", ids), wanted, source)
             self._versions.clear(wanted)
             return ids, queued
 
@@ -559,6 +580,17 @@ def _single(name: object) -> Source:
             where="once",
         )
     return Source(f"once:{name}", 0)
+
+
+def _pair(table: Any) -> tuple[Any, Any]:
+    if isinstance(table, (tuple, list)) and len(table) == 2:
+        return table[0], table[1]
+    raise InputError(f"events come as (type, table), got {table!r:.80}", where="tables")
+
+
+def _columns_of_tables(catalog: Catalog, tables: list[tuple[Any, Any]]) -> pa.Table:
+    columns = [pa.table(columns_of_table(catalog.type(kind), table)) for kind, table in tables]
+    return pa.concat_tables(columns, promote_options="default") if columns else _NO_EVENTS
 
 
 def _parts(event: Any) -> tuple[Any, Any, Any]:

@@ -258,8 +258,8 @@ def _memory_task(
 
 def _rows_that_match(label: str, rows: pa.Table, asked: _Asked) -> RowsTask:
     considered = rows.num_rows
-    if asked.filter is not None and considered:
-        rows = rows.take(pa.array(matching_rows(rows, asked.filter)))
     # A table without columns would forget how many rows it has: a count keeps one.
     shown = rows.select(list(asked.columns or rows.schema.names[:1]))
+    if asked.filter is not None and considered:
+        shown = shown.take(pa.array(matching_rows(rows, asked.filter)))
     return RowsTask(label, shown.slice(0, asked.limit), considered)

@@ -14,7 +14,7 @@ from weir.spark.options import TableLocation, as_switch, as_whole_number, split_
 __all__ = ["EventReadOptions", "EventWriteOptions"]
 
 _READ = ("type", "context", "since", "until", "using", "rowsPerPartition", "maxRowsPerTrigger")
-_WRITE = ("type", "source", "sequence", "lease_wait", "takeover")
+_WRITE = ("type", "source", "sequence", "lease_wait", "takeover", "fsync")
 _ROWS = 1_000_000
 _LEASE_WAIT_SECONDS = 60.0
 
@@ -94,6 +94,8 @@ class EventWriteOptions:
         Seconds to wait for shards that another writer holds.
     takeover : bool
         Whether to take them.
+    fsync : bool
+        As for :func:`weir.events.open`.
     """
 
     location: TableLocation
@@ -101,6 +103,7 @@ class EventWriteOptions:
     source: Source | None
     lease_wait: float
     takeover: bool
+    fsync: bool = True
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> EventWriteOptions:
@@ -129,8 +132,11 @@ class EventWriteOptions:
                 f"the option 'lease_wait' is a number of seconds, got {wait!r:.40}", where="lease_wait"
             ) from None
         takeover = as_switch("takeover", given.get("takeover", "false"))
-        return EventWriteOptions(location, given["type"], source, lease_wait, takeover)
+        fsync = as_switch("fsync", given.get("fsync", "true"))
+        return EventWriteOptions(location, given["type"], source, lease_wait, takeover, fsync)
 
     def open(self) -> EventStore:
         """Open the event store."""
-        return open_events(self.location.uri, storage_options=self.location.storage_options or None)
+        return open_events(
+            self.location.uri, fsync=self.fsync, storage_options=self.location.storage_options or None
+        )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weir.errors import OptionError
+from weir.events.payloads import columns_of_table
 from weir.spark.event_options import EventReadOptions, EventWriteOptions
 from weir.spark.event_reader import EventBatchReader, EventStreamReader, event_columns
 from weir.spark.event_writer import EventBatchWriter, EventStreamWriter
@@ -39,18 +41,20 @@ class EventDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> EventBatchWriter:
         """Return what appends a data frame."""
-        return EventBatchWriter(self._write_options(overwrite))
+        return EventBatchWriter(self._write_options(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> EventStreamWriter:  # noqa: N802
         """Return what appends a streaming query."""
-        return EventStreamWriter(self._write_options(overwrite))
+        return EventStreamWriter(self._write_options(schema, overwrite))
 
-    def _write_options(self, overwrite: bool) -> EventWriteOptions:
+    def _write_options(self, schema: StructType, overwrite: bool) -> EventWriteOptions:
         if overwrite:
             raise OptionError(
                 "events are appended, and never overwritten", where="mode", hint='Use .mode("append")'
             )
         options = EventWriteOptions.parse(self.options)
         with options.open() as store:
-            store.plan_replay(type=options.type)
+            kind = store.event_type(options.type)
+        # What no row could make up for is told before any task runs.
+        columns_of_table(kind, to_arrow_schema(schema, timezone="UTC").empty_table())
         return options

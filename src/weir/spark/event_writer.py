@@ -19,8 +19,10 @@ from pyspark.sql.datasource import (
 )
 
 from weir.errors import WeirError
+from weir.events.event_table import EVENTS
 from weir.format.source import Source
 from weir.spark.event_options import EventWriteOptions
+from weir.spark.sink import refuse_checkpoint_of_another_table
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
 
@@ -145,6 +147,8 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
         """Append the rows of all partitions, on the driver."""
         query_id = next((one.query_id for one in messages if isinstance(one, StagedRows)), None)
         if query_id is not None:
+            with self._options.open() as events:
+                refuse_checkpoint_of_another_table(events.tables[EVENTS].internals.store, query_id, batchId)
             # Batches are counted from 0, the numbers of a source from there on.
             _append(self._options, messages, Source(f"spark/{query_id}", batchId))
 

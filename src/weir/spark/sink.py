@@ -43,7 +43,13 @@ from weir.write.flush.staged_generations import StagedGeneration, discard_staged
 from weir.write.table_writer import TableWriter
 from weir.write.write_result import WriteResult
 
-__all__ = ["abort", "commit", "commit_batch_of_stream", "prepare"]
+__all__ = [
+    "abort",
+    "commit",
+    "commit_batch_of_stream",
+    "prepare",
+    "refuse_checkpoint_of_another_table",
+]
 
 _log = get_logger(__name__)
 
@@ -282,12 +288,28 @@ def commit_batch_of_stream(
             where=table.uri,
         )
     query_id = str(query_ids.pop())
-    _refuse_checkpoint_of_another_table(table.internals.store, query_id, batch_id)
+    refuse_checkpoint_of_another_table(table.internals.store, query_id, batch_id)
     name = f"spark/{query_id}"
     commit(table, results, Source(name, batch_id), options, holder=name, flush=False, kept=kept)
 
 
-def _refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_id: int) -> None:
+def refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_id: int) -> None:
+    """Note that a streaming query writes to a table, and refuse one that has begun with another.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table.
+    query_id : str
+        The query.
+    batch_id : int
+        Which of its batches is to be written.
+
+    Raises
+    ------
+    InputError
+        If it has written its former batches elsewhere.
+    """
     path = stream_record.stream_path(query_id)
     if batch_id == 0:
         record = StreamRecord(query_id, datetime.now(UTC))

@@ -118,12 +118,19 @@ def query(
 ) -> None:
     """Run a command of the language, a QUERY for example."""
     from weir.events.charts import svg_chart
+    from weir.events.language import tree
+    from weir.events.language.parser import parse
 
+    command = parse(text)
+    if svg is not None and not isinstance(command, tree.Plot):
+        raise InputError("only a PLOT can be drawn", where="svg", hint='Ask "PLOT QUERY ... PER day"')
     with _open(uri, storage_option, no_fsync) as store:
         result = store.execute(text)
         if svg is not None:
             svg.write_text(svg_chart(result.to_table()), encoding="utf-8")
             note(f"Wrote {svg}")
+        elif isinstance(command, tree.Explain) and not json:
+            print(result.explain())
         elif hasattr(result, "to_table"):
             _rows(result, json)
         elif result is not None:

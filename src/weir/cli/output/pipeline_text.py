@@ -15,8 +15,8 @@ __all__ = ["print_pipeline_check", "print_pipeline_status", "print_pipeline_summ
 
 
 def print_pipeline_check(console: Console, found: PipelineCheck) -> None:
-    """Print the table, and the columns if Spark was asked for them."""
-    console.print(f"{found.uri}: {'the table exists' if found.exists else 'the table will be created'}")
+    """Print the target, and the columns if Spark was asked for them."""
+    console.print(f"{found.uri}: the {found.what} {'exists' if found.exists else 'will be created'}")
     print_pairs(console, {"source": _columns(found.source_columns), "rows": _columns(found.columns)})
 
 

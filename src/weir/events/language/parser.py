@@ -7,7 +7,7 @@ so, for a name, beginning with the last such word.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +23,9 @@ __all__ = ["grammar", "keywords", "parse"]
 
 _ATTEMPTS = 32
 """How many readings of one command are tried."""
+
+_REMEMBERED = 1_000
+"""Characters of a text whose tree is remembered."""
 
 _KINDS = {
     "WORD": "a name",
@@ -70,6 +73,11 @@ def parse(text: str) -> Command:
     >>> query.type.text, query.per, [str(field) for field in query.by]
     ('signup', 'day', ['country'])
     """
+    # Who asks, asks the same again and again.
+    return _parsed(text) if len(text) <= _REMEMBERED else _parse(text)
+
+
+def _parse(text: str) -> Command:
     pieces = scan(text)
     if not pieces:
         raise place_error("there is no command", Place(1, 1), "Expected one, such as QUERY")
@@ -77,6 +85,9 @@ def parse(text: str) -> Command:
         return _read(pieces, _end(text))
     except RecursionError:
         raise place_error("the command is nested too deep", pieces[0].place) from None
+
+
+_parsed = lru_cache(256)(_parse)
 
 
 def _end(text: str) -> Place:

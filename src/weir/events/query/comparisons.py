@@ -105,7 +105,7 @@ def _literal(kind: FieldType, operator: str, value: Value) -> tuple[Expr | None,
     if kind.kind in ("string", "enum") and value.kind != "number":
         return lit(str(value.value)), operator
     if kind.kind == "bool" and value.kind == "word" and str(value.value).lower() in _BOOLS:
-        return lit(_BOOLS[str(value.value).lower()]), operator
+        return lit(pa.scalar(_BOOLS[str(value.value).lower()])), operator
     if kind.kind == "date" and value.kind != "number":
         return _instant_or_date(kind, value), operator
     if kind.kind == "datetime":
@@ -139,7 +139,7 @@ def _number(kind: FieldType, operator: str, number: int | Decimal) -> tuple[Expr
             literal = float(number) + 0.0
         except OverflowError:
             literal = float("inf") if number > 0 else float("-inf")
-        return lit(literal), operator
+        return lit(pa.scalar(literal)), operator
     scale = kind.scale if kind.kind == "decimal" else 0
     with localcontext() as context:
         context.prec = 1000

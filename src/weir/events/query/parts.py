@@ -24,9 +24,9 @@ from weir.events.query.running import (
     run_frame,
     selected,
     sequence_rows,
-    session,
     within_window,
 )
+from weir.events.query.sessions import session
 from weir.events.query.states import merged_states, of_states, states_of
 from weir.read.plan import DatasetTask, ScanPlan, ScanTask
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from datafusion import Expr, col, lit
 
 from weir.events.catalog import Catalog
+from weir.events.clock import SHARD_BITS
 from weir.events.cursors import Cursor, arrivals
 from weir.events.event_types import EventType
 from weir.events.instants import parse_instant
@@ -21,6 +22,7 @@ from weir.events.query.scope import Column, Scope
 from weir.events.visibility import (
     all_of,
     any_of,
+    arrived_after,
     filter_text,
     is_readable_instant,
     of_context,
@@ -34,6 +36,9 @@ __all__ = ["Bounds", "StepRead", "StepsRead", "field_array"]
 
 # Beyond it a scan reads a number as another type, or not at all.
 _LARGEST = 1 << 53
+_RECENT = "bounded(60000)"
+_SECOND = SHARD_BITS + 20
+"""Bits of an id below those that change once in about a second."""
 
 _log = logging.getLogger("weir.events.projection")
 
@@ -121,8 +126,11 @@ class StepsRead:
             names["event_id"] = None
         return [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
 
-    def scan(self, after: Cursor | None = None) -> Scan:
-        """Return the scan; with a cursor of what came after it, and of a bit of what came before."""
+    def scan(self, after: Cursor | None = None, *, recent: bool = False) -> Scan:
+        """Return the scan; with a cursor of what came after it, and of a bit of what came before.
+
+        A recent one is of a snapshot at least as new as that of the last scan, and saves taking another.
+        """
         columns = self.column_names
         if after is not None:
             columns = [*dict.fromkeys(["event_id", *columns]), "arrival_id"]
@@ -136,7 +144,11 @@ class StepsRead:
             ]
         )
         assert condition is not None
-        return self.table.scan(columns, filter=filter_text(condition, self.table.schema))
+        return self.table.scan(
+            columns,
+            filter=filter_text(condition, self.table.schema),
+            consistency=_RECENT if recent else "strong",
+        )
 
     @property
     def is_decided_by_scan(self) -> bool:
@@ -154,7 +166,7 @@ class StepsRead:
 
     def _arrived(self, after: Cursor | None) -> list[Expr]:
         seen = None if after is None else after.least(int(self.catalog.options["buckets"]))
-        return [] if seen is None else [(col("event_id") > lit(seen)) | (col("arrival_id") > lit(seen))]
+        return [] if seen is None else [arrived_after(seen)]
 
     def _of_step(self, step: StepRead) -> Expr:
         found = [col("event_type") == lit(step.type.name)]
@@ -199,8 +211,15 @@ class StepsRead:
         return all(isinstance(one.value, str) or -_LARGEST <= one.value <= _LARGEST for one in values)
 
     def ids_above(self, event_id: int) -> pa.ChunkedArray:
-        """Return the ids of all events, whatever they are, that are above one."""
-        return self.table.scan(["event_id"], filter=f"event_id > {int(event_id)}").to_table().column(0)
+        """Return the ids of all events, whatever they are, that are above one, and of some before it.
+
+        They are those of a snapshot that this process has taken in the last minute: as new as its last scan.
+        """
+        # The same filter for about a second: what is known of a filter need not be found out again.
+        above = event_id >> _SECOND << _SECOND
+        scan = self.table.scan(["event_id"], filter=f"event_id > {above}", consistency=_RECENT)
+        # Nearly always there are none, which an index knows.
+        return scan.to_table().column(0) if scan.count() else pa.chunked_array([], pa.int64())
 
     def tables(self) -> list[pa.Table]:
         """Return the events of every step, by the internal names of their columns."""

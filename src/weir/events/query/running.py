@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
+from datafusion import DataFrame, Expr, col, functions
 from numpy.typing import NDArray
 
 from weir.events.clock import HybridClock
@@ -20,17 +20,14 @@ from weir.events.query.explaining import described_scan
 from weir.events.query.matching import matched
 from weir.events.query.planner import EVERYTHING, BoundAggregate, Grouping, QueryPlan
 from weir.events.query.scope import Column, failure
-from weir.events.visibility import all_of, instant
+from weir.events.query.selecting import few_rows, is_selection
+from weir.events.query.sessions import session
+from weir.events.visibility import all_of, instant, whole_number
 
 __all__ = ["aggregate_type", "explain_query", "run_query", "selected"]
 
 _MOST_TOP_ROWS = 10_000
 _NUMBER = "number"
-
-
-def session() -> SessionContext:
-    """Return a session for one query."""
-    return SessionContext(SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false"))
 
 
 def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
@@ -39,6 +36,8 @@ def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
         return _counted(plan, clock)
     if _is_top(plan):
         return _top_rows(plan, clock)
+    if is_selection(plan) and (few := few_rows(plan)) is not None:
+        return shown_rows(plan, few, clock)
     return run_frame(plan, joined_rows(plan), clock)
 
 
@@ -51,10 +50,11 @@ def run_rows(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
     """Return rows in their order, with the columns that are shown."""
     frame = _limited(ordered_rows(plan, frame), plan)
     # One internal column may be shown under one name only, so the names are the result's own.
-    return _shown_rows(plan, frame.select(*(col(one.internal) for one in plan.shown)).to_arrow_table(), clock)
+    return shown_rows(plan, frame.select(*(col(one.internal) for one in plan.shown)).to_arrow_table(), clock)
 
 
-def _shown_rows(plan: QueryPlan, rows: pa.Table, clock: HybridClock) -> pa.Table:
+def shown_rows(plan: QueryPlan, rows: pa.Table, clock: HybridClock) -> pa.Table:
+    """Return rows that are in their order, with the columns that are shown."""
     table = rows.select([one.internal for one in plan.shown])
     result = _as(table, [one.arrow for one in plan.shown])
     for at, one in enumerate(plan.shown):
@@ -83,9 +83,10 @@ def _counted(plan: QueryPlan, clock: HybridClock) -> pa.Table:
     # The indexes may know it without a look at any event.
     count = plan.read.scan().count()
     observe(clock, plan.read.ids_above(clock.now()))
-    names = [f"a{at}" for at in range(len(plan.grouping.aggregates))]
-    counts = pa.table({name: pa.array([count], pa.int64()) for name in names})
-    return finished_groups(plan, session().from_arrow(counts))
+    fields = grouped_fields(plan.grouping)
+    found = pa.table([pa.array([count], one.type) for one in fields], schema=pa.schema(fields))
+    query = plan.query
+    return found.slice(query.offset or 0, query.limit)
 
 
 def _is_top(plan: QueryPlan) -> bool:
@@ -120,7 +121,7 @@ def _top_rows(plan: QueryPlan, clock: HybridClock) -> pa.Table:
 
     rows = plan.read.scan().chosen(narrow.column_names, choose)
     (named,) = plan.read.named(rows)
-    return _shown_rows(plan, named, clock)
+    return shown_rows(plan, named, clock)
 
 
 def ordered_rows(plan: QueryPlan, frame: DataFrame) -> DataFrame:
@@ -251,7 +252,7 @@ def aggregate_type(one: BoundAggregate) -> pa.DataType:
 
 def _aggregated(one: BoundAggregate) -> Expr:
     if one.column is None:
-        return functions.count(lit(1))
+        return functions.count(whole_number(1))
     column = col(one.column.internal)
     if one.kind == "count":
         return functions.count(column)

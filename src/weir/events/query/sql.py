@@ -16,8 +16,9 @@ from weir.events.clock import HybridClock
 from weir.events.query.explaining import described_scan
 from weir.events.query.planner import QueryPlan
 from weir.events.query.reading import Bounds, StepRead, StepsRead
-from weir.events.query.running import observe, run_rows, selected, session
+from weir.events.query.running import observe, run_rows, selected
 from weir.events.query.scope import Column, Scope
+from weir.events.query.sessions import session
 from weir.events.result import Result
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
 from weir.table.table import Table

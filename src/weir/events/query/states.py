@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 from datafusion import DataFrame, Expr, col, functions, lit
 
 from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
-from weir.events.query.running import finished_groups, group_keys, grouped_fields, session, summed_type
+from weir.events.query.running import finished_groups, group_keys, grouped_fields, summed_type
+from weir.events.query.sessions import session
+from weir.events.visibility import whole_number
 
 __all__ = ["merged_states", "of_states", "state_schema", "states_of"]
 
@@ -63,7 +65,7 @@ def states_of(plan: QueryPlan, frame: DataFrame) -> pa.Table:
 
 def _state(kind: str, one: BoundAggregate) -> Expr:
     if one.column is None:
-        return functions.count(lit(1))
+        return functions.count(whole_number(1))
     column = col(one.column.internal)
     if kind == "count":
         return functions.count(column)
@@ -105,7 +107,7 @@ def merged_states(grouping: Grouping, states: Sequence[pa.Table]) -> pa.Table:
     keys = [name for name in schema.names if name.startswith("k") and name != KEY]
     # Groups of one key text have one key.
     values += [functions.first_value(col(name)).alias(name) for name in keys]
-    values.append(functions.count(lit(1)).alias("none"))
+    values.append(functions.count(whole_number(1)).alias("none"))
     merged = session().from_arrow(whole).aggregate([col(KEY)], values).to_arrow_table()
     merged = merged.set_column(merged.column_names.index(KEY), KEY, merged.column(KEY).cast(pa.string()))
     columns = []
@@ -165,8 +167,10 @@ def _nothing(grouping: Grouping) -> pa.Table:
 def _value(at: int, one: BoundAggregate) -> Expr:
     if one.kind == "avg":
         count = col(f"a{at}_count").cast(pa.float64())
-        whole = functions.nullif(count, lit(0.0))
+        whole = functions.nullif(count, lit(pa.scalar(0.0)))
         return col(f"a{at}_total").cast(pa.float64()) / whole
     if one.kind == "count_unique":
-        return functions.coalesce(functions.array_length(col(f"a{at}_values")).cast(pa.int64()), lit(0))
+        return functions.coalesce(
+            functions.array_length(col(f"a{at}_values")).cast(pa.int64()), whole_number(0)
+        )
     return col(f"a{at}_{one.kind}")

@@ -1,4 +1,4 @@
-"""The whole life of a table on Spark as one value: rows stream in, and its services run beside.
+"""The whole life of a table or an event store on Spark as one value: rows stream in, services run beside.
 
 >>> from datetime import timedelta
 >>> pipeline = Pipeline(
@@ -28,6 +28,7 @@ from weir.spark.pipeline.settings import (
     Metrics,
     Quarantine,
     Services,
+    TargetEvents,
     TargetTable,
     ValueFormat,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "ServiceState",
     "Services",
     "SessionSettings",
+    "TargetEvents",
     "TargetTable",
     "ValueFormat",
     "pipeline_state",

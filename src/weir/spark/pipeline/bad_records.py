@@ -7,7 +7,6 @@ exactly once, so that after a crash every record is in one of the two tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
@@ -15,13 +14,14 @@ from pyspark.sql.types import ArrayType, StructType
 
 from weir.spark.pipeline.decoding import CORRUPT
 from weir.spark.pipeline.micro_batch import UNFIT
-from weir.spark.pipeline.settings import FILE_FORMATS, CallableSource, FormatSource, TargetTable
+from weir.spark.pipeline.settings import FILE_FORMATS, CallableSource, FormatSource, TargetEvents, TargetTable
 
 __all__ = [
     "BAD_RECORD_SCHEMA",
     "PLACE",
     "bad_records",
     "good_rows",
+    "misfit",
     "quarantine_of",
     "readable",
     "with_place",
@@ -47,17 +47,10 @@ _OPERATIONS = ("upsert", "delete")
 _OPERATION = "_op"
 
 
-def quarantine_of(table: TargetTable, uri: str | None) -> TargetTable:
-    """Return the table that takes the bad records of a pipeline; by default beside its table."""
-    beside = f"{table.uri.rstrip('/')}-quarantine"
-    return replace(
-        table,
-        uri=uri or beside,
-        schema=BAD_RECORD_SCHEMA,
-        primary_key=("id",),
-        shard_by=(),
-        merge_engine=None,
-    )
+def quarantine_of(target: TargetTable | TargetEvents, uri: str | None) -> TargetTable:
+    """Return the table that takes the bad records of a pipeline; by default beside its target."""
+    beside = f"{target.uri.rstrip('/')}-quarantine"
+    return TargetTable(uri or beside, target.storage_options, BAD_RECORD_SCHEMA, ("id",), fsync=target.fsync)
 
 
 def with_place(stream: DataFrame, source: FormatSource | CallableSource) -> DataFrame:
@@ -81,16 +74,16 @@ def readable(stream: DataFrame) -> DataFrame:
     )
 
 
-def good_rows(rows: DataFrame, table: pa.Schema, primary_key: Sequence[str]) -> DataFrame:
-    """Return the rows of a stream that fit the table; its micro-batches say how many do not."""
-    reason = _row_reason(rows.schema, table, primary_key)
+def good_rows(rows: DataFrame, reason: Column) -> DataFrame:
+    """Return the rows of a stream that fit the target; its micro-batches say how many do not.
+
+    ``reason`` says why a row does not fit, as :func:`misfit` has it.
+    """
     counted = rows.observe(UNFIT, functions.count(reason).alias("rows"))
     return counted.where(reason.isNull()).drop(PLACE)
 
 
-def bad_records(
-    source: DataFrame, rows: DataFrame, table: pa.Schema, primary_key: Sequence[str], pipeline: str
-) -> DataFrame:
+def bad_records(source: DataFrame, rows: DataFrame, reason: Column, pipeline: str) -> DataFrame:
     """Return the bad records of a stream as rows of a quarantine.
 
     Parameters
@@ -99,14 +92,11 @@ def bad_records(
         The records with :data:`PLACE`, and with :data:`CORRUPT` where they are read from text.
     rows : DataFrame
         What the transform makes of those that could be read.
-    table : pyarrow.Schema
-        The columns of the table.
-    primary_key : sequence of str
-        Its key.
+    reason : Column
+        Why a row does not fit, as :func:`misfit` has it.
     pipeline : str
         The name of the pipeline.
     """
-    reason = _row_reason(rows.schema, table, primary_key)
     held = [name for name in rows.columns if name != PLACE]
     place = functions.col(PLACE) if PLACE in rows.columns else functions.lit(None).cast("string")
     refused = rows.where(reason.isNotNull()).select(
@@ -136,8 +126,8 @@ def bad_records(
     )
 
 
-def _row_reason(rows: StructType, table: pa.Schema, primary_key: Sequence[str]) -> Column:
-    """Return what says why a row does not fit the table; null where it does."""
+def misfit(rows: StructType, table: pa.Schema, primary_key: Sequence[str]) -> Column:
+    """Return what says why a row does not fit a table; null where it does."""
     checks: list[tuple[Column, str]] = []
     names = set(rows.fieldNames())
     is_delete = functions.lit(False)

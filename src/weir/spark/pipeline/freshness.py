@@ -16,6 +16,7 @@ from itertools import accumulate
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import StructType, TimestampType
 
+from weir.events.clock import SHARD_BITS
 from weir.spark.pipeline.decoding import CORRUPT
 from weir.spark.pipeline.micro_batch import OBSERVED, QUANTILES, MicroBatch
 from weir.spark.pipeline.settings import FILE_FORMATS, CallableSource, FormatSource
@@ -49,6 +50,9 @@ def arrival_of(source: FormatSource | CallableSource, columns: StructType, chose
         return None
     if source.format in FILE_FORMATS:
         return _OF_FILE
+    if source.format == "weir-events":
+        # An id has the instant at which it was given, in microseconds, above the number of its shard.
+        return f"timestamp_micros(shiftright(event_id, {SHARD_BITS}))"
     has_timestamp = _TIMESTAMP in columns.names and isinstance(columns[_TIMESTAMP].dataType, TimestampType)
     return _TIMESTAMP if source.format in _WITH_TIMESTAMP and has_timestamp else None
 

@@ -26,6 +26,13 @@ from weir.spark.pipeline.bad_records import (
     with_place,
 )
 from weir.spark.pipeline.decoding import CORRUPT
+from weir.spark.pipeline.destination import (
+    Destination,
+    check_write_options,
+    find_destination,
+    open_destination,
+    sink_options,
+)
 from weir.spark.pipeline.file_order import in_order_of_files
 from weir.spark.pipeline.freshness import BATCH_ARRIVAL, arrival_of, observed
 from weir.spark.pipeline.metrics import MetricsSample, as_line_of, as_log_event
@@ -38,18 +45,17 @@ from weir.spark.pipeline.settings import (
     OnBadRecord,
     Quarantine,
     Services,
+    TargetEvents,
     TargetTable,
     Trigger,
     check_on_bad_record,
     check_trigger,
 )
 from weir.spark.pipeline.stream import read_source, transformed
-from weir.spark.pipeline.table_services import closing_services, ending_services, table_services
+from weir.spark.pipeline.table_services import closing_services, ending_services
 from weir.spark.pipeline.target import find_table, open_or_create
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
-from weir.spark.sink import prepare
-from weir.spark.write_options import WriteOptions
 from weir.table.table import Table
 
 __all__ = ["Pipeline", "PipelineCheck"]
@@ -67,30 +73,34 @@ class PipelineCheck:
     Parameters
     ----------
     uri : str
-        The table.
+        The table, or the event store.
     exists : bool
-        Whether there is a table; otherwise a run would create it.
+        Whether there is one; otherwise a run would create it.
     source_columns, columns : dict of str to str
         The columns of the source, and those after the transform, with their Spark types; empty if
         Spark was not asked.
+    what : str
+        ``"table"`` or ``"event store"``.
     """
 
     uri: str
     exists: bool
     source_columns: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
+    what: str = "table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A stream of rows into a Weir table, with the table's services beside it.
+    """A stream of rows into a Weir table or an event store, with its services beside it.
 
     Parameters
     ----------
     source : FormatSource or CallableSource
         Where the rows come from.
-    table : TargetTable
-        Where they go. A row is an upsert by primary key, or what its column ``_op`` says.
+    table : TargetTable or TargetEvents
+        Where they go. In a table a row is an upsert by primary key, or what its column ``_op`` says; in an
+        event store it is an event.
     checkpoint : str
         Where Spark keeps what it has read: a directory, or a location that Spark can write to. Belongs
         to this source and this table.
@@ -104,12 +114,13 @@ class Pipeline:
         :func:`weir.spark.cluster_by_shard`. Then rows lose their order: of several with one key in a
         micro-batch any may count. Spark's setting ``spark.sql.shuffle.partitions`` is the number of tasks.
     write : mapping of str to str, default {}
-        Further options of the format ``"weir"``.
+        Further options of the format ``"weir"``, or ``"weir-events"``.
     on_bad_record : "fail" or "quarantine", default "fail"
         What becomes of a record that cannot be read with the schema of the source, or whose row does not fit
         the table: a null in its key or in a column that has none, an unknown ``_op``, a vector of another
-        length. It stops the stream, or it is left out and written to a table of its own, with the reason
-        and its place in the source. The source is then read a second time, for the bad records alone.
+        length; of an event whatever its type refuses. It stops the stream, or it is left out and written to a
+        table of its own, with the reason and its place in the source. The source is then read a second time,
+        for the bad records alone.
     quarantine : Quarantine
         That table, and when there is an alarm.
     services : Services
@@ -121,7 +132,7 @@ class Pipeline:
     """
 
     source: FormatSource | CallableSource
-    table: TargetTable
+    table: TargetTable | TargetEvents
     checkpoint: str
     transform: str | None = None
     trigger: Trigger = timedelta(0)
@@ -146,6 +157,13 @@ class Pipeline:
                 where="stream.cluster_by_shard",
                 hint="Leave either this or in_order of the source away",
             )
+        if self.cluster_by_shard and isinstance(self.table, TargetEvents):
+            raise OptionError(
+                "events keep their order, and rows that are clustered by shard lose it",
+                where="stream.cluster_by_shard",
+            )
+        if "type" in self.write and isinstance(self.table, TargetEvents):
+            raise OptionError("the target says what type its events are of", where="write.type")
         check_trigger(self.trigger)
         check_on_bad_record(self.on_bad_record)
 
@@ -162,18 +180,20 @@ class Pipeline:
         WeirError
             The first thing that is wrong.
         """
-        found = find_table(self.table)
+        found = find_destination(self.table)
         uri = self.table.uri if found is None else found.uri
+        what = "event store" if isinstance(self.table, TargetEvents) else "table"
         if spark is None:
-            return PipelineCheck(uri, found is not None)
+            return PipelineCheck(uri, found is not None, what=what)
         register(spark)
         source = self._source(spark)
         stream, _ = self._incoming(source)
-        options = self._write_options(uri)
+        options = self._sink_options()
+        check_write_options(self.table, options)
         with transformed(spark, stream, self.transform) as rows:
             if found is not None:
-                prepare(found, options, rows.drop(PLACE).schema, overwrite=False)
-            return PipelineCheck(uri, found is not None, _columns(source), _columns(rows))
+                found.check(rows.drop(PLACE).schema, options)
+            return PipelineCheck(uri, found is not None, _columns(source), _columns(rows), what)
 
     def start(self, spark: SparkSession, *, on_sample: OnSample | None = None) -> RunningPipeline:
         """Start, and return while it runs.
@@ -194,35 +214,38 @@ class Pipeline:
         sinks: list[OnSample] = [as_log_event] if self.metrics.log else []
         source = self._source(spark)
         stream, arrival = self._incoming(source)
-        find_table(self.table)
+        find_destination(self.table)
         quarantine = self._find_quarantine()
         with transformed(spark, stream, self.transform) as rows:
             if self.metrics.file is not None:
                 sinks.append(as_line_of(Path(self.metrics.file)))
             if on_sample is not None:
                 sinks.append(on_sample)
-            self._write_options(self.table.uri)
-            table = open_or_create(self.table)
-            prepare(table, self._write_options(table.uri), rows.drop(PLACE).schema, overwrite=False)
+            options = self._sink_options()
+            check_write_options(self.table, options)
+            target = open_destination(self.table)
+            target.check(rows.drop(PLACE).schema, options)
             if quarantine is not None:
-                rows = good_rows(rows, table.schema, table.primary_key)
-            placed = cluster_by_shard(rows, table) if self.cluster_by_shard else rows
-            query = self._start(placed, self.name, self.checkpoint, self._sink_options(), table.uri)
+                rows = good_rows(rows, target.misfit(rows.schema))
+            placed = cluster_by_shard(rows, target.table) if self.cluster_by_shard else rows
+            query = self._start(placed, self.name, self.checkpoint, self._format, options, target.uri)
         refused = None
         if quarantine is not None:
             try:
-                refused = self._start_quarantine(spark, source, table, open_or_create(quarantine))
+                refused = self._start_quarantine(spark, source, target, open_or_create(quarantine))
             except BaseException:
                 query.stop()
                 raise
         runner = self._runner(spark)
+        services = target.services(self.services, runner)
         return RunningPipeline(
             spark,
-            table,
+            target.table,
             query,
-            table_services(table, self.services, runner),
-            closing=closing_services(table, self.services, runner),
-            ending=ending_services(table, runner),
+            services,
+            uri=target.uri,
+            closing=closing_services(target.table, services, self.services, runner),
+            ending=ending_services(target.table, runner),
             sinks=sinks,
             every=self.metrics.every,
             grace=self.services.grace,
@@ -281,23 +304,24 @@ class Pipeline:
         return quarantine
 
     def _start_quarantine(
-        self, spark: SparkSession, source: DataFrame, table: Table, quarantine: Table
+        self, spark: SparkSession, source: DataFrame, target: Destination, quarantine: Table
     ) -> StreamingQuery:
         with transformed(spark, readable(source), self.transform) as rows:
-            bad = bad_records(source, rows, table.schema, table.primary_key, self.name)
+            bad = bad_records(source, rows, target.misfit(rows.schema), self.name)
             return self._start(
                 bad,
                 f"{self.name}-quarantine",
                 f"{self.checkpoint.rstrip('/')}-quarantine",
-                {**self._storage_options(), "flush": "true"},
+                "weir",
+                {**sink_options(quarantine_of(self.table, self.quarantine.uri)), "flush": "true"},
                 quarantine.uri,
             )
 
     def _start(
-        self, rows: DataFrame, name: str, checkpoint: str, options: Mapping[str, str], uri: str
+        self, rows: DataFrame, name: str, checkpoint: str, format: str, options: Mapping[str, str], uri: str
     ) -> StreamingQuery:
         writer = (
-            rows.writeStream.format("weir")
+            rows.writeStream.format(format)
             .queryName(name)
             .options(**options)
             .option("checkpointLocation", checkpoint)
@@ -330,16 +354,13 @@ class Pipeline:
     def _in_order(self) -> bool:
         return isinstance(self.source, FormatSource) and self.source.in_order
 
-    def _storage_options(self) -> dict[str, str]:
-        storage = {f"storage.{name}": value for name, value in self.table.storage_options.items()}
-        return {**storage, "fsync": str(self.table.fsync).lower()}
+    @property
+    def _format(self) -> str:
+        return "weir-events" if isinstance(self.table, TargetEvents) else "weir"
 
     def _sink_options(self) -> dict[str, str]:
-        return {**self._storage_options(), **self.write}
-
-    def _write_options(self, uri: str) -> WriteOptions:
-        """Return what the sink will be told, which is checked here before Spark starts anything."""
-        return WriteOptions.parse({"path": uri, **self._sink_options()})
+        """Return what the sink will be told."""
+        return {**sink_options(self.table), **self.write}
 
     def _runner(self, spark: SparkSession) -> Runner:
         return ThreadRunner() if self.services.runner == "threads" else SparkRunner(spark)

@@ -30,6 +30,15 @@
     [table.storage_options]
     region = "eu-west-1"
 
+    [events]                                  # instead of [table]: rows are events of a type
+    uri = "s3://bucket/store"
+    type = "departed"
+    fields = { carrier = ["UA", "DL"], delay = "int | null" }   # creates store and type if there are none
+    buckets = 4
+    fsync = true
+    [events.storage_options]
+    region = "eu-west-1"
+
     [stream]
     checkpoint = "s3://bucket/checkpoints/flights"
     trigger = "10s"                           # or "available-now"; default: one batch after the other
@@ -40,13 +49,14 @@
     uri = "s3://bucket/flights-quarantine"
     alarm_share = 0.01                        # of the rows, above which there is a warning
 
-    [write]                                   # options of the format "weir"
+    [write]                                   # options of the format "weir", or "weir-events"
 
     [services]
     merge = "1m"                              # a length of time, or "off"
     index = "5m"
     compact = "10m"
     collect = "15m"
+    maintain = "15m"                          # of an event store
     horizon = "15m"
     version_retention = "7d"
     runner = "spark"                          # or "threads"
@@ -66,8 +76,8 @@
     [spark.settings]
     "spark.sql.shuffle.partitions" = 8
 
-Lengths of time are texts like ``90s`` and ``1d 12h``. Only ``source``, ``table.uri`` and
-``stream.checkpoint`` are needed.
+Lengths of time are texts like ``90s`` and ``1d 12h``. Only ``source``, ``table.uri`` (or ``events.uri`` and
+``events.type``) and ``stream.checkpoint`` are needed.
 """
 
 from __future__ import annotations
@@ -79,6 +89,7 @@ from pathlib import Path
 from typing import Any
 
 from weir.errors import OptionError
+from weir.events.definitions import fields_of
 from weir.format.merge_engine import Function, MergeEngine
 from weir.merge.policy import MergePolicy
 from weir.schema.text import parse_schema
@@ -93,6 +104,7 @@ from weir.spark.pipeline.settings import (
     OnBadRecord,
     Quarantine,
     Services,
+    TargetEvents,
     TargetTable,
     Trigger,
     ValueFormat,
@@ -107,6 +119,7 @@ _TABLES = (
     "source",
     "transform",
     "table",
+    "events",
     "stream",
     "quarantine",
     "write",
@@ -119,7 +132,8 @@ _VALUE = ("format", "schema", "options")
 _TARGET = ("uri", "schema", "primary_key", "shard_by", "fsync", "merge_engine", "storage_options")
 _STREAM = ("checkpoint", "trigger", "cluster_by_shard", "on_bad_record")
 _QUARANTINE = ("uri", "alarm_share")
-_INTERVALS = ("merge", "index", "compact", "collect")
+_EVENTS = ("uri", "type", "fields", "buckets", "fsync", "storage_options")
+_INTERVALS = ("merge", "index", "compact", "collect", "maintain")
 _MERGE_POLICY = ("merge_share", "merge_generations", "merge_age")
 _SERVICES = (*_INTERVALS, "horizon", "version_retention", "runner", "grace", *_MERGE_POLICY)
 _METRICS = ("every", "file", "log", "arrival")
@@ -178,15 +192,25 @@ def read_pipeline_file(path: str | Path) -> PipelineFile:
     """
     path = Path(path)
     whole = read_toml(path, _TABLES)
-    for needed in ("source", "table", "stream"):
+    for needed in ("source", "stream"):
         if not whole.has(needed):
             raise OptionError(f"the table [{needed}] is missing", where=path.name)
+    if whole.has("table") == whole.has("events"):
+        raise OptionError(
+            "both the tables [table] and [events] are there"
+            if whole.has("table")
+            else "the table [table] is missing",
+            where=path.name,
+            hint="Rows go to a table, [table], or to an event store, [events]",
+        )
     stream = whole.table("stream", _STREAM)
     values: dict[str, Any] = {"name": whole.text("name")} if whole.has("name") else {}
     with whole.placing():
         pipeline = Pipeline(
             source=_source(whole.table("source", _SOURCE)),
-            table=_target(whole.table("table", _TARGET)),
+            table=_target(whole.table("table", _TARGET))
+            if whole.has("table")
+            else _events(whole.table("events", _EVENTS)),
             checkpoint=stream.needed_text("checkpoint"),
             transform=whole.table("transform", ("sql",)).text("sql"),
             trigger=_trigger(stream),
@@ -248,6 +272,22 @@ def _target(table: TomlTable) -> TargetTable:
         shards,
         fsync=table.switch("fsync", True),
         merge_engine=_merge_engine(table),
+    )
+
+
+def _events(table: TomlTable) -> TargetEvents:
+    fields = dict(table.table("fields", None).values) if table.has("fields") else None
+    kind = table.needed_text("type")
+    if fields is not None:
+        with table.placing("fields"):
+            fields_of(fields, kind)
+    return TargetEvents(
+        table.needed_text("uri"),
+        kind,
+        table.options("storage_options"),
+        fields,
+        table.whole_number("buckets", 4) if table.has("buckets") else None,
+        fsync=table.switch("fsync", True),
     )
 
 

@@ -43,7 +43,7 @@ class PipelineSummary:
     Parameters
     ----------
     uri : str
-        The table.
+        The table, or the event store.
     seconds : float
         How long it ran.
     batches, rows : int
@@ -95,6 +95,8 @@ class RunningPipeline:
         The query.
     services : sequence of ScheduledService
         What is done beside it.
+    uri : str
+        The table, or the event store that it belongs to.
     closing : sequence of ScheduledService
         What a closing round does.
     ending : sequence of ScheduledService
@@ -122,6 +124,7 @@ class RunningPipeline:
         query: StreamingQuery,
         services: Sequence[ScheduledService],
         *,
+        uri: str,
         closing: Sequence[ScheduledService],
         ending: Sequence[ScheduledService],
         sinks: Sequence[Callable[[MetricsSample], None]],
@@ -133,6 +136,7 @@ class RunningPipeline:
         alarm_share: float = 0.0,
     ) -> None:
         self._table = table
+        self._uri = uri
         self._query = query
         self._grace = grace
         self._closing = tuple(closing)
@@ -153,7 +157,7 @@ class RunningPipeline:
         self._sampler = Sampler(self._take, sinks, every, self._note_batches)
         self._schedule.start()
         self._sampler.start()
-        _log.info("pipeline.started", table=table.uri, query=query.id, services=len(services))
+        _log.info("pipeline.started", table=uri, query=query.id, services=len(services))
 
     @property
     def query(self) -> StreamingQuery:
@@ -189,7 +193,7 @@ class RunningPipeline:
                 return self._watch.wait(seconds)
             return self._both_end(self._refused_watch, math.inf if seconds is None else seconds)
         except Exception as error:
-            self._failure = _failure(error, self._table.uri)
+            self._failure = _failure(error, self._uri)
             raise self._failure from error
 
     def _both_end(self, other: QueryWatch, seconds: float) -> bool:
@@ -248,7 +252,7 @@ class RunningPipeline:
         if self._refused_watch is not None:
             self._refused_watch.close()
         self._summary = PipelineSummary(
-            uri=self._table.uri,
+            uri=self._uri,
             seconds=time.monotonic() - self._began,
             batches=self._total_batches,
             rows=self._total_rows,
@@ -259,7 +263,7 @@ class RunningPipeline:
         )
         _log.info(
             "pipeline.stopped",
-            table=self._table.uri,
+            table=self._uri,
             batches=self._summary.batches,
             rows=self._summary.rows,
             unfinished=unfinished,
@@ -306,7 +310,7 @@ class RunningPipeline:
 
     def _note(self, failed: Exception | None) -> None:
         if failed is not None and self._failure is None:
-            self._failure = _failure(failed, self._table.uri)
+            self._failure = _failure(failed, self._uri)
             self._failure.__cause__ = failed
 
     def _finish_micro_batch(self) -> None:
@@ -342,7 +346,7 @@ class RunningPipeline:
         if sample.bad_records > self._alarm_share * sample.rows:
             _log.warning(
                 "pipeline.bad_records",
-                table=self._table.uri,
+                table=self._uri,
                 quarantine=self._quarantine,
                 bad_records=sample.bad_records,
                 rows=sample.rows,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +29,7 @@ __all__ = [
     "OnBadRecord",
     "Quarantine",
     "Services",
+    "TargetEvents",
     "TargetTable",
     "Trigger",
     "ValueFormat",
@@ -205,6 +206,48 @@ class TargetTable:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class TargetEvents:
+    """The event store that takes the rows, each as an event of one type.
+
+    Parameters
+    ----------
+    uri : str
+        Where it is.
+    type : str
+        The type. Rows have the columns ``context_id``, the fields, and ``timestamp`` unless the moment of
+        ingest is meant.
+    storage_options : mapping of str to str, default {}
+        Credentials and the like, as :func:`weir.events.open` takes them.
+    fields : mapping of str to object, optional
+        The fields, as :meth:`weir.events.EventStore.define` takes them. The store is created if there is
+        none, and so is the type, or a version of it.
+    buckets : int, optional
+        Shards of a store that is created.
+    fsync : bool, default True
+        As for :func:`weir.events.open`.
+    """
+
+    uri: str
+    type: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    fields: Mapping[str, Any] | None = None
+    buckets: int | None = None
+    fsync: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.uri:
+            raise OptionError("the location of the event store is empty", where="events.uri")
+        if not self.type:
+            raise OptionError("the type of the events is empty", where="events.type")
+        if self.buckets is not None and self.fields is None:
+            raise OptionError(
+                "the type has no fields, so that no store can be created",
+                where="events.buckets",
+                hint="Give fields too, or leave this away if the store exists",
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What is done for the table while rows stream into it. Each has an interval of its own; None is off.
@@ -222,6 +265,9 @@ class Services:
         Make few large fragments of the small ones. Default 10 minutes.
     collect : timedelta, optional
         Collect garbage. Default 15 minutes.
+    maintain : timedelta, optional
+        Of an event store: erase what is forgotten or too old, refresh what is remembered, and do all upkeep
+        of what is stored of that. Default 15 minutes.
     horizon : timedelta
         How long garbage stays after it was marked. Default 15 minutes.
     version_retention : timedelta, optional
@@ -239,6 +285,7 @@ class Services:
     index: timedelta | None = timedelta(minutes=5)
     compact: timedelta | None = timedelta(minutes=10)
     collect: timedelta | None = timedelta(minutes=15)
+    maintain: timedelta | None = timedelta(minutes=15)
     horizon: timedelta = DEFAULT_HORIZON
     version_retention: timedelta | None = None
     runner: Runners = "spark"
@@ -246,7 +293,7 @@ class Services:
     merge_policy: MergePolicy = ALWAYS
 
     def __post_init__(self) -> None:
-        for name in ("merge", "index", "compact", "collect"):
+        for name in ("merge", "index", "compact", "collect", "maintain"):
             _check_length(getattr(self, name), f"services.{name}", more_than_none=True)
         for name in ("horizon", "version_retention", "grace"):
             _check_length(getattr(self, name), f"services.{name}")

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from weir.errors import TableNotFoundError
 from weir.spark.pipeline.bad_records import quarantine_of
 from weir.spark.pipeline.checkpoint import CheckpointState, read_checkpoint
+from weir.spark.pipeline.destination import find_destination
 from weir.spark.pipeline.pipeline import Pipeline
 from weir.spark.pipeline.target import find_table
 
@@ -28,7 +29,7 @@ class PipelineState:
     name : str
         The pipeline.
     uri : str
-        Its table.
+        Its table, or event store.
     exists : bool
         Whether there is one.
     checkpoint : CheckpointState, optional
@@ -66,22 +67,22 @@ def pipeline_state(pipeline: Pipeline) -> PipelineState:
     WeirError
         If the table is not as the pipeline describes it.
     """
-    table = find_table(pipeline.table)
+    target = find_destination(pipeline.table)
     directory = _local(pipeline.checkpoint)
-    status = None if table is None else table.status()
+    status = None if target is None else target.table.status()
     quarantine, bad = "", 0
     if pipeline.on_bad_record == "quarantine":
-        target = quarantine_of(pipeline.table, pipeline.quarantine.uri)
-        quarantine = target.uri
+        beside = quarantine_of(pipeline.table, pipeline.quarantine.uri)
+        quarantine = beside.uri
         try:
-            found = find_table(target)
+            found = find_table(beside)
         except TableNotFoundError:
             found = None
         bad = 0 if found is None else found.scan().count()
     return PipelineState(
         name=pipeline.name,
-        uri=pipeline.table.uri if table is None else table.uri,
-        exists=table is not None,
+        uri=pipeline.table.uri if target is None else target.uri,
+        exists=target is not None,
         checkpoint=None if directory is None else read_checkpoint(directory),
         base_rows=0 if status is None else status.base_rows,
         unmerged_rows=0 if status is None else status.unmerged_rows,

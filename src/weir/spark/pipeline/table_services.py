@@ -66,12 +66,13 @@ def table_services(table: Table, settings: Services, runner: Runner) -> tuple[Sc
     )
 
 
-def closing_services(table: Table, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
+def closing_services(
+    table: Table, services: tuple[ScheduledService, ...], settings: Services, runner: Runner
+) -> tuple[ScheduledService, ...]:
     """Return what is done when a stream has ended and no other follows at once.
 
     The rows that the stream has left in the log are flushed first, so that the merge finds them.
     """
-    services = table_services(table, settings, runner)
     return services if settings.merge is None else (*ending_services(table, runner), *services)
 
 

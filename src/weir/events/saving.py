@@ -1,0 +1,59 @@
+"""Storing what was shown, beside the answers: whoever asks does not wait for the disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from weir.engine.logs import get_logger
+
+__all__ = ["Saving"]
+
+_log = get_logger(__name__)
+
+
+class Saving:
+    """Saves under way, at most one for each place, on a thread of their own. For many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._under_way: dict[str, Future[None]] = {}
+
+    def begin(self, place: str, save: Callable[[], object]) -> None:
+        """Save something, unless a save of its place is under way: whoever asks next has it all again."""
+        with self._lock:
+            known = self._under_way.get(place)
+            if known is not None and not known.done():
+                return
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(1, thread_name_prefix="weir-events-save")
+            self._under_way[place] = self._threads.submit(_saved, place, save)
+
+    def settle(self, place: str | None = None) -> None:
+        """Wait for what is under way, of one place or of all."""
+        with self._lock:
+            waiting = {name: one for name, one in self._under_way.items() if place in (None, name)}
+        for one in waiting.values():
+            one.result()
+        with self._lock:
+            for name, one in waiting.items():
+                if self._under_way.get(name) is one:
+                    del self._under_way[name]
+
+    def close(self) -> None:
+        """Wait for what is under way, and end the thread."""
+        self.settle()
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+
+
+def _saved(place: str, save: Callable[[], object]) -> None:
+    try:
+        save()
+    except Exception as error:
+        # The answer was given; the next one is made of what is stored, and of all that has come since.
+        _log.warning("events.save_failed", place=place, error=str(error) or type(error).__name__)
