@@ -28,6 +28,7 @@ from weir.format.resharding import is_resharding
 from weir.format.shard_manifest import ShardStatus
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.maintenance import reshard
+from weir.write.table_writer import TableWriter
 
 __all__ = ["s3_endpoint"]
 
@@ -219,6 +220,32 @@ def test_a_repeatable_write_is_done_once_also_when_it_was_done_in_part(tmp_path:
         writer.upsert(batch, source=source)
         writer.upsert(batch, source=source)
     assert shown(table) == {**dict.fromkeys(range(16), 1), **dict.fromkeys(done["id"].to_pylist(), 5)}
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_single_write_is_answered_as_before_the_rule_changed(tmp_path: Path, wait: bool) -> None:
+    table = made(tmp_path / "t", 4)
+    table.upsert(rows(range(0, 30, 3), 5))
+
+    def ask(writer: TableWriter) -> tuple[object, ...]:
+        found = writer.insert(rows(range(25), 1), source=weir.Source.once("x"), wait=wait)
+        result = found if isinstance(found, weir.WriteResult) else found.result()
+        assert result.done is not None
+        assert result.skipped is not None
+        keys = (sorted(one["id"].to_pylist()) for one in (result.done, result.skipped))
+        return result.rows, dict(result.positions), *keys
+
+    with table.writer() as writer:
+        answer = ask(writer)
+        plain = writer.upsert(rows([60, 61, 62, 63], 1), source=weir.Source.once("y"))
+    for shards in (3, 5):
+        table.alter(shard_by=weir.bucket("id", shards))
+        table.delete(range(100))
+        with table.writer() as writer:
+            assert ask(writer) == ask(writer) == answer
+            again = writer.upsert(rows([60, 61, 62, 63], 1), source=weir.Source.once("y"))
+            assert (again.rows, again.positions) == (plain.rows, plain.positions)
+    assert shown(table) == {}
 
 
 def test_sums_are_exact_over_resharding(tmp_path: Path) -> None:

@@ -30,24 +30,36 @@ WHERE = "_mem_wal/x/wal/y.arrow"
 UINT64 = st.integers(0, (1 << 64) - 1)
 WRITE_IDS = st.none() | st.from_regex("[1-9a-f][0-9a-f]{31}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-SOURCES = st.builds(Source, TEXT.filter(bool), st.integers(0, (1 << 63) - 1))
+SOURCES = st.builds(Source, TEXT.filter(bool) | TEXT.map("once:{}".format), st.integers(0, (1 << 63) - 1))
 PLACES = st.builds(LogPlace, st.uuids(), UINT64)
-HEADERS = st.builds(
-    WalEntryHeader,
-    UINT64,
-    st.none() | UINT64,
-    WRITE_IDS,
-    st.just(False),
-    st.none() | SOURCES,
-    st.lists(st.from_regex(r"staged_[0-9a-f]{32}", fullmatch=True), max_size=2).map(tuple),
-).flatmap(
-    lambda header: st.builds(
-        dataclasses.replace,
-        st.just(header),
-        published_rows=st.just(7 if header.published else 0),
-        published_from=st.just(3 if header.published else 0),
-        place=st.none() | PLACES,
-        further_sources=st.lists(SOURCES, max_size=3 if header.source else 0).map(tuple),
+HEADERS = (
+    st.builds(
+        WalEntryHeader,
+        UINT64,
+        st.none() | UINT64,
+        WRITE_IDS,
+        st.just(False),
+        st.none() | SOURCES,
+        st.lists(st.from_regex(r"staged_[0-9a-f]{32}", fullmatch=True), max_size=2).map(tuple),
+    )
+    .flatmap(
+        lambda header: st.builds(
+            dataclasses.replace,
+            st.just(header),
+            published_rows=st.just(7 if header.published else 0),
+            published_from=st.just(3 if header.published else 0),
+            place=st.none() | PLACES,
+            further_sources=st.lists(SOURCES, max_size=3 if header.source else 0).map(tuple),
+        )
+    )
+    .flatmap(
+        lambda header: st.builds(
+            dataclasses.replace,
+            st.just(header),
+            answers=st.just(())
+            if header.has_lone_source or not header.sources
+            else st.just(()) | st.tuples(*[st.binary(min_size=1, max_size=9)] * len(header.sources)),
+        )
     )
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -266,7 +266,8 @@ def test_a_shard_remembers_only_so_many_sources(table: weir.Table, monkeypatch: 
 
 def test_of_single_writes_a_shard_remembers_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weir.format.source.MAX_SOURCES", 1)
-    monkeypatch.setattr("weir.format.source.MAX_SINGLE", 4)
+    monkeypatch.setattr("weir.format.write_window.MAX_WRITE_IDS", 4)
+    monkeypatch.setattr("weir.format.write_window.SEGMENT_IDS", 2)
     table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
     upsert(table, 7, *range(10), value="job", name="job")
     for n in range(10):
@@ -383,6 +384,109 @@ def test_a_marked_write_that_cannot_be_decided_may_be_repeated(table: weir.Table
                     [{"id": 1, "value": "y"}], condition="cast(value as int) < 1", source=weir.Source("s", 1)
                 )
     assert rows(table) == {1: "x"}
+
+
+# Single writes and their answers
+
+
+def numbered(tmp_path: Path) -> weir.Table:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64())])
+    return weir.create(
+        tmp_path / "numbered", schema, primary_key="id", shard_by=weir.bucket("id", 3), fsync=False
+    )
+
+
+def told(result: weir.WriteResult) -> tuple[object, ...]:
+    assert result.done is not None
+    assert result.skipped is not None
+    done, skipped = (sorted(one.column("id").to_pylist()) for one in (result.done, result.skipped))
+    return result.rows, dict(result.positions), done, skipped
+
+
+Ask = Callable[[TableWriter], weir.WriteResult]
+ASKED: dict[str, Ask] = {
+    "conditional upsert": lambda writer: writer.upsert(
+        [{"id": n, "n": 5} for n in range(20)], condition="n < 5", source=weir.Source.once("u")
+    ),
+    "insert": lambda writer: writer.insert(
+        [{"id": n, "n": 0} for n in range(5, 25)], source=weir.Source.once("i")
+    ),
+    "patch": lambda writer: writer.patch(
+        [{"id": n, "n": 9} for n in range(5, 30, 2)], source=weir.Source.once("p")
+    ),
+    "conditional delete": lambda writer: writer.delete(
+        [3, 4, 99], condition="n = 4", source=weir.Source.once("d")
+    ),
+    "nothing is done": lambda writer: writer.insert([{"id": 1, "n": 0}], source=weir.Source.once("none")),
+    "several": lambda writer: writer.apply(
+        [weir.Insert([{"id": 7, "n": 1}, {"id": 50, "n": 1}]), weir.Patch([{"id": 50, "n": 2}])],
+        source=weir.Source.once("a"),
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_repeat_gives_the_answer_of_the_first_time(tmp_path: Path, asked: str) -> None:
+    """From memory, from the log, from the manifest, after a merge and a collection."""
+    ask, table, clock = ASKED[asked], numbered(tmp_path), Clock()
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": n, "n": n} for n in range(10)])
+        answer = told(ask(writer))
+        state = sorted(table.scan().to_pylist(), key=lambda row: row["id"])
+        assert told(ask(writer)) == answer
+        # What was there by then does not matter.
+        writer.upsert([{"id": n, "n": 1} for n in range(60)])
+        assert told(ask(writer)) == answer
+        writer.delete(range(60))
+        writer.upsert(state)
+    with table.writer(flush_on_close=False) as writer:
+        assert told(ask(writer)) == answer
+        writer.flush()
+    with table.writer() as writer:
+        assert told(ask(writer)) == answer
+    table.maintenance.merge()
+    for _ in range(2):
+        collect_fully(table, clock, fence_horizon=timedelta(hours=1))
+        clock.advance(timedelta(hours=2))
+    default_context().cache.clear()
+    with table.writer() as writer:
+        again = ask(writer)
+        assert told(again) == answer
+        assert set(again.deduplicated) >= set(again.positions)
+    assert sorted(table.scan().to_pylist(), key=lambda row: row["id"]) == state
+
+
+def test_a_repeat_beside_the_first_is_given_its_answer(tmp_path: Path) -> None:
+    table = numbered(tmp_path)
+    with table.writer(max_wal_delay=0.05) as writer, ThreadPoolExecutor(8) as pool:
+        writer.upsert([{"id": n, "n": n} for n in range(10)])
+        answers = list(pool.map(lambda _: told(ASKED["insert"](writer)), range(24)))
+    assert all(one == answers[0] for one in answers)
+    assert answers[0][2:] == (list(range(10, 25)), list(range(5, 10)))
+
+
+def test_a_plain_write_is_answered_as_the_first_time(tmp_path: Path) -> None:
+    table = numbered(tmp_path)
+    with table.writer() as writer:
+        first = writer.upsert([{"id": n, "n": 1} for n in range(9)], source=weir.Source.once("x"))
+        again = writer.upsert([{"id": n, "n": 1} for n in range(9)], source=weir.Source.once("x"))
+    assert (again.rows, again.positions) == (first.rows, first.positions)
+    assert (first.deduplicated, set(again.deduplicated)) == ((), set(first.positions))
+
+
+def test_an_id_that_other_rows_came_with_is_refused(tmp_path: Path) -> None:
+    table = numbered(tmp_path)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "n": 1}])
+        writer.insert([{"id": 1, "n": 2}], source=weir.Source.once("x"))
+        with pytest.raises(InputError, match="other rows"):
+            writer.insert([{"id": 1, "n": 2}] * 2, source=weir.Source.once("x"))
+
+
+@pytest.mark.parametrize("write_id", ["", "x" * 252, "\ud800", 7])
+def test_a_write_id_that_cannot_be_is_refused(write_id: str) -> None:
+    with pytest.raises(InputError, match="write id"):
+        weir.Source.once(write_id)
 
 
 def count_to(uri: str, end: int) -> None:

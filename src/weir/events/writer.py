@@ -202,7 +202,7 @@ class EventWriter:
         once : str, optional
             A name of these events, of 1 to 200 bytes, such as the id of a request. Of one name they are
             appended once, by whichever process: whoever repeats the call, also after a crash, is given
-            the ids that they have. A shard remembers the last few thousand names.
+            the ids that they have. A shard remembers the last 65,536 names.
 
         Raises
         ------

@@ -18,6 +18,7 @@ from weir.format import layout, messages
 from weir.format.buffers import Bytes
 from weir.format.proto import memwal_pb2
 from weir.format.source import Source, SourceMarks
+from weir.format.write_window import WriteWindow
 
 __all__ = ["FlushedGeneration", "ShardFieldValue", "ShardManifest", "ShardStatus", "decode", "encode"]
 
@@ -184,6 +185,7 @@ def encode(manifest: ShardManifest) -> bytes:
             message.sources.SetInParent()
             for source in manifest.sources:
                 message.sources.marks.add(name=source.name, sequence=source.sequence)
+            message.sources.write_ids.extend(manifest.sources.window.encode())
         message.MergeFromString(manifest.unknown_fields)
     except messages.ENCODE_ERRORS as error:
         raise InputError(f"the manifest of shard {manifest.shard_id} cannot be encoded: {error}") from error
@@ -256,7 +258,10 @@ def decode(data: Bytes, *, where: str) -> ShardManifest:
 
 def _sources(message: memwal_pb2.ShardManifest, where: str) -> SourceMarks:
     try:
-        return SourceMarks().with_marks(Source(one.name, one.sequence) for one in message.sources.marks)
+        window = WriteWindow.decode(message.sources.write_ids, where=where)
+        # Single writes stood among the others once.
+        marks = (Source(one.name, one.sequence) for one in message.sources.marks)
+        return SourceMarks(window=window).with_marks(marks)
     except InputError as error:
         raise CorruptionError(error.message, where=where) from error
 

@@ -4,9 +4,9 @@ A source numbers what it sends, each number higher than the one before. A shard 
 of every source whose rows it has, and passes over a write with a number that is not above it. So whoever
 cannot tell whether a write has been done does it again.
 
-A name that begins with ``once:`` is that of a single write: nothing else comes from this source, and its
-number only tells something about it. Of those a shard remembers a window, the last few thousand, and forgets
-the oldest.
+A name that begins with ``once:``, as of :meth:`Source.once`, is that of a single write: nothing else comes
+from this source, and its number only tells something about it. Of those a shard remembers a window with their
+answers, and forgets the oldest (:mod:`weir.format.write_window`).
 
 A mark stands in the log entry that holds its rows (:mod:`weir.format.wal_entry`), and in every shard manifest
 stand those of all that its generations cover (:mod:`weir.format.shard_manifest`). Weir's own.
@@ -14,18 +14,16 @@ stand those of all that its generations cover (:mod:`weir.format.shard_manifest`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weir.errors import InputError
+from weir.format.write_window import DoneWrite, WriteWindow
 
-__all__ = ["MAX_SINGLE", "MAX_SOURCES", "Source", "SourceMarks"]
+__all__ = ["MAX_SOURCES", "Source", "SourceMarks"]
 
 MAX_SOURCES = 4096
 """How many sources a shard remembers: they stand in each of its manifests."""
-
-MAX_SINGLE = 4096
-"""How many single writes a shard remembers; when there are more, it forgets the older half."""
 
 _SINGLE = "once:"
 _MAX_NAME_BYTES = 256
@@ -73,6 +71,33 @@ class Source:
                 where="source",
             )
 
+    @classmethod
+    def once(cls, write_id: str, number: int = 0) -> Source:
+        """Return the mark of a single write, by an id of its own, such as that of a request.
+
+        Whoever repeats the write under the same id is given the answer of the first time. A shard remembers
+        the last 65,536 of them at least.
+
+        Parameters
+        ----------
+        write_id : str
+            From 1 to 251 bytes of UTF-8.
+        number : int, default 0
+            Anything else that is to be known of it.
+
+        Examples
+        --------
+        >>> Source.once("request 17").is_single
+        True
+        """
+        most = _MAX_NAME_BYTES - len(_SINGLE)
+        if not isinstance(write_id, str) or not 1 <= _length(write_id) <= most:
+            raise InputError(
+                f"a write id has from 1 to {most} bytes of UTF-8, got {write_id!r:.80}",
+                where="write_id",
+            )
+        return cls(_SINGLE + write_id, number)
+
     @property
     def is_single(self) -> bool:
         """Whether it is that of a single write."""
@@ -89,37 +114,40 @@ def _length(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SourceMarks:
-    """The highest number of every source that a shard has rows of. A value.
+    """The highest number of every source that a shard has rows of, and its single writes. A value.
 
     Parameters
     ----------
     sequences : mapping of str to int, default {}
         By the name of the source.
+    window : WriteWindow, default none
+        The single writes.
 
     Examples
     --------
     >>> marks = SourceMarks({"orders": 41})
     >>> marks.covers(Source("orders", 42)), marks.covers(Source("orders", 41))
     (False, True)
-    >>> marks.with_mark(Source("orders", 42))
-    SourceMarks(sequences={'orders': 42})
+    >>> marks.with_mark(Source("orders", 42)).sequences
+    {'orders': 42}
     """
 
     sequences: Mapping[str, int] = field(default_factory=dict)
+    window: WriteWindow = field(default_factory=WriteWindow)
 
     def __hash__(self) -> int:
-        return hash(frozenset(self.sequences.items()))
+        return hash((frozenset(self.sequences.items()), self.window))
 
     def __iter__(self) -> Iterator[Source]:
-        """Yield the marks by the name of their source, then those of single writes, oldest first."""
-        lasting = sorted(name for name in self.sequences if not name.startswith(_SINGLE))
-        single = (name for name in self.sequences if name.startswith(_SINGLE))
-        return (Source(name, self.sequences[name]) for name in (*lasting, *single))
+        """Yield the marks by the name of their source, without those of single writes."""
+        return (Source(name, self.sequences[name]) for name in sorted(self.sequences))
 
     def covers(self, source: Source) -> bool:
         """Whether a write with this mark has been done; of a single write, whatever its number."""
+        if source.is_single:
+            return self.window.get(source.name) is not None
         known = self.sequences.get(source.name)
-        return known is not None and (source.is_single or known >= source.sequence)
+        return known is not None and known >= source.sequence
 
     def with_mark(self, source: Source | None) -> SourceMarks:
         """Return the marks once a write has been done; the same if it has no mark, or one that is covered."""
@@ -127,21 +155,37 @@ class SourceMarks:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many sources as may be that are for good."""
-        if len(self.sequences) < MAX_SOURCES:
-            return False
-        return sum(not name.startswith(_SINGLE) for name in self.sequences) >= MAX_SOURCES
+        """Whether there are as many sources as may be."""
+        return len(self.sequences) >= MAX_SOURCES
 
-    def with_marks(self, sources: Iterable[Source]) -> SourceMarks:
-        """Return the marks once several writes have been done."""
-        new = [source for source in sources if not self.covers(source)]
-        if not new:
-            return self
-        sequences = dict(self.sequences)
-        for source in new:
+    def with_marks(
+        self, sources: Iterable[Source], answers: Sequence[bytes] = (), position: int = 0
+    ) -> SourceMarks:
+        """Return the marks once several writes have been done.
+
+        Parameters
+        ----------
+        sources : iterable of Source
+            Their marks, in their order.
+        answers : sequence of bytes, default ()
+            What each did; none if each did all that it was to do.
+        position : int, default 0
+            Where they stand in the log.
+        """
+        single: dict[str, DoneWrite] = {}
+        sequences: dict[str, int] | None = None
+        for at, source in enumerate(sources):
+            if self.covers(source):
+                continue
+            if source.is_single:
+                done = DoneWrite(source.sequence, position, answers[at] if answers else b"")
+                single.setdefault(source.name, done)
+                continue
+            sequences = dict(self.sequences) if sequences is None else sequences
             sequences[source.name] = max(source.sequence, sequences.get(source.name, -1))
-        if len(sequences) > MAX_SINGLE and any(source.is_single for source in new):
-            single = [name for name in sequences if name.startswith(_SINGLE)]
-            for name in single[: -MAX_SINGLE // 2] if len(single) > MAX_SINGLE else ():
-                del sequences[name]
-        return SourceMarks(sequences)
+        if not single and sequences is None:
+            return self
+        return SourceMarks(
+            self.sequences if sequences is None else sequences,
+            self.window.with_done(single) if single else self.window,
+        )

@@ -29,6 +29,7 @@ from weir.format.wal_header import (
     with_append,
     without_entry_keys,
 )
+from weir.format.wal_marks import encode_marks, read_marks
 from weir.format.wal_opening import Opening, known_opening, remember_opening
 from weir.format.wal_trailer import TRAILER_BYTES, WalTrailer, prove, read_trailer
 from weir.format.wal_without_trailer import is_proved, old_append
@@ -166,6 +167,8 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
         parts = _collect_stream(template.entry_schema, batches)
     else:
         parts = [template.message, *(batch.serialize() for batch in batches), END_OF_STREAM]
+    if header.source is not None and not header.has_lone_source:
+        parts.append(encode_marks(header.sources, header.answers))
     checksum = xxhash.xxh64()
     for part in parts:
         checksum.update(part)
@@ -176,7 +179,7 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
         checksum=checksum.intdigest(),
         write_id=header.write_id,
         place=header.place,
-        sequence=0 if header.source is None else header.source.sequence,
+        sequence=header.source.sequence if header.source is not None and header.has_lone_source else 0,
     )
     parts.append(trailer.encode())
     return parts
@@ -250,13 +253,16 @@ def _decode(data: Bytes, where: str) -> WalEntry:
     if (
         trailer is not None
         and not wide
-        and not _is_unlike_others(header)
+        and not header.further_sources
         and not _has(schema, pa.types.is_dictionary)
     ):
         remember_opening(Opening(bytes(view[: opening[0].end]), header, plain))
-    append = old_append(pairs, where) if trailer is None else _append_of(trailer)
     batches = tuple(batch.replace_schema_metadata(metadata) for batch in batches)
-    return WalEntry(with_append(header, *append), plain, batches)
+    if trailer is None:
+        header = with_append(header, *old_append(pairs, where))
+    else:
+        header = _with_append(header, trailer, view, where)
+    return WalEntry(header, plain, batches)
 
 
 def decode_header(data: Bytes, *, where: str) -> WalEntryHeader:
@@ -291,12 +297,19 @@ def decode_header(data: Bytes, *, where: str) -> WalEntryHeader:
     trailer = None
     with suppress(CorruptionError):
         trailer = read_trailer(view, where=where)
-    append = old_append(pairs, where) if trailer is None else _append_of(trailer)
-    return with_append(read_header(pairs, where), *append)
+    header = read_header(pairs, where)
+    if trailer is None:
+        return with_append(header, *old_append(pairs, where))
+    with suppress(CorruptionError):
+        return _with_append(header, trailer, view, where)
+    return with_append(header, trailer.write_id, trailer.place, trailer.sequence)
 
 
-def _append_of(trailer: WalTrailer) -> tuple[str | None, LogPlace | None, int]:
-    return trailer.write_id, trailer.place, trailer.sequence
+def _with_append(
+    header: WalEntryHeader, trailer: WalTrailer, entry: memoryview, where: str
+) -> WalEntryHeader:
+    marks = read_marks(entry[:-TRAILER_BYTES], where=where)
+    return with_append(header, trailer.write_id, trailer.place, trailer.sequence, marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,14 +332,12 @@ _TEMPLATE_LIMIT = 64
 
 
 def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
-    if _is_unlike_others(header):
-        return _make_template(header, schema)
     key = (
         id(schema),
         header.writer_epoch,
         header.generation,
         header.fence,
-        None if header.source is None else header.source.name,
+        header.source.name if header.source is not None and header.has_lone_source else None,
         header.published,
         header.published_rows,
         header.published_from,
@@ -338,11 +349,6 @@ def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
             _templates.clear()
         _templates[key] = template
     return template
-
-
-def _is_unlike_others(header: WalEntryHeader) -> bool:
-    """Whether what an entry says of itself is not said again by the next ones of its writer."""
-    return bool(header.further_sources) or (header.source is not None and header.source.is_single)
 
 
 def _make_template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
@@ -385,7 +391,8 @@ def _decode_known(opening: Opening, trailer: WalTrailer, data: Bytes, where: str
         raise CorruptionError(f"the WAL entry is not a readable stream: {error}", where=where) from error
     if opening.header.fence and batches:
         raise CorruptionError("the WAL entry is a fence and has rows", where=where)
-    return WalEntry(with_append(opening.header, *_append_of(trailer)), opening.plain_schema, batches)
+    header = _with_append(opening.header, trailer, memoryview(data).cast("B"), where)
+    return WalEntry(header, opening.plain_schema, batches)
 
 
 def _has(fields: Iterable[pa.Field], is_one: Callable[[pa.DataType], bool]) -> bool:

@@ -7,8 +7,9 @@ key                 value
 ``generation``      generation of the MemTable the rows went to, decimal; data entries have it
 ``fence_sentinel``  ``true`` in the empty entry that a claim appends to fence the former writer
 ``weir:source``     source of the rows, of a write that may be repeated (:mod:`weir.format.source`)
-``weir:sources``    marks of further writes whose rows it holds, one after the other: the number as 20
-                    decimal digits, the bytes of the name as 3, and the name
+``weir:sources``    in entries of before: marks of further writes whose rows it holds, one after the other:
+                    the number as 20 decimal digits, the bytes of the name as 3, and the name. Now all of
+                    them stand behind the stream (:mod:`weir.format.wal_marks`)
 ``weir:published``  directories of the generations whose rows stand here in the order of writes, though
                     they were never in the log: separated by commas, of an entry without rows
 ``weir:rows``       how many rows these have, decimal
@@ -81,6 +82,9 @@ class WalEntryHeader:
         The mark of a write whose rows it holds, all of them that go to the shard.
     further_sources : tuple of Source, default ()
         The marks of others that share the entry; only where there is a first one.
+    answers : tuple of bytes, default ()
+        What each of these writes did, in the order of :attr:`sources` (:mod:`weir.format.write_window`);
+        none if each did all that it was to do.
     published : tuple of str, default ()
         Directories of generations, oldest first, that were published before it without an entry of their
         own. An entry that has some is a fence.
@@ -103,6 +107,12 @@ class WalEntryHeader:
     published_from: int = 0
     place: LogPlace | None = None
     further_sources: tuple[Source, ...] = ()
+    answers: tuple[bytes, ...] = ()
+
+    @property
+    def has_lone_source(self) -> bool:
+        """Whether its only mark is that of a source that goes on: the next entry may have the same name."""
+        return self.source is not None and not self.further_sources and not self.source.is_single
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -123,10 +133,8 @@ def header_metadata(header: WalEntryHeader) -> dict[bytes, bytes]:
         metadata[_GENERATION] = _decimal("generation", header.generation)
     if header.fence:
         metadata[_FENCE] = b"true"
-    if header.source is not None:
+    if header.source is not None and header.has_lone_source:
         metadata[_SOURCE] = header.source.name.encode()
-    if header.further_sources:
-        metadata[_FURTHER_SOURCES] = b"".join(map(_mark, header.further_sources))
     if header.published:
         metadata[_PUBLISHED] = ",".join(header.published).encode()
         metadata[_PUBLISHED_ROWS] = _decimal("number of rows", header.published_rows)
@@ -167,13 +175,27 @@ def read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
 
 
 def with_append(
-    header: WalEntryHeader, write_id: str | None, place: LogPlace | None, sequence: int | None
+    header: WalEntryHeader,
+    write_id: str | None,
+    place: LogPlace | None,
+    sequence: int | None,
+    marks: tuple[tuple[Source, ...], tuple[bytes, ...]] = ((), ()),
 ) -> WalEntryHeader:
     """Return a header that was read from metadata, with what its append has of its own."""
     source = header.source
     if source is not None:
         source = None if sequence is None else Source(source.name, sequence)
-    return replace(header, write_id=write_id, place=place, source=source)
+    sources, answers = marks
+    if not sources:
+        return replace(header, write_id=write_id, place=place, source=source)
+    return replace(
+        header,
+        write_id=write_id,
+        place=place,
+        source=sources[0],
+        further_sources=sources[1:],
+        answers=answers,
+    )
 
 
 def _read_published(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]:
@@ -191,11 +213,6 @@ def _source(name: bytes, sequence: int, where: str) -> Source:
         return Source(name.decode(), sequence)
     except (InputError, UnicodeDecodeError) as error:
         raise CorruptionError("the WAL entry has an unreadable source mark", where=where) from error
-
-
-def _mark(source: Source) -> bytes:
-    name = source.name.encode()
-    return b"%0*d%0*d%b" % (_SEQUENCE_DIGITS, source.sequence, _LENGTH_DIGITS, len(name), name)
 
 
 def _read_further_sources(marks: bytes, first: Source | None, where: str) -> tuple[Source, ...]:

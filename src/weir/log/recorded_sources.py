@@ -48,7 +48,8 @@ def recorded_sources(store: ObjectStore, wal: Wal, latest: ShardManifest) -> Sou
     marks = record.sources
     position, last = record.replay_after_wal_entry_position, latest.replay_after_wal_entry_position
     for item in wal.read_from(position + 1, last, remember=False):
-        marks = marks.with_marks(item.entry.header.sources)
+        header = item.entry.header
+        marks = marks.with_marks(header.sources, header.answers, item.position)
         position = item.position
     if position < last:
         raise CorruptionError(

@@ -129,7 +129,8 @@ def claim_shard(
     sources = manifest.sources or SourceMarks()
     for item in entries:
         if item.position <= covered:
-            sources = sources.with_marks(item.entry.header.sources)
+            header = item.entry.header
+            sources = sources.with_marks(header.sources, header.answers, item.position)
     tail = tuple(item for item in entries if item.position > covered)
     _log.info(
         "shard.claimed",

@@ -49,10 +49,13 @@ class PendingWrite:
     ----------
     deduplicated : bool
         Whether nothing was written because the shard has the rows already.
+    answered_at : int or None
+        Of a single write that is repeated: where the first one stands in the log; 0 if that is not known.
     """
 
     __slots__ = (
         "_commits",
+        "answered_at",
         "batch",
         "deduplicated",
         "error",
@@ -81,6 +84,7 @@ class PendingWrite:
         self.undecided = undecided
         self.source = source
         self.deduplicated = False
+        self.answered_at: int | None = None
         self.nbytes = nbytes
         self.held_bytes = nbytes + overhead
         self.submitted = time.monotonic()

@@ -95,7 +95,11 @@ class LogAppender:
             self.schema = schema
 
     def append(
-        self, batches: tuple[pa.RecordBatch, ...], queued: int, sources: tuple[Source, ...] = ()
+        self,
+        batches: tuple[pa.RecordBatch, ...],
+        queued: int,
+        sources: tuple[Source, ...] = (),
+        answers: tuple[bytes, ...] = (),
     ) -> int:
         """Append rows to the log and take them in; return their position.
 
@@ -109,6 +113,8 @@ class LogAppender:
             Bytes that were counted for them while they were queued.
         sources : tuple of Source, default ()
             The marks of the writes.
+        answers : tuple of bytes, default ()
+            What each of the marked writes does; none if each does all that it is to do.
 
         Raises
         ------
@@ -123,7 +129,7 @@ class LogAppender:
             self._announce()
         self._memtables.begin_append()
         try:
-            return self._append_until_it_stands(batches, queued, sources)
+            return self._append_until_it_stands(batches, queued, sources, answers)
         finally:
             self._memtables.end_append(in_doubt=bool(self._in_doubt))
 
@@ -203,7 +209,11 @@ class LogAppender:
         return self._announce()
 
     def _append_until_it_stands(
-        self, batches: tuple[pa.RecordBatch, ...], queued: int, sources: tuple[Source, ...]
+        self,
+        batches: tuple[pa.RecordBatch, ...],
+        queued: int,
+        sources: tuple[Source, ...],
+        answers: tuple[bytes, ...],
     ) -> int:
         write_id = wal_entry.new_write_id()
         unannounced = self._unannounced
@@ -214,6 +224,7 @@ class LogAppender:
             fence=bool(unannounced),
             source=sources[0] if sources else None,
             further_sources=sources[1:],
+            answers=answers,
             published=tuple(one.path for one in unannounced),
             published_rows=sum(one.physical_rows for one in unannounced),
             published_from=min((one.generation for one in unannounced), default=0),

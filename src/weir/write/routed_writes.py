@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -20,9 +20,9 @@ from weir.write.group_commit import PendingWrite
 from weir.write.memtable.backpressure import UnflushedBytes
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
-from weir.write.write_result import WriteResult, joined, result_of
+from weir.write.write_result import WriteResult, result_of, with_answer
 
-__all__ = ["FENCED", "PartsAfter", "Routed", "RoutedWrites", "WriterParts", "one_batch"]
+__all__ = ["FENCED", "Known", "PartsAfter", "Routed", "RoutedWrites", "WriterParts", "one_batch"]
 
 Routed = tuple[ShardValues, pa.RecordBatch | Undecided]
 
@@ -105,6 +105,10 @@ PartsAfter = Callable[[WriterParts], WriterParts | None]
 """Returns the parts of a table that is sharded by another rule by now; None if it is not."""
 
 
+Known = Callable[[FormerShards], WriteResult | None]
+"""Returns what shards of former rules have done of a single write."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Queued:
     """Writes that wait for their log entries: what each is, and where it is queued, in the same order."""
@@ -138,6 +142,7 @@ class RoutedWrites:
         routed: Sequence[Routed],
         source: Source | None = None,
         spec_id: int | None = None,
+        known: Known | None = None,
     ) -> WriteResult:
         """Write rows and wait for them; those that come too late for their shards go on in the new ones.
 
@@ -151,10 +156,13 @@ class RoutedWrites:
             Makes the write one that may be repeated.
         spec_id : int, optional
             The shard spec that they were routed by. Default: that of the columns.
+        known : callable, optional
+            Tells what was done of the write before the table was sharded by this rule.
         """
         queued = self._enqueued(columns, routed, source, spec_id)
+        before = None if known is None else known(queued.parts.former)
         try:
-            return self._waited_for(queued.writes)
+            return with_answer(self._waited_for(queued.writes), before)
         except FENCED as error:
             failed = [write for _, write in queued.writes if write.error is not None]
             other = next((one.error for one in failed if not isinstance(one.error, FENCED)), None)
@@ -170,13 +178,19 @@ class RoutedWrites:
                 raise  # what is changed by filter would have to be looked for again
             done = self._settled([one for one in queued.writes if one[1].error is None]).result()
             rest = self.write(queued.columns, late, queued.source, queued.parts.spec_id)
-            return replace(joined(done, rest), deduplicated=(*done.deduplicated, *rest.deduplicated))
+            return with_answer(with_answer(rest, done), before)
 
     def write_later(
-        self, columns: TableColumns, routed: Sequence[Routed], source: Source | None = None
+        self,
+        columns: TableColumns,
+        routed: Sequence[Routed],
+        source: Source | None = None,
+        known: Known | None = None,
     ) -> Future[WriteResult]:
         """Queue rows as :meth:`write` does, without waiting. What comes too late for its shards fails."""
-        return self._settled(self._enqueued(columns, routed, source, None).writes)
+        queued = self._enqueued(columns, routed, source, None)
+        before = None if known is None else known(queued.parts.former)
+        return with_answer(self._settled(queued.writes), before)
 
     def follow(self, parts: WriterParts, error: WeirError) -> WriterParts:
         """Return what to go by once the table is sharded by another rule; raise the error if it is not."""

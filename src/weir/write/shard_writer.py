@@ -406,8 +406,10 @@ class ShardWriter:
             if fresh:
                 self._write_fresh(fresh)
             for pending, first in repeats:
-                pending.error = first.error if first is not None else None
-                pending.deduplicated = pending.error is None
+                if first is not None and first.error is not None:
+                    pending.error = first.error
+                else:
+                    self._answer(pending)
             self.unflushed.failed(sum(pending.held_bytes for pending, _ in repeats))
             return self._log.position
         except BaseException:
@@ -440,12 +442,30 @@ class ShardWriter:
                 fresh.append(pending)
         return fresh, repeats
 
+    def _answer(self, repeat: PendingWrite) -> None:
+        """Tell a write that the shard has already what it has done."""
+        source, undecided = repeat.source, repeat.undecided
+        assert source is not None
+        repeat.deduplicated = True
+        done = self.sources.window.get(source.name) if source.is_single else None
+        if done is None:
+            return
+        repeat.answered_at = done.position
+        if undecided is not None and not undecided.tell_again(done.answer, self._context.key_columns):
+            repeat.error = InputError(
+                f"the write id {source.name!r:.80} was that of a write of other rows",
+                where=self._context.store.uri,
+                hint="Give every write an id of its own, and repeat it with the rows that it had",
+            )
+
     def _write_fresh(self, group: Sequence[PendingWrite]) -> None:
         """Write what the shard does not have, as one log entry."""
         queued = sum(pending.held_bytes for pending in group)
         self._log.take_over(group[0].schema)
         rows = self._rows_of(group)
-        marks = tuple(one.source for one in group if one.source is not None and one.error is None)
+        marked = [one for one in group if one.source is not None and one.error is None]
+        marks = tuple(one.source for one in marked if one.source is not None)
+        answers = tuple(one.undecided.answer if one.undecided is not None else b"" for one in marked)
         if not rows and not marks:
             # Everything was decided to be left as it is.
             self._log.confirm()
@@ -456,7 +476,7 @@ class ShardWriter:
             batches = (pa.concat_batches(batches),)
         self._log.make_room(batches)
         self._memtables.wait_for_room()
-        self._log.append(batches, queued, marks)
+        self._log.append(batches, queued, marks, answers if any(answers) else ())
         self._group_size.record(len(group))
 
     def _rows_of(self, group: Sequence[PendingWrite]) -> list[pa.RecordBatch]:

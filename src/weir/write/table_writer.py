@@ -32,9 +32,9 @@ from weir.sharding.shard_values import ShardValues
 from weir.write.columns import FollowedColumns, TableColumns, resolved
 from weir.write.decision.by_filter import ChangeByFilter
 from weir.write.decision.operation import Kind, LogPlaceBefore, Undecided
-from weir.write.decision.prepare import routed_operations
+from weir.write.decision.prepare import made_operations, routed_operations
 from weir.write.flush.staged_generations import StagedGeneration
-from weir.write.routed_writes import FENCED, PartsAfter, RoutedWrites, WriterParts, one_batch
+from weir.write.routed_writes import FENCED, Known, PartsAfter, RoutedWrites, WriterParts, one_batch
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
 from weir.write.write_result import WriteResult, in_pieces, joined
@@ -200,8 +200,7 @@ class TableWriter:
         # Out of a stream first: after returning, the caller may change what it holds.
         columns, batches = self._upserts(repeatable(data))
         if source is not None:
-            rows = pa.Table.from_batches(batches, columns.wal_schema)
-            return self._write_once(columns, rows, source, wait)
+            return self._write_once(columns, batches, source, wait)
         return self._write(columns, batches) if wait else self._write_later(columns, batches)
 
     def _upserts(self, data: RowInput, first_row: int = 0) -> tuple[TableColumns, list[pa.RecordBatch]]:
@@ -416,8 +415,7 @@ class TableWriter:
 
         columns, batches = self._columns.fitting(made)
         if source is not None:
-            rows = pa.Table.from_batches(batches, columns.wal_schema)
-            return self._write_once(columns, rows, source, wait)
+            return self._write_once(columns, batches, source, wait)
         return self._write(columns, batches) if wait else self._write_later(columns, batches)
 
     def update(self, where: str, set: Mapping[str, str], *, limit: int | None = None) -> WriteResult:
@@ -502,7 +500,8 @@ class TableWriter:
             return change_table(given, columns.schema, columns.wal_schema, columns.primary_key, also=also)
 
         columns, table = self._columns.fitting(made)
-        return self._writes.write(columns, self._whole(columns, table), source)
+        batches = table.to_batches()
+        return self._writes.write(columns, self._whole(columns, table), source, known=_known(batches, source))
 
     def apply_routed(
         self,
@@ -587,7 +586,8 @@ class TableWriter:
         (writer,) = self._shards.of([shard])
         if confirm:
             writer.confirm()
-        return writer.sources.sequences.get(name)
+        done = writer.sources.window.get(name)
+        return None if done is None else done.number
 
     def flush(self) -> None:
         """Flush every shard's MemTable to a generation, and wait for it.
@@ -756,10 +756,14 @@ class TableWriter:
         return WriteResult(rows, positions, tuple(deduplicated))
 
     def _write_once(
-        self, columns: TableColumns, rows: pa.Table, source: Source, wait: bool
+        self, columns: TableColumns, batches: list[pa.RecordBatch], source: Source, wait: bool
     ) -> WriteResult | Future[WriteResult]:
+        if len(batches) == 1:
+            routed = self._routed(columns, batches)
+        else:
+            routed = self._whole(columns, pa.Table.from_batches(batches, columns.wal_schema))
         write = self._writes.write if wait else self._writes.write_later
-        return write(columns, self._whole(columns, rows), source)
+        return write(columns, routed, source, known=_known(batches, source))
 
     def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_RoutedBatch]:
         """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
@@ -803,13 +807,14 @@ class TableWriter:
         """Queue what depends on the rows there are, and is decided when it is written."""
         self._shards.begin_write()
         columns = self._columns.newest()
-        routed = routed_operations(operations, columns)
+        made = made_operations(operations, columns)
         undecided = [
             (values, Undecided(tuple(own), columns.row_schema, all_or_nothing))
-            for values, own in routed.items()
+            for values, own in routed_operations(made, columns).items()
         ]
         write = self._writes.write if wait else self._writes.write_later
-        return write(columns, undecided, source)
+        known = _known([one.rows for one in made], source, columns.primary_key)
+        return write(columns, undecided, source, known=known)
 
     def _change_by_filter(
         self, where: str, kind: Kind, set_to: dict[str, str] | None, limit: int | None
@@ -855,6 +860,15 @@ class TableWriter:
             for one in values:
                 self._shards.of([one])
             places = {one: shard.place for one, shard in self._shards.by_values.items()}
+
+
+def _known(
+    batches: Sequence[pa.RecordBatch], source: Source | None, key_columns: tuple[str, ...] = ()
+) -> Known | None:
+    """Return what tells what shards of a former rule have done of a single write."""
+    if source is None or not batches:
+        return None
+    return lambda former: former.answer(batches, source, key_columns)
 
 
 def upsert_piece(writer: TableWriter, piece: RowInput, first_row: int) -> WriteResult:

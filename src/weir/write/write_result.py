@@ -5,22 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, overload
 from uuid import UUID
 
 import pyarrow as pa
 
 from weir.write.group_commit import PendingWrite
 
-__all__ = ["WriteResult", "in_pieces", "joined", "result_of"]
+__all__ = ["WriteResult", "in_pieces", "joined", "result_of", "with_answer"]
 
 Piece = TypeVar("Piece")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a durable write left in the WAL.
+    """What a durable write left in the WAL; of a single write that is repeated, what the first one left.
 
     Parameters
     ----------
@@ -30,7 +30,8 @@ class WriteResult:
         For every shard the rows went to, the WAL position that made the last of them durable.
     deduplicated : tuple of UUID, default ()
         Shards to which nothing was written, because they have the rows already: those of a write with
-        the same source and this number, or a higher one.
+        the same source and this number, or a higher one, or of a single write with the same id. Of the
+        latter all else is said as it was the first time.
     done : Table, optional
         Of a write that depends on the rows there are: the keys that it has changed, tombstones included.
     skipped : Table, optional
@@ -56,6 +57,36 @@ def joined(one: WriteResult, other: WriteResult) -> WriteResult:
         done=_together([one.done, other.done]),
         skipped=_together([one.skipped, other.skipped]),
     )
+
+
+@overload
+def with_answer(written: WriteResult, known: WriteResult | None) -> WriteResult: ...
+@overload
+def with_answer(written: Future[WriteResult], known: WriteResult | None) -> Future[WriteResult]: ...
+@overload
+def with_answer(
+    written: WriteResult | Future[WriteResult], known: WriteResult | None
+) -> WriteResult | Future[WriteResult]: ...
+def with_answer(
+    written: WriteResult | Future[WriteResult], known: WriteResult | None
+) -> WriteResult | Future[WriteResult]:
+    """Return the result of a write together with what is known of the rows of it that were done before."""
+    if known is None:
+        return written
+    if isinstance(written, WriteResult):
+        deduplicated = (*known.deduplicated, *written.deduplicated)
+        return replace(joined(known, written), deduplicated=deduplicated)
+    whole: Future[WriteResult] = Future()
+
+    def settle(rest: Future[WriteResult]) -> None:
+        error = rest.exception()
+        if error is not None:
+            whole.set_exception(error)
+        else:
+            whole.set_result(with_answer(rest.result(), known))
+
+    written.add_done_callback(settle)
+    return whole
 
 
 def in_pieces(
@@ -108,11 +139,13 @@ def result_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Futur
             whole.set_exception(errors[0])
             return
         positions: dict[UUID, int] = {}
-        written = [item for item in queued if not item[1].deduplicated]
-        for shard_id, _, future in written:
-            positions[shard_id] = max(positions.get(shard_id, 0), future.result())
-        rows = sum(pending.rows for _, pending, _ in written)
-        decided = [pending.undecided for _, pending, _ in written if pending.undecided is not None]
+        counted = [one for one in queued if not one[1].deduplicated or one[1].answered_at is not None]
+        for shard_id, pending, future in counted:
+            position = future.result() if pending.answered_at is None else pending.answered_at
+            if position:
+                positions[shard_id] = max(positions.get(shard_id, 0), position)
+        rows = sum(pending.rows for _, pending, _ in counted)
+        decided = [pending.undecided for _, pending, _ in counted if pending.undecided is not None]
         deduplicated = tuple(shard_id for shard_id, pending, _ in queued if pending.deduplicated)
         done = _together([one.done for one in decided])
         skipped = _together([one.skipped for one in decided])

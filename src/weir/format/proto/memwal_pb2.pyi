@@ -62,10 +62,12 @@ class SourceMark(_message.Message):
     def __init__(self, name: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class SourceMarks(_message.Message):
-    __slots__ = ("marks",)
+    __slots__ = ("marks", "write_ids")
     MARKS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_IDS_FIELD_NUMBER: _ClassVar[int]
     marks: _containers.RepeatedCompositeFieldContainer[SourceMark]
-    def __init__(self, marks: _Optional[_Iterable[_Union[SourceMark, _Mapping]]] = ...) -> None: ...
+    write_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, marks: _Optional[_Iterable[_Union[SourceMark, _Mapping]]] = ..., write_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ShardManifest(_message.Message):
     __slots__ = ("version", "writer_epoch", "replay_after_wal_entry_position", "wal_entry_position_last_seen", "current_generation", "flushed_generations", "shard_spec_id", "shard_id", "shard_fields", "status", "write_id", "checksum", "sources")

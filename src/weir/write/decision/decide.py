@@ -26,7 +26,7 @@ from weir.lsm.keys import KeySet
 from weir.rows.cast import cast_to
 from weir.rows.conforming import conformed
 from weir.rows.key_texts import keys_of_texts
-from weir.write.decision.operation import Kind, Operation, Undecided
+from weir.write.decision.operation import Kind, Operation
 from weir.write.group_commit import PendingWrite
 
 __all__ = ["Finds", "decide"]
@@ -357,7 +357,7 @@ class _Decision:
                 continue
             mine = np.flatnonzero(self._pending_of_row == number)
             done = self._out_of[mine] != _ABSENT
-            _tell(write.undecided, self._key_table, mine, done)
+            write.undecided.tell(self._key_table.take(pa.array(mine)), done)
             if out is not None and done.any():
                 whole = out.take(pa.array(self._out_of[mine[done]])).combine_chunks()
                 batches += whole.to_batches()
@@ -411,10 +411,3 @@ def _holds(operation: Operation, present: pa.Table, new: pa.Table) -> Mask:
     if operation.condition is not None:
         held &= operation.condition.holds(present, new)
     return held
-
-
-def _tell(undecided: Undecided, keys: pa.Table, rows: Rows, done: Mask) -> None:
-    """Tell a write which of its keys were done; a key counts as done if its last row was."""
-    own = keys.take(pa.array(rows))
-    undecided.done = own.filter(pa.array(done))
-    undecided.skipped = own.filter(pa.array(~done))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from weir.format.newest import newest_rows
 from weir.format.wal_entry import TOMBSTONE
+from weir.format.write_window import decode_answer, encode_answer
 from weir.lsm.keys import KeyIndex, KeySet
 from weir.write.decision.row_expression import RowExpression
 
@@ -129,6 +131,8 @@ class Undecided:
     ----------
     done, skipped : Table or None
         The keys that were done, and those that were not. None until it is decided.
+    answer : bytes
+        Which of its rows were done (:func:`weir.format.write_window.encode_answer`).
     """
 
     operations: tuple[Operation, ...]
@@ -138,6 +142,24 @@ class Undecided:
     seen: pa.Table | None = None
     done: pa.Table | None = field(default=None, init=False)
     skipped: pa.Table | None = field(default=None, init=False)
+    answer: bytes = field(default=b"", init=False)
+
+    def tell(self, keys: pa.Table, done: npt.NDArray[np.bool_]) -> None:
+        """Take in which of its keys were done; a key counts as done if its last row was."""
+        self.done = keys.filter(pa.array(done))
+        self.skipped = keys.filter(pa.array(~done))
+        self.answer = encode_answer(done)
+
+    def tell_again(self, answer: bytes, key_columns: tuple[str, ...]) -> bool:
+        """Take in what was done of it the first time; return whether that can have been the same write."""
+        done = decode_answer(answer, self.num_rows)
+        if done is None:
+            return False
+        columns = {
+            name: pa.chunked_array([one.rows.column(name) for one in self.operations]) for name in key_columns
+        }
+        self.tell(pa.table(columns), done)
+        return True
 
     @property
     def num_rows(self) -> int:

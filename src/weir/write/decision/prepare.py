@@ -16,13 +16,13 @@ from weir.write.columns import TableColumns
 from weir.write.decision.operation import Kind, Operation
 from weir.write.decision.row_expression import RowExpression, condition
 
-__all__ = ["routed_by_shard", "routed_operations", "update_values"]
+__all__ = ["made_operations", "routed_by_shard", "routed_operations", "update_values"]
 
 Routed = dict[ShardValues, list[Operation]]
 
 
-def routed_operations(operations: Sequence[OperationInput], columns: TableColumns) -> Routed:
-    """Return what is to be done in each shard, in its order.
+def made_operations(operations: Sequence[OperationInput], columns: TableColumns) -> list[Operation]:
+    """Return what is to be done, in its order, before it is split by shard.
 
     Raises
     ------
@@ -31,10 +31,14 @@ def routed_operations(operations: Sequence[OperationInput], columns: TableColumn
     """
     columns.refuse_append_only("a patch, an insert or a condition")
     columns.refuse_merge_engine("a patch, an insert or a condition")
+    return [made for asked in operations for made in _made(asked, columns)]
+
+
+def routed_operations(operations: Sequence[Operation], columns: TableColumns) -> Routed:
+    """Return what is to be done in each shard, in its order."""
     routed: Routed = {}
-    for asked in operations:
-        for made in _made(asked, columns):
-            routed_by_shard(made, columns, routed)
+    for operation in operations:
+        routed_by_shard(operation, columns, routed)
     return routed
 
 

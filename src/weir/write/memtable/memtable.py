@@ -86,8 +86,9 @@ class MemTable:
             self._batches.extend(columns.apply(batch, where=where) for batch in item.entry.batches)
         self.entries.append(item)
         self.last_position = item.position
-        if item.entry.header.source is not None:
-            self.sources = self.sources.with_marks(item.entry.header.sources)
+        header = item.entry.header
+        if header.source is not None:
+            self.sources = self.sources.with_marks(header.sources, header.answers, item.position)
         self.num_rows += item.entry.num_rows
         nbytes = item.entry.nbytes
         self.nbytes += nbytes
