@@ -179,6 +179,7 @@ _PACKAGES = {
     "errors": "Every error, as one tree: see [Errors](errors.md).",
     "events": "Event stores: see [Events](../guides/events.md).",
     "namespaces": "Documents with vectors and free attributes: see [The service](../guides/service.md).",
+    "sketches": "Sketches for columns of a merge engine: see [Merge engines](../guides/merge-engines.md).",
     "transforms": "The shard rules: see [Sharding](../guides/sharding.md).",
 }
 

@@ -91,6 +91,7 @@ PUBLIC_NAMES = [
     "multi_bucket",
     "namespaces",
     "open",
+    "sketches",
     "transforms",
     "truncate",
     "unsharded",

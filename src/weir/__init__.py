@@ -79,6 +79,7 @@ __all__ = [
     "multi_bucket",
     "namespaces",
     "open",
+    "sketches",
     "transforms",
     "truncate",
     "unsharded",
@@ -90,7 +91,7 @@ __all__ = [
 # that needs them, so that `weir --help` answers at once, and a process that reads a token or asks for an
 # error class does not wait for a table it does not open. Type checkers and editors read the first branch.
 if TYPE_CHECKING:
-    from weir import events, namespaces, transforms
+    from weir import events, namespaces, sketches, transforms
     from weir.changes.feed import ChangeBatch, ChangeFeed
     from weir.first_index.upgrade import UpgradeReport
     from weir.format.merge_engine import MergeEngine
@@ -203,7 +204,7 @@ else:
         "weir.write.write_result": ["WriteResult"],
     }
     # Packages that are reached as attributes; importing one of them imports what it stands on.
-    _SUBMODULES = {"events", "namespaces", "spark", "transforms"}
+    _SUBMODULES = {"events", "namespaces", "sketches", "spark", "transforms"}
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
     def __getattr__(name: str) -> object:

@@ -20,6 +20,7 @@ from weir.base.file_checksums import record_checksums
 from weir.base.key_index import build_key_index, extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.manifest import TableManifest, read_manifest
+from weir.base.merge_engine import with_sketches
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
 from weir.base.schema import (
     RESERVED_NAMES,
@@ -142,7 +143,7 @@ def create_base_table(
     schema = table_schema(schema, primary_key, required=None if append is None else append.unique)
     for name in schema.names:
         check_new_column_name(name)
-    schema = _marked(schema)
+    schema = _marked(schema if merge_engine is None else with_sketches(schema, merge_engine))
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     details = with_key_feature(details, schema, primary_key)
     ids, recorded, features = field_ids(schema), dict(details.writer_config_defaults), [*details.features]

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from weir.errors import OptionError, SchemaError
+from weir.format.distinct_sketch import SKETCH, library
 from weir.format.merge_engine import EngineKind, Function, MergeEngine
 from weir.format.wal_entry import TOMBSTONE
 
-__all__ = ["chosen_engine"]
+__all__ = ["chosen_engine", "with_sketches"]
 
 _WIDE = (pa.int64(), pa.uint64(), pa.float64())
 _SHORT_NAMES = {
@@ -100,10 +101,24 @@ def _check_columns(engine: MergeEngine, schema: pa.Schema, primary_key: tuple[st
             raise _unfit(field, function, "int64, uint64 or float64, which have room for a sum")
         if function is Function.COUNT and field.type not in _WIDE[:2]:
             raise _unfit(field, function, "int64 or uint64")
+        if function is Function.DISTINCT_SKETCH:
+            if not (pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)):
+                raise _unfit(field, function, "binary")
+            library()
         if function in (Function.LIST_APPEND, Function.DISTINCT_UNION) and not _is_list(field.type):
             raise _unfit(field, function, "a list")
         if function is Function.DISTINCT_UNION and pa.types.is_nested(field.type.value_type):
             raise _unfit(field, function, "a list of values that are not nested")
+
+
+def with_sketches(schema: pa.Schema, engine: MergeEngine) -> pa.Schema:
+    """Return a schema that says which of its columns hold sketches, so that nothing else is written there."""
+    for name, function in engine.functions:
+        if function is Function.DISTINCT_SKETCH:
+            field = schema.field(name)
+            at = schema.get_field_index(name)
+            schema = schema.set(at, field.with_metadata({**(field.metadata or {}), SKETCH: b"theta"}))
+    return schema
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -45,6 +45,7 @@ class Function(StrEnum):
     MAX = "max"
     LIST_APPEND = "list_append"
     DISTINCT_UNION = "distinct_union"
+    DISTINCT_SKETCH = "distinct_sketch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ class MergeEngine:
             ``"last_non_null"`` (as all columns that are not named) say what they do; nulls count only for
             ``"last"``. ``"count"`` counts writes: a row counts one where the column is null or left out, and
             as many as it says otherwise. ``"list_append"`` puts lists one after the other, and
-            ``"distinct_union"`` keeps the first of equal elements.
+            ``"distinct_union"`` keeps the first of equal elements; ``"distinct_sketch"`` makes one sketch of
+            all (:mod:`weir.sketches`), which tells about how many distinct values they count.
 
         Raises
         ------

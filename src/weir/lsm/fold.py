@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError
+from weir.format.distinct_sketch import union_of
 from weir.format.merge_engine import EngineKind, Function, MergeEngine
 from weir.format.newest import key_codes
 from weir.format.wal_entry import TOMBSTONE
@@ -238,6 +239,8 @@ def _column(function: Function, values: pa.ChunkedArray, groups: _Groups) -> pa.
         return _taken(values, groups.last_of(_flags(values.is_valid())))
     if function in (Function.MIN, Function.MAX):
         return _taken(values, groups.highest_of(_ranks(values, descending=function is Function.MIN)))
+    if function is Function.DISTINCT_SKETCH:
+        return _united(values, groups)
     return _joined(values, groups, distinct=function is Function.DISTINCT_UNION)
 
 
@@ -292,6 +295,29 @@ def _too_large(field: pa.Field, key: pa.Table) -> InputError:
         where=field.name,
         hint="Delete the row: its sums begin anew. A float64 has room for larger ones, and loses digits",
     )
+
+
+def _united(values: pa.ChunkedArray, groups: _Groups) -> pa.ChunkedArray:
+    """Return of every key the union of its sketches."""
+    live = groups.live[_flags(values.is_valid())[groups.live]]
+    begins = np.ones(len(live), dtype=bool)
+    begins[1:] = groups.codes[live][1:] != groups.codes[live][:-1]
+    starts = np.flatnonzero(begins)
+    # Most keys have one, which stays as it is; the library makes the others one by one.
+    only = groups.last_of(_flags(values.is_valid()))
+    several = np.flatnonzero(np.diff([*starts, len(live)]) > 1)
+    if not len(several):
+        return _taken(values, only)
+    united = []
+    for at in several:
+        end = starts[at + 1] if at + 1 < len(starts) else len(live)
+        united.append(union_of(values.take(pa.array(live[starts[at] : end])).to_pylist()))
+    keys = groups.codes[live[starts[several]]]
+    place = np.full(groups.count, -1, dtype=np.int64)
+    place[keys] = values.length() + np.arange(len(keys))
+    made = place[groups.codes[groups.live[groups.starts]]]
+    both = pa.chunked_array([*values.chunks, pa.array(united, values.type)], values.type)
+    return _taken(both, np.where(made >= 0, made, only))
 
 
 def _joined(values: pa.ChunkedArray, groups: _Groups, *, distinct: bool) -> pa.Array:

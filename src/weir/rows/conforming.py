@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import KeyValueError, SchemaError
+from weir.format.distinct_sketch import SKETCH, check_sketches
 from weir.rows.cast import cast_to
 from weir.schema.list_cast import is_list
 
@@ -57,6 +58,8 @@ def conformed(
             column = columns[number] = cast_to(column, wanted.field)
         if wanted.is_required and column.null_count:
             _refuse_null(column, wanted.field.name, primary_key, first_row)
+        if wanted.is_binary and SKETCH in (schema.field(number).metadata or {}):
+            check_sketches(column, wanted.field.name, first_row=first_row)
         if wanted.has_required_parts:
             _refuse_invalid(column, wanted.field.name)
             for chunk in column.chunks:
@@ -80,6 +83,7 @@ class _Column:
     type: pa.DataType
     is_required: bool
     has_required_parts: bool
+    is_binary: bool
 
 
 @lru_cache(maxsize=256)
@@ -90,6 +94,7 @@ def _columns_of(schema: pa.Schema, primary_key: tuple[str, ...]) -> tuple[_Colum
             field.type,
             not field.nullable or field.name in primary_key,
             _has_required_parts(field.type),
+            pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type),
         )
         for field in schema
     )
