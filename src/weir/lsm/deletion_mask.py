@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,12 +17,15 @@ _ROW_ID = "_rowid"
 _FRAGMENT_BITS = np.uint64(32)
 """Where the id of its fragment begins in the address of a row."""
 
+_OFFSET = np.uint64((1 << 32) - 1)
+
 
 class DeletionMask:
     """Row ids that a scan leaves out.
 
-    There are two ways. Lance takes them as a block list, which combines with filters, limits and
-    counts; for a scan of everything it is faster to read the row ids along and drop rows afterwards.
+    There are three ways. Lance takes them as a block list, which combines with filters, limits and
+    counts. For a scan of everything it is faster to drop rows afterwards: by their place, where that is plain
+    to tell, and else by row ids that are read along.
 
     Parameters
     ----------
@@ -31,6 +35,37 @@ class DeletionMask:
 
     def __init__(self, row_ids: npt.NDArray[np.uint64]) -> None:
         self.row_ids = row_ids
+        self._asked = False
+        self._kept: pa.BooleanArray | None = None
+
+    def kept_in(self, dataset: lance.LanceDataset) -> pa.BooleanArray | None:
+        """Return which rows of the dataset that it is of are left, one after the other as they are scanned.
+
+        None where row ids do not tell the place: if the dataset itself leaves rows out, or has stable ids.
+        """
+        if not self._asked:
+            self._kept = self._kept_in(dataset)
+            self._asked = True
+        return self._kept
+
+    def _kept_in(self, dataset: lance.LanceDataset) -> pa.BooleanArray | None:
+        fragments = dataset.get_fragments()
+        if dataset.has_stable_row_ids or any(one.num_deletions for one in fragments):
+            return None
+        ids = np.array([one.fragment_id for one in fragments], dtype=np.uint64)
+        if not len(ids):
+            return None
+        rows = np.array([one.physical_rows for one in fragments], dtype=np.int64)
+        starts = np.cumsum(rows) - rows
+        of = self.row_ids >> _FRAGMENT_BITS
+        order = np.argsort(ids)
+        at = order[np.minimum(ids[order].searchsorted(of), len(ids) - 1)]
+        offsets = (self.row_ids & _OFFSET).astype(np.int64)
+        # An index may know rows that are there no more.
+        there = (ids[at] == of) & (offsets < rows[at])
+        kept = np.ones(rows.sum(), dtype=bool)
+        kept[(starts[at] + offsets)[there]] = False
+        return pa.array(kept)
 
     def __len__(self) -> int:
         """Return how many rows are left out."""

@@ -83,6 +83,13 @@ class Level:
             lambda loaded: loaded.nbytes,
         )
 
+    @property
+    def rows_key(self) -> Hashable:
+        """What its live rows follow from, for a cache; None if they are many."""
+        if len(self.live) > _HELD_ROWS:
+            return None
+        return ("live rows", self.namespace, self.source.identity, self.decided_by)
+
     def take(self, rows: Rows, columns: list[str]) -> pa.Table:
         """Return some rows, by their offset.
 

@@ -6,7 +6,7 @@ process or a cluster, needs nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from weir.base.wide_scan import asked_columns, scanned_batches
 from weir.engine.cancellation import check_cancelled
+from weir.errors import CorruptionError
 from weir.format.resolution import Resolution
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
@@ -26,6 +27,9 @@ from weir.storage.interface import ObjectStore
 __all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
 
 _BATCH_ROWS = 65_536
+
+_HELD_BYTES = 2 << 20
+"""Up to what size the rows of a source are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,9 @@ class DatasetTask:
     resolution : Resolution or None, default None
         How the table's columns are made of those of the dataset, which was written under another schema.
         None where those asked for are the same.
+    remembered : hashable, optional
+        Under what its rows are kept in the cache of the process, of a small source: a scan of few rows takes
+        no time but that of its beginning.
     """
 
     label: str
@@ -64,6 +71,7 @@ class DatasetTask:
     strategies: tuple[TermStrategy, ...] = ()
     fragments: tuple[int, ...] | None = None
     resolution: Resolution | None = field(default=None, repr=False)
+    remembered: Hashable = field(default=None, repr=False)
 
     def _scanned_fragments(self) -> list[lance.LanceFragment] | None:
         if self.fragments is None:
@@ -130,11 +138,15 @@ class DatasetTask:
 
     def _part(self, fragments: list[int], by_fragment: bool) -> DatasetTask:
         mask = self.mask.in_fragments(fragments) if by_fragment else self.mask
-        return replace(self, fragments=tuple(fragments), mask=mask)
+        return replace(self, fragments=tuple(fragments), mask=mask, remembered=None)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
         limit = limit if limit is not None else self.limit
+        known = self._known_rows()
+        if known is not None:
+            yield from known.slice(0, limit).to_batches()
+            return
         with reading(self.label, self.source.uri, self.filter):
             resolution = self.resolution
             rows = self._batches(limit) if resolution is None else self._resolved(resolution, limit)
@@ -146,15 +158,27 @@ class DatasetTask:
         if self.filter is not None or limit is not None or not self.columns or not len(self.mask):
             yield from scanned_batches(self.source.opened(), self.columns, **self._options(limit))
             return
+        dataset = self.source.opened()
+        kept = self.mask.kept_in(dataset) if self.fragments is None else None
         batches = scanned_batches(
-            self.source.opened(),
+            dataset,
             self.columns,
-            with_row_id=True,
+            with_row_id=kept is None,
             batch_size=_BATCH_ROWS,
             scan_in_order=True,
             fragments=self._scanned_fragments(),
         )
-        yield from map(self.mask.remove_from, batches)
+        if kept is None:
+            yield from map(self.mask.remove_from, batches)
+            return
+        start = 0
+        for batch in batches:
+            yield batch.filter(kept.slice(start, batch.num_rows))
+            start += batch.num_rows
+        if start != len(kept):
+            raise CorruptionError(
+                f"{start} rows were read of {len(kept)} that the manifest counts", where=self.source.uri
+            )
 
     def _resolved(self, resolution: Resolution, limit: int | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a dataset that has the columns of another schema.
@@ -193,10 +217,22 @@ class DatasetTask:
         """Return the rows, at most ``limit``."""
         batches = list(self.batches(limit))
         if batches:
-            return pa.Table.from_batches(batches)
+            return self._remember(pa.Table.from_batches(batches), limit)
         if self.resolution is not None:
             return self.resolution.select(self.columns).schema.empty_table()
         return self._scanner(0).to_table()
+
+    def _known_rows(self) -> pa.Table | None:
+        """Return the rows, if they are in the cache."""
+        if self.remembered is None or not self.columns:
+            return None
+        known = self.source.engine.cache.get((self.remembered, self.columns))
+        return known if isinstance(known, pa.Table) else None
+
+    def _remember(self, rows: pa.Table, limit: int | None) -> pa.Table:
+        if self.remembered is not None and self.columns and limit is None and rows.nbytes <= _HELD_BYTES:
+            self.source.engine.cache.put((self.remembered, self.columns), rows, rows.nbytes)
+        return rows
 
     def count(self) -> int:
         """Return how many rows there are."""

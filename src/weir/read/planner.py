@@ -154,6 +154,8 @@ class ScanPlanner:
         level: Level,
         asked: _Asked,
     ) -> DatasetTask:
+        resolution = asked.resolution(source)
+        is_plain = resolution is None and asked.filter is None and asked.limit is None
         return DatasetTask(
             label=level.label,
             source=DatasetHandle.of(source.dataset, self.store),
@@ -162,7 +164,8 @@ class ScanPlanner:
             mask=level.mask,
             limit=asked.limit,
             strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
-            resolution=asked.resolution(source),
+            resolution=resolution,
+            remembered=level.rows_key if is_plain else None,
         )
 
 
