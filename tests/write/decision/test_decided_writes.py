@@ -19,6 +19,7 @@ from weir.base.newest import SeenVersion
 from weir.base.table import BaseTable
 from weir.errors import FilterError, InputError, KeyValueError, SchemaError
 from weir.write.columns import FollowedColumns, TableColumns
+from weir.write.decision.row_expression import RowExpression
 from weir.write.table_writer import TableWriter
 from weir.write.write_result import WriteResult
 
@@ -535,3 +536,61 @@ def test_many_rows_of_one_key_are_decided_one_after_the_other(table: weir.Table)
         ]
         assert writer.apply(undone, all_or_nothing=True).rows == 0
     assert rows_of(table) == [{"id": 1, "n": 9, "text": "kept"}, {"id": 2, "n": 18, "text": "kept"}]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_conditions_of_many_rows_of_a_key_are_those_of_their_turn(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """However they are evaluated ahead, and with far fewer evaluations than there are rows."""
+    chance = random.Random(seed)
+    held: dict[int, int] = {}
+    evaluations = 0
+    evaluate = RowExpression.evaluate
+
+    def counted(*args: Any) -> Any:
+        nonlocal evaluations
+        evaluations += 1
+        return evaluate(*args)
+
+    monkeypatch.setattr(RowExpression, "evaluate", counted)
+    conditions: dict[str, Callable[[int, int], bool]] = {
+        "n < new.n": lambda old, new: old < new,
+        "n % 3 <> new.n % 3": lambda old, new: old % 3 != new % 3,
+        "new.n >= 2 and n <> 5": lambda old, new: new >= 2 and old != 5,
+    }
+    with table.writer(flush_on_close=False) as writer:
+        for _ in range(3):
+            condition = chance.choice(list(conditions))
+            rows = [(chance.randrange(3), chance.randrange(12)) for _ in range(150)]
+            work: list[weir.Upsert | weir.Patch | weir.Delete] = []
+            done = []
+            for start in range(0, len(rows), 50):
+                part = rows[start : start + 50]
+                as_rows = [{"id": key, "n": number} for key, number in part]
+                if start == 50 and chance.random() < 0.5:
+                    work.append(weir.Patch(as_rows, condition))
+                    makes = False
+                else:
+                    work.append(weir.Upsert(as_rows, condition))
+                    makes = True
+                for key, number in part:
+                    is_done = conditions[condition](held[key], number) if key in held else makes
+                    done.append(is_done)
+                    if is_done:
+                        held[key] = number
+            result = writer.apply(work)
+            assert result.done is not None
+            assert result.done["id"].to_pylist() == [
+                key for (key, _), is_done in zip(rows, done, strict=True) if is_done
+            ]
+            assert {row["id"]: row["n"] for row in rows_of(table)} == held
+    assert evaluations < 3 * 150
+
+
+def test_a_condition_that_fails_on_rows_that_no_turn_meets_is_none_the_worse(table: weir.Table) -> None:
+    rows = [{"id": 1, "n": n, "text": "no number" if n < 0 else str(n)} for n in (1, -1, 2, -2, 3, -3, 4)]
+    with table.writer() as writer:
+        result = writer.upsert(rows, condition="cast(text as bigint) < new.n")
+    assert result.rows == 4
+    assert rows_of(table) == [{"id": 1, "n": 4, "text": "4"}]

@@ -26,6 +26,7 @@ from weir.lsm.keys import KeySet
 from weir.rows.cast import cast_to
 from weir.rows.conforming import conformed
 from weir.rows.key_texts import keys_of_texts
+from weir.write.decision.foresight import LOOKED_UP, Foresight
 from weir.write.decision.operation import Kind, Operation
 from weir.write.group_commit import PendingWrite
 
@@ -38,6 +39,10 @@ _ABSENT = -1
 
 _MANY_PER_KEY = 8
 """Present rows for each key, beyond which those that were replaced are dropped."""
+
+
+_MANY_ROUNDS = 4
+"""Rows of one key from which on conditions are evaluated ahead of their turn."""
 
 
 class Finds(Protocol):
@@ -162,6 +167,9 @@ class _Decision:
         self._at = np.full(self._count, _ABSENT, dtype=np.int64)
         self._at[which] = np.arange(len(which))
         self._present = found
+        # Which row of the group is there of each key by now.
+        self._of = np.full(self._count, LOOKED_UP, dtype=np.int64)
+        self._foresight: Foresight | None = None
 
     def run(self) -> list[pa.RecordBatch]:
         """Decide segment by segment, and return what is to be written."""
@@ -171,13 +179,15 @@ class _Decision:
         for writes in self._segments():
             while True:
                 before = self._at, self._present, len(self._out), self._out_rows
+                of, self._of = self._of, self._of.copy()
                 self._at = self._at.copy()
+                self._foresight = None
                 try:
                     self._decide(writes)
                     break
                 except _FailedError:
                     # Without those that failed: what they would have done, others have seen.
-                    self._at, self._present = before[0], before[1]
+                    self._at, self._present, self._of = before[0], before[1], of
                     del self._out[before[2] :]
                     self._out_rows = before[3]
                     self._out_of[np.isin(self._pending_of_row, writes)] = _ABSENT
@@ -203,8 +213,11 @@ class _Decision:
 
     def _decide(self, writes: Sequence[int]) -> None:
         rows = np.flatnonzero(np.isin(self._pending_of_row, writes))
-        before = self._at.copy()
-        for taken in _rounds(self._keys, rows):
+        before, of = self._at.copy(), self._of.copy()
+        rounds = _rounds(self._keys, rows)
+        if len(rounds) >= _MANY_ROUNDS:
+            self._foresight = self._foreseen()
+        for taken in rounds:
             before = self._compacted(before)
             shapes: dict[Hashable, list[tuple[_Part, Rows]]] = {}
             for part in self._parts:
@@ -225,6 +238,16 @@ class _Decision:
                 if (self._out_of[mine] == _ABSENT).any():
                     self._out_of[mine] = _ABSENT
                     self._at[self._keys[mine]] = before[self._keys[mine]]
+                    self._of[self._keys[mine]] = of[self._keys[mine]]
+
+    def _foreseen(self) -> Foresight:
+        """Return what conditions are evaluated by where many rows have one key."""
+        sizes = [part.end - part.start for part in self._parts]
+        operations = [part.operation for part in self._parts]
+        numbers: dict[Hashable, int] = {}
+        shapes = [numbers.setdefault(one and one.shape, len(numbers)) for one in operations]
+        whole = [one is None or one.kind in (Kind.UPSERT, Kind.INSERT) for one in operations]
+        return Foresight(self._keys, np.repeat(shapes, sizes), np.repeat(whole, sizes))
 
     def _compacted(self, before: Rows) -> Rows:
         """Drop the rows that others have replaced, once there are many; return where those before are now.
@@ -278,8 +301,7 @@ class _Decision:
         else:
             done = exists.copy()
             if there.size and (operation.condition is not None or operation.where is not None):
-                seen = present.take(pa.array(at[there]))
-                done[there] = _holds(operation, seen, self._rows.take(pa.array(rows[there])))
+                done[there] = self._held(operation, rows[there], at[there], present)
             if operation.kind is Kind.UPSERT or (operation.kind is Kind.PATCH and operation.makes_rows):
                 done |= ~exists
             elif operation.kind is Kind.DELETE and not operation.looks:
@@ -295,6 +317,21 @@ class _Decision:
                 number = self._schema.get_field_index(name)
                 written = written.set_column(number, self._schema.field(number), kept.column(name))
         return done, written
+
+    def _held(self, operation: Operation, rows: Rows, at: Rows, present: pa.Table) -> Mask:
+        """Return for which rows the condition holds of the present row of their key."""
+
+        def evaluate(asked: Rows, of: Rows) -> Mask:
+            seen = present.take(pa.array(at[of]))
+            return _holds(operation, seen, self._rows.take(pa.array(asked)))
+
+        def evaluate_after(asked: Rows, others: Rows) -> Mask:
+            seen = self._rows.select(self._columns).take(pa.array(others)).cast(present.schema)
+            return _holds(operation, seen, self._rows.take(pa.array(asked)))
+
+        if self._foresight is None or operation.where is not None:
+            return evaluate(rows, np.arange(len(rows)))
+        return self._foresight.holds(rows, self._of[self._keys[rows]], evaluate, evaluate_after)
 
     def _changed(self, operation: Operation, written: pa.Table, kept: pa.Table, exists: Mask) -> pa.Table:
         """Return rows of a patch or an update, with the columns that they keep."""
@@ -343,6 +380,7 @@ class _Decision:
         self._present = pa.concat_tables([self._present, newer])
         deleted = written.column(TOMBSTONE).to_numpy()
         self._at[self._keys[rows]] = np.where(deleted, _ABSENT, start + np.arange(len(rows)))
+        self._of[self._keys[rows]] = rows
 
     def _outcome(self) -> list[pa.RecordBatch]:
         """Return all rows to be written in their order, and tell every write what was done."""
