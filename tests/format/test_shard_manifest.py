@@ -16,6 +16,7 @@ from weir.errors import CorruptionError, InputError
 from weir.format import layout, shard_manifest
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest, ShardStatus
 from weir.format.source import SourceMarks
+from weir.format.write_window import DoneWrite, WriteWindow
 
 WHERE = "_mem_wal/x/manifest/y.binpb"
 UINT64 = st.integers(0, (1 << 64) - 1)
@@ -48,7 +49,15 @@ MANIFESTS = st.builds(
     status=st.sampled_from(ShardStatus),
     write_id=st.binary(max_size=16),
     sources=st.none()
-    | st.dictionaries(TEXT.filter(bool), st.integers(0, (1 << 63) - 1), max_size=3).map(SourceMarks),
+    | st.builds(
+        SourceMarks,
+        st.dictionaries(TEXT.filter(bool), st.integers(0, (1 << 63) - 1), max_size=3),
+        st.dictionaries(
+            TEXT,
+            st.builds(DoneWrite, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 64) - 1), st.binary()),
+            max_size=3,
+        ).map(WriteWindow().with_done),
+    ),
 )
 
 # Field 2000, a varint, and again, three bytes: what a newer writer might add.

@@ -2,7 +2,7 @@
 
 The answer is stored before the write is done, and the write carries a mark of the key. Whoever repeats a
 request after a crash writes it again with the same mark: if that was there, the stored answer is the one.
-That the write was done is noted after its answer was given: for the next few thousand writes the mark tells
+That the write was done is noted after its answer was given: for the next 65,536 writes the mark tells
 the same.
 
 What is done by a write that does not look at the documents follows from its body, and so does the answer: its
