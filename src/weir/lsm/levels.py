@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
@@ -38,6 +39,7 @@ Rows = npt.NDArray[np.int64]
 LiveRows = npt.NDArray[np.bool_]
 
 _HELD_ROWS = 100_000
+_MANY_KEYS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,19 +234,28 @@ class ShardLevels:
 
 
 def read_keys(base: BaseTable, shards: Sequence[ShardLevels]) -> None:
-    """Read the keys of all generations of some shards, all at once where each takes round trips."""
-    if base.store.is_local:
-        return
+    """Read the keys of all generations of some shards, and open those of the base table, all at once.
+
+    On local disk where there are many: there a few take less time than handing them to a thread.
+    """
     generations = [
         source
         for shard in shards
         for source in shard.settled
         if isinstance(source, Generation) and not source.is_indexed
     ]
-    for _ in concurrent_map(
-        lambda source: source.tombstones, generations, is_local=False, engine=base.engine
-    ):
+    if base.store.is_local and sum(one.flushed.physical_rows for one in generations) < _MANY_KEYS:
+        return
+    reads: list[Callable[[], object]] = [partial(getattr, one, "tombstones") for one in generations]
+    if generations and base.append_only is None:
+        reads.append(partial(_open_keys, base))
+    for _ in concurrent_map(lambda read: read(), reads, is_local=False, engine=base.engine):
         pass
+
+
+def _open_keys(base: BaseTable) -> None:
+    with reading(f"base table version {base.version}", base.uri):
+        key_pages(base)
 
 
 def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:

@@ -18,7 +18,7 @@ from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.folded_rows import FoldedRows
 from weir.lsm.generation import Generation
 from weir.lsm.keys import KeySet
-from weir.lsm.levels import Level, LiveRows, ShardLevels
+from weir.lsm.levels import Level, LiveRows, ShardLevels, read_keys
 from weir.lsm.log_tail import TailRun
 from weir.lsm.strategy import TermStrategy, choose_strategies
 from weir.read.lookup import KeyRouter, get_rows
@@ -93,6 +93,7 @@ class ScanPlanner:
             task = self._key_task(snapshot, keys, asked)
             return ScanPlan(schema, (task,), tuple(pruned), limit, header, self.store)
         tasks: list[ScanTask] = []
+        read_keys(base, [snapshot.shard_levels(view) for view in kept])
         for view in kept:
             merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
             if merged:
