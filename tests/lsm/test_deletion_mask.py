@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -13,12 +15,15 @@ import weir
 from weir.lsm.deletion_mask import DeletionMask
 
 
-def written(path: Path, rows: int = 1000, **options: object) -> lance.LanceDataset:
+def written(path: Path, rows: int = 1000, **options: Any) -> lance.LanceDataset:
     return lance.write_dataset(pa.table({"id": range(rows)}), str(path), max_rows_per_file=100, **options)
 
 
-def row_ids(dataset: lance.LanceDataset) -> np.ndarray:
-    return dataset.scanner(columns=[], with_row_id=True, scan_in_order=True).to_table()["_rowid"].to_numpy()
+def row_ids(dataset: lance.LanceDataset) -> npt.NDArray[np.uint64]:
+    found: npt.NDArray[np.uint64] = (
+        dataset.scanner(columns=[], with_row_id=True, scan_in_order=True).to_table()["_rowid"].to_numpy()
+    )
+    return found
 
 
 @pytest.mark.parametrize("compacted", [False, True])
