@@ -68,7 +68,7 @@ demo-service: setup ## Write 20,000 real texts with vectors to two processes of 
 	@$(PY) -m weir.demo.service $(ARGS)
 
 .PHONY: test
-test: lint types contracts ## Run every check but those on Spark and the long tests: in under eight minutes on two cores
+test: lint types contracts ## Run every check but those on Spark and the long tests
 	@tools/in_memory.sh $(PYTEST) -n $(WORKERS) --dist worksteal -m "not spark and not long" $(ARGS)
 
 .PHONY: test-long

@@ -69,8 +69,11 @@ def forked_program(
 
 @contextmanager
 def forked_python() -> Iterator[list[str]]:
-    """Make a Python that has imported Weir already: what it yields stands for ``python -c`` in a command."""
-    with forked_program("tests.forked_program:run_code", ["weir.table.table"]) as command:
+    """Make a Python that has imported Weir already: what it yields stands for ``python -c`` in a command.
+
+    And what every module of tests imports: functions of them are run in it (:mod:`tests.crashes`).
+    """
+    with forked_program("tests.forked_program:run_code", ["weir.table.table", "pytest"]) as command:
         yield command
 
 
