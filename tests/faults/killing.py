@@ -32,6 +32,8 @@ _SHARE_OF_FAULTS = 0.04
 _LATE_SECONDS = 0.5
 _PAUSES = 0.2
 _MOST_DONE = 12
+_MOST_WRITTEN = 80
+"""Lines that a writer may tell before it is killed: two for each write, which takes a moment."""
 _PATIENCE = 10.0
 
 
@@ -116,7 +118,8 @@ class Killing:
         process.start()
         assert process.pid is not None
         # By what it has done as well as by time: on a busy machine nobody would live to do anything.
-        least, began = dice.choice((0, dice.randrange(1, _MOST_DONE))), time.monotonic()
+        most = _MOST_WRITTEN if role == "writer" else _MOST_DONE
+        least, began = dice.choice((0, dice.randrange(1, most))), time.monotonic()
         process.join(dice.uniform(0.05, longest))
         while (
             process.exitcode is None
