@@ -14,6 +14,8 @@ import pytest
 import weir
 from weir.base.index_list import existing_indexes
 from weir.base.maintained_indexes import maintained_indexes
+from weir.base.published import publish_shards
+from weir.base.table import BaseTable
 from weir.engine.runner import ThreadRunner
 from weir.errors import (
     IndexDefinitionError,
@@ -26,6 +28,7 @@ from weir.indexing import generation as generation_module
 from weir.indexing.build import build_index
 from weir.indexing.kinds import IndexKind
 from weir.maintenance import catch_up
+from weir.storage.local import LocalStore
 
 DIMENSION = 16
 SCHEMA = pa.schema(
@@ -234,6 +237,52 @@ def test_what_is_asked_to_be_maintained_is(tmp_path: Path) -> None:
     names = [one.name for one in table.maintenance.catch_up_indexes().indexes]
     assert names == ["at_idx", "by_library", "id_idx"]
     assert covers_everything(table)
+
+
+def unnamed(table: weir.Table) -> dict[int, set[str]]:
+    """Return by version the indexes that a version has and its details do not name, without the key's."""
+    found = {}
+    for one in lance.dataset(table.uri).versions():
+        base = BaseTable.open(LocalStore(table.uri, fsync=False), version=one["version"])
+        indexes = {index.name for index in existing_indexes(base.dataset)} - {"id_idx"}
+        found[base.version] = indexes.difference(base.details.maintained_indexes)
+    return {version: names for version, names in found.items() if names}
+
+
+def test_no_version_has_an_index_that_it_does_not_name(table: weir.Table) -> None:
+    """LanceDB searches by none that is not named, and stays at the version that it was opened at."""
+    upsert(table, rows(0, 60))
+    table.maintenance.merge()
+    table.indexes.create("category", "BITMAP")
+    table.indexes.create("vector", "IVF_FLAT", num_partitions=1)
+    upsert(table, rows(30, 60))
+    table.maintenance.merge()
+    table.indexes.create("vector", "IVF_FLAT", name="vector_idx", num_partitions=2, replace=True)
+    table.indexes.drop("category_idx")
+    table.indexes.create("category", "ZONEMAP", name="by_zone")
+    table.alter(add=[pa.field("n", pa.int32())])
+    table.alter(rename={"n": "m"}, widen={"n": pa.int64()})
+    table.maintenance.compact()
+    table.maintenance.run()
+    assert unnamed(table) == {}
+
+
+def test_what_a_table_that_is_behind_publishes_takes_no_name_away(table: weir.Table) -> None:
+    upsert(table, rows(0, 60))
+    table.maintenance.merge()
+    behind = table.internals.base.latest()
+    table.indexes.create("category", "BITMAP")
+    publish_shards(behind, ())
+    assert "category_idx" in table.internals.base.latest().details.maintained_indexes
+    assert unnamed(table) == {}
+
+
+def test_of_an_index_that_cannot_be_built_no_name_is_left(table: weir.Table) -> None:
+    upsert(table, rows(0, 60))
+    table.maintenance.merge()
+    with pytest.raises(IndexDefinitionError, match="cannot be built"):
+        table.indexes.create("vector", "IVF_PQ", num_sub_vectors=5)
+    assert table.internals.base.latest().details.maintained_indexes == ("id_idx",)
 
 
 def test_two_catch_ups_at_once_beside_merges(table: weir.Table) -> None:

@@ -6,15 +6,18 @@ In an environment of its own, since no other test needs LanceDB: ``make test-lan
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.manifest import manifest_path
 from weir.table.database import database_tables
 
 lancedb: Any = pytest.importorskip("lancedb", reason="make test-lancedb has LanceDB")
@@ -191,6 +194,31 @@ def test_indexes_that_come_and_go_are_named(table: weir.Table) -> None:
     table.indexes.create("vec", "IVF_FLAT", name="by_vector", num_partitions=1)
     assert {"by_vector", "text_idx"} <= named()
     assert opened(table).search([1.0, 1.0, 2.0, 1.0]).limit(1).to_arrow()["id"].to_pylist() == [1]
+
+
+def test_a_handle_of_any_version_searches(tmp_path: Path) -> None:
+    """One that was opened while an index came, or was built anew, and that never looks at a newer one."""
+    table = made_by_weir(tmp_path)
+    with table.writer() as writer:
+        writer.upsert(rows(range(200, 400), "second"))
+    table.maintenance.merge()
+    table.indexes.create("vec", "IVF_FLAT", name="vec_idx", num_partitions=2, replace=True)
+    table.maintenance.compact()
+    table.maintenance.run()
+    seen = 0
+    for one in lance.dataset(table.uri).versions():
+        copy = tmp_path / f"at{one['version']}" / "t.lance"
+        shutil.copytree(table.uri, copy)
+        for later in range(one["version"] + 1, lance.dataset(table.uri).version + 1):
+            (copy / manifest_path(later, counts_down=True)).unlink()
+        handle = lancedb.connect(str(copy.parent)).open_table("t")
+        indexes = {index.name for index in handle.list_indices()}
+        if "vec_idx" in indexes:
+            assert handle.search(NEAR[0]).limit(1).to_arrow().num_rows == 1
+        if "text_idx" in indexes:
+            handle.search("first", query_type="fts", fts_columns="text").limit(5).to_arrow()
+        seen += len(indexes)
+    assert seen > 10
 
 
 def test_a_database_has_the_tables_with_and_without_a_write_spec(table: weir.Table) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
+from weir.base.maintained_indexes import with_maintained_named
 from weir.base.manifest import read_manifest
 from weir.base.publish import publish_details
 from weir.base.table import BaseTable
@@ -33,7 +34,8 @@ def update_details(
     """Apply ``change`` to the newest details of the MemWAL index and commit the result.
 
     Safe against everything that commits to the table at the same time, in this process or another,
-    Weir or the library: nobody's rows, merge progress or details are lost.
+    Weir or the library: nobody's rows, merge progress or details are lost. The maintained indexes are named
+    in the result (:mod:`weir.base.maintained_indexes`).
 
     Parameters
     ----------
@@ -71,6 +73,7 @@ def update_details(
         changed = change(base.details)
         if changed == base.details:
             return base
+        changed = with_maintained_named(changed, base)
         if not takes_back_progress:
             _check_progress(base, changed)
         try:

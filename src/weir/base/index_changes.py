@@ -13,9 +13,8 @@ from weir.base.index_list import existing_indexes
 from weir.base.key_index import key_index_names
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify
-from weir.base.maintained_indexes import with_names
 from weir.base.table import BaseTable
-from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundError
+from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundError, WeirError
 from weir.format.index_details import IndexDetails
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
@@ -114,8 +113,19 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
                 hint="Change its parameters, or take another kind",
             ) from error
 
-    created = commit_with_library(base, build, doing=f"building the index {definition.name!r}")
-    return update_details(created, lambda details: with_names(_maintained(details, definition.name), created))
+    name = definition.name
+    base = base.latest()
+    _refuse_taken_name(base, definition, replace)
+    # Named first, and then built: LanceDB searches by no index that is not named, and a handle of its stays
+    # at the version that it was opened at.
+    named = update_details(base, lambda details: _maintained(details, name))
+    try:
+        created = commit_with_library(named, build, doing=f"building the index {name!r}")
+    except WeirError:
+        if name not in base.details.maintained_indexes:
+            update_details(named, lambda details: _not_maintained(details, name))
+        raise
+    return update_details(created, lambda details: _maintained(details, name))
 
 
 def drop_index(base: BaseTable, name: str) -> BaseTable:

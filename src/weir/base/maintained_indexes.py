@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weir.base.details_commit import update_details
 from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable
 from weir.format.index_details import IndexDetails
 
-__all__ = ["maintained_indexes", "name_maintained_indexes", "with_names"]
+__all__ = ["maintained_indexes", "with_maintained_named", "without_dropped"]
 
 
 def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
@@ -22,38 +21,39 @@ def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
 
     An index that is to be maintained and does not exist has nothing to catch up with.
     """
-    return tuple(sorted(_maintained(base, base.details)))
-
-
-def _maintained(base: BaseTable, details: IndexDetails) -> set[str]:
+    details = base.details
     if not details.maintain_all_indexes and not details.maintained_indexes:
-        return set()
-    # An index over no columns is one of the library's own tables, such as the MemWAL index itself.
-    existing = {index.name for index in list_indexes(base.dataset) if index.field_names}
-    return existing if details.maintain_all_indexes else existing & set(details.maintained_indexes)
+        return ()
+    existing = _existing(base)
+    return tuple(
+        sorted(existing if details.maintain_all_indexes else existing & set(details.maintained_indexes))
+    )
 
 
-def with_names(details: IndexDetails, base: BaseTable) -> IndexDetails:
-    """Return details that name the indexes of a version that they have maintained, and no others."""
-    names = _maintained(base, details)
-    if names == set(details.maintained_indexes):
-        return details
-    return replace(details, maintained_indexes=tuple(sorted(names)))
+def with_maintained_named(details: IndexDetails, base: BaseTable) -> IndexDetails:
+    """Return details that name every index of a version that they have maintained.
 
-
-def name_maintained_indexes(base: BaseTable) -> BaseTable:
-    """Have the details name the maintained indexes. Commits nothing where they do.
-
-    Returns
-    -------
-    BaseTable
-        The version passed in where there is nothing to change; else the newest.
-
-    Raises
-    ------
-    ConflictError
-        Concurrent commits got in the way of every attempt.
+    For the commit that follows that very version: an older one may lack indexes of it. What is named and is
+    not there stays: it may be about to be built, and nobody is in want of it.
     """
-    if with_names(base.details, base) is base.details:
-        return base
-    return update_details(base, lambda details: with_names(details, base))
+    if not details.maintain_all_indexes:
+        return details
+    missing = _existing(base).difference(details.maintained_indexes)
+    if not missing:
+        return details
+    return replace(details, maintained_indexes=tuple(sorted({*details.maintained_indexes, *missing})))
+
+
+def without_dropped(details: IndexDetails, base: BaseTable) -> IndexDetails:
+    """Return details that do not name what a version names without having it."""
+    gone = set(base.details.maintained_indexes) - _existing(base)
+    if gone.isdisjoint(details.maintained_indexes):
+        return details
+    return replace(
+        details, maintained_indexes=tuple(one for one in details.maintained_indexes if one not in gone)
+    )
+
+
+def _existing(base: BaseTable) -> set[str]:
+    # An index over no columns is one of the library's own tables, such as the MemWAL index itself.
+    return {index.name for index in list_indexes(base.dataset) if index.field_names}

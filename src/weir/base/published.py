@@ -16,7 +16,6 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from weir.base.details_commit import update_details
 from weir.base.library_errors import is_panic
-from weir.base.maintained_indexes import with_names
 from weir.base.scratch import readable_file, scratch_directory
 from weir.base.table import BaseTable
 from weir.errors import CorruptionError, ObjectNotFoundError
@@ -108,7 +107,7 @@ def publish_shards(
     manifests: Sequence[ShardManifest],
     value_types: Mapping[str, pa.DataType] | None = None,
 ) -> BaseTable:
-    """Publish the state of shards in the MemWAL index, and name the maintained indexes there.
+    """Publish the state of shards in the MemWAL index.
 
     Returns the table's new version. What is published of a shard never goes back: of two that publish at
     once, the newer manifest of each shard stays.
@@ -140,8 +139,7 @@ def publish_shards(
             base.store.put(path, data)
             written = True
         place = directory if len(shards) > INLINE_SHARDS else None
-        named = with_names(details, base)
-        return shard_snapshot.published(named, len(shards), data, directory=place, taken_at_millis=now)
+        return shard_snapshot.published(details, len(shards), data, directory=place, taken_at_millis=now)
 
     try:
         return update_details(base, published, index_id=directory)

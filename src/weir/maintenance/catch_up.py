@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+from weir.base.details_commit import update_details
 from weir.base.index_changes import base_indexes
 from weir.base.index_upkeep import (
     MAX_SEGMENTS,
@@ -26,12 +27,13 @@ from weir.base.index_upkeep import (
     uncovered_fragments,
     unite_segments,
 )
-from weir.base.maintained_indexes import maintained_indexes, name_maintained_indexes
+from weir.base.maintained_indexes import maintained_indexes, with_maintained_named, without_dropped
 from weir.base.table import BaseTable
 from weir.config import RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
 from weir.errors import IndexNotFoundError, OptionError
+from weir.format.index_details import IndexDetails
 from weir.indexing.describe import ExistingIndex
 from weir.notebook import ShownAsTable
 
@@ -165,7 +167,7 @@ def catch_up_indexes(
         step()
     after = record_catchup(_with_few_segments(after.latest(), by_name), by_name)
     # Plain Lance and LanceDB may have made and dropped indexes.
-    after = name_maintained_indexes(after)
+    after = _with_names(after)
     report = CatchUpReport(tuple(_reports(after, work)), after.version)
     _log.info(
         "table.indexes_caught_up",
@@ -175,6 +177,15 @@ def catch_up_indexes(
         version=report.version,
     )
     return report
+
+
+def _with_names(base: BaseTable) -> BaseTable:
+    """Have the details name the maintained indexes that there are. Commits nothing where they do."""
+
+    def change(details: IndexDetails) -> IndexDetails:
+        return with_maintained_named(without_dropped(details, base), base)
+
+    return base if change(base.details) == base.details else update_details(base, change)
 
 
 def _wanted(base: BaseTable, names: Collection[str] | None) -> list[ExistingIndex]:
