@@ -6,6 +6,8 @@ more. Each case here goes on from there with rows in the log, in a MemTable, in 
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -302,7 +304,11 @@ class TestRowsOfTheLibraryWithoutAMark:
         assert dataset(place).to_table().sort_by("id").to_pylist() == expected == rows(opened(place))
 
     @pytest.mark.parametrize("flush", [False, True])
-    @pytest.mark.parametrize("field", [Y, pa.field("x", pa.string()), pa.field("x", pa.int32())], ids=str)
+    @pytest.mark.parametrize(
+        "field",
+        [X, Y, pa.field("x", pa.string()), pa.field("x", pa.int32()), pa.field("x", pa.decimal128(20))],
+        ids=str,
+    )
     def test_nothing_of_it_shows_in_another_column(
         self, tmp_path: Path, flush: bool, field: pa.Field
     ) -> None:
@@ -311,6 +317,55 @@ class TestRowsOfTheLibraryWithoutAMark:
         self.write(place, flush=flush)
         reuse(place, field)
         self.check(place, field.name, None)
+
+    @pytest.mark.parametrize("flush", [False, True])
+    def test_what_is_written_to_the_next_one_shows(self, tmp_path: Path, flush: bool) -> None:
+        place = tmp_path / "t"
+        self.make(place)
+        reuse(place, X)
+        self.write(place, flush=flush)
+        self.check(place, "x", 77)
+
+    @pytest.mark.parametrize("flush", [False, True])
+    def test_nothing_shows_in_a_table_that_no_writer_of_weir_has_seen(
+        self, tmp_path: Path, flush: bool
+    ) -> None:
+        place, shard = tmp_path / "t", str(uuid4())
+        key = {"lance-schema:unenforced-primary-key": "true"}
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=key), ("v", pa.int64()), X])
+        lance.write_dataset(schema.empty_table(), str(place)).initialize_mem_wal(unsharded=True)
+        for number, value in enumerate((77, 78)):
+            theirs = dataset(place).mem_wal_writer(shard, max_wal_flush_interval_ms=1)
+            theirs.put(pa.Table.from_pylist([{**ROW, "id": number, "x": value}], schema.remove_metadata()))
+            if flush:
+                library.close_quietly(theirs)
+            if not number:
+                reuse(place, X)
+        expected = [{"id": 0, "v": 10, "x": None}, {"id": 1, "v": 10, "x": 78}]
+        for _ in range(2):
+            default_context().cache.clear()
+            assert rows(opened(place)) == expected
+            assert opened(place).get([0, 1]).to_pylist() == expected
+            assert opened(place).scan(filter="x = 77").count() == 0
+            with opened(place).writer() as writer:
+                writer.upsert([])
+        opened(place).maintenance.recover(unleased=True)
+        opened(place).maintenance.merge()
+        assert dataset(place).to_table().sort_by("id").to_pylist() == expected == rows(opened(place))
+
+    @pytest.mark.parametrize("flush", [False, True])
+    def test_a_copy_of_the_table_whose_files_have_other_times_keeps_its_values(
+        self, tmp_path: Path, flush: bool
+    ) -> None:
+        place, copy = tmp_path / "t", tmp_path / "copy"
+        self.make(place)
+        self.write(place, flush=flush)
+        # The log first, and the versions last.
+        shutil.copytree(place / "_mem_wal", copy / "_mem_wal", copy_function=shutil.copyfile)
+        time.sleep(0.02)
+        others = shutil.ignore_patterns("_mem_wal")
+        shutil.copytree(place, copy, ignore=others, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        self.check(copy, "x", 77)
 
     @pytest.mark.parametrize("flush", [False, True])
     def test_a_column_that_is_renamed_keeps_its_values(self, tmp_path: Path, flush: bool) -> None:
@@ -394,12 +449,12 @@ def test_what_it_costs(tmp_path: Path) -> None:
     default_context().cache.clear()
     assert requests() == 1, "all columns are marked: the manifest alone"
     dataset(place).add_columns(Y)
-    assert requests() == 3, "what made the version of, and the version before, which lacks the column"
+    assert requests() == 4, "what made the version of, the version before, which lacks the column, and when"
     assert requests() == 1, "remembered"
     dataset(place).delete("id = -1")
     assert requests() == 2, "the version before is known, and that this one is made of it is not"
     default_context().cache.clear()
-    assert requests() == 5
+    assert requests() == 6
     write_to_log(place)
     default_context().cache.clear()
     assert requests() == 1, "the writer has marked it"

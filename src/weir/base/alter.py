@@ -37,7 +37,7 @@ from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, ObjectNotFoundError
-from weir.format.field_births import Births, Names, birth_at
+from weir.format.field_births import BeforeMarks, Births, birth_at
 from weir.format.index_details import INDEX_NAME, IndexDetails
 from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, marks_for, paths
 from weir.format.table_manifest import decode_index_section
@@ -103,7 +103,7 @@ def alter_base_table(
         last_id = max(_last_field_id(base.details), base.dataset.max_field_id, *(one.id for one in fields))
         new_fields = _renumbered(_library_fields(schema), fields, altered.origins, last_id)
         births = _births(new_fields, base, manifest.version + 1)
-        new_fields = _born(new_fields, births, base.names_before_marks)
+        new_fields = _born(new_fields, births, base.before_marks)
         details = _with_last_id(base.details, max(last_id, *(one.id for one in new_fields)))
         ids = {one.name: one.id for one in new_fields if one.parent_id == NO_PARENT}
         details = properties.applied(base, details, altered.schema, ids, births)
@@ -216,9 +216,9 @@ def _births(fields: Sequence[TableField], base: BaseTable, version: int) -> Birt
     return {**births_to_mark(base.births), **new}
 
 
-def _born(fields: Sequence[TableField], births: Births, names: Names) -> list[TableField]:
+def _born(fields: Sequence[TableField], births: Births, before: BeforeMarks) -> list[TableField]:
     """Mark every column with its birth."""
-    marks = marks_for(fields, births, names)
+    marks = marks_for(fields, births, before)
     return [
         replace(field, metadata={**field.metadata, **_encoded(marks[field.id])})
         if field.id in marks

@@ -4,11 +4,14 @@ A column that is marked costs nothing. For one that is not, the versions before 
 until one lacks the column: it came with the version after. A version that was restored goes on from the one
 it is a copy of, so a column that comes back is the one it was. What was found is remembered in the process,
 and the next writer of Weir marks the column (:mod:`weir.base.column_marks`): nobody has to look again.
-The names that the column has had on the way are found with its birth; where a version was restored, those of
-the versions that it went back behind are not known, and so none are.
+When it came is found with its birth, and the names that it has had on the way; where a version was restored,
+those of the versions that it went back behind are not known, and so none are. Of two clocks, that of who
+committed and that of the store, the earlier counts: the former may be ahead of the one by which rows are
+stored, and the latter is that of the copy in a copy of the table.
 
 In a table none of whose columns are marked, nothing was written by a Weir that marks columns: they go by
-their ids alone.
+their ids alone. When they came is looked for where it can matter, some versions far: Lance gives the id of a
+dropped column to the next one only while no file of the data has it.
 """
 
 from __future__ import annotations
@@ -20,12 +23,20 @@ from typing import NamedTuple
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import TRANSACTIONS
 from weir.errors import ObjectNotFoundError
-from weir.format.field_births import NO_NAMES, Births, Names, birth_at
+from weir.format.field_births import NOTHING_BEFORE, BeforeMarks, Births, Unmarked, birth_at, microseconds
 from weir.format.table_fields import births_in, decode_fields
-from weir.format.table_manifest import decode_restored_version, read_head
+from weir.format.table_manifest import (
+    decode_restored_version,
+    ids_in_every_fragment,
+    made_at,
+    read_head,
+)
 from weir.storage.interface import ObjectStore
 
 __all__ = ["ColumnBirths", "births_of_columns"]
+
+_FURTHEST = 64
+"""Versions to go back at most in a table without marks, where all that can be found is when a column came."""
 
 
 class ColumnBirths(NamedTuple):
@@ -35,13 +46,13 @@ class ColumnBirths(NamedTuple):
     ----------
     births : mapping of int to str or None
         Their births, by field id.
-    names : mapping of int to frozenset of str
-        Of those that are not marked, every name since their birth; of others, and where a version is not
-        known, nothing.
+    before : mapping of int to Unmarked
+        Of those that are not marked, since when they are there, and every name since then; of others, and
+        where a version is not known, nothing.
     """
 
     births: Births
-    names: Names = NO_NAMES
+    before: BeforeMarks = NOTHING_BEFORE
 
 
 def births_of_columns(
@@ -68,30 +79,34 @@ def births_of_columns(
         A manifest of the table cannot be decoded.
     """
     unknown = {number for number, mark in marks.items() if mark is None}
-    if not unknown or len(unknown) == len(marks):
+    if not unknown:
         return ColumnBirths(marks)
+    none_marked = len(unknown) == len(marks)
+    if none_marked:
+        unknown -= _in_every_fragment(manifest)
     key = ("births", namespace, manifest.version, manifest.identity)
     known: ColumnBirths | None = store.engine.cache.get(key)
     if known is None:
-        births, names = dict(marks), {}
-        for number, birth, called in _found(store, namespace, manifest, unknown):
-            births[number] = birth
-            if called is not None:
-                names[number] = called
-        known = ColumnBirths(births, names)
+        births, before = dict(marks), {}
+        furthest = _FURTHEST if none_marked else None
+        for number, birth, told in _found(store, namespace, manifest, unknown, furthest):
+            births[number] = None if none_marked else birth
+            before[number] = told
+        known = ColumnBirths(births, before)
         store.engine.cache.put(key, known, 200 * len(births))
         store.engine.cache.put(("births", namespace, manifest.version), known, 200 * len(births))
     return known
 
 
 def _found(
-    store: ObjectStore, namespace: str, manifest: TableManifest, unknown: set[int]
-) -> Iterator[tuple[int, str | None, frozenset[str] | None]]:
-    """Yield the births of columns without a mark, and their names since then."""
+    store: ObjectStore, namespace: str, manifest: TableManifest, unknown: set[int], furthest: int | None
+) -> Iterator[tuple[int, str | None, Unmarked]]:
+    """Yield the births of columns without a mark, and what is known of them since then."""
+    newest = manifest.version
     restored = False
     called: dict[int, set[str]] = {number: set() for number in unknown}
     fields = decode_fields(manifest.data, where=manifest.where)
-    while unknown:
+    while unknown and (furthest is None or manifest.version > newest - furthest):
         for field in fields:
             if field.id in unknown:
                 called[field.id].add(field.name)
@@ -107,24 +122,43 @@ def _found(
                 # Cleaned up. A version that is a copy of none had the mark that its column ever got: what
                 # bears another one is no value of this column.
                 came = None if restored else birth_at(manifest.version, manifest.identity)
-                yield from ((number, came, None) for number in unknown)
+                yield from ((number, came, Unmarked()) for number in unknown)
                 return
             fields = () if older is None else decode_fields(older.data, where=older.where)
             remembered = ColumnBirths(births_in(fields))
-        births, names = remembered
+        births, told = remembered
         came = birth_at(manifest.version, manifest.identity)
+        since = _made_at(store, manifest) if unknown - births.keys() else None
         settled = set()
         for number in unknown:
             if number not in births:
                 settled.add(number)
-                yield number, came, None if restored else frozenset(called[number])
+                yield number, came, Unmarked(None if restored else frozenset(called[number]), since)
             elif births[number] is not None or older is None:
                 settled.add(number)
-                known = names.get(number)
-                yield number, births[number], None if restored or known is None else known | called[number]
+                names, before_that = told.get(number, Unmarked())
+                names = None if restored or names is None else names | called[number]
+                yield number, births[number], Unmarked(names, before_that)
         unknown = unknown - settled
         if older is not None:
             manifest = older
+
+
+def _in_every_fragment(manifest: TableManifest) -> set[int]:
+    """Return the columns and parts of which every fragment has data."""
+    found = set(ids_in_every_fragment(manifest.data, where=manifest.where))
+    # Depth first: what a part is of comes before it.
+    for field in reversed(decode_fields(manifest.data, where=manifest.where)):
+        if field.id in found:
+            found.add(field.parent_id)
+    return found
+
+
+def _made_at(store: ObjectStore, manifest: TableManifest) -> int | None:
+    """Return when a version was made, rather too early than too late."""
+    meta = store.head(manifest.path)
+    said = made_at(manifest.data, where=manifest.where)
+    return None if meta is None or said is None else min(microseconds(meta.last_modified), said)
 
 
 def _restored_version(store: ObjectStore, manifest: TableManifest) -> int | None:

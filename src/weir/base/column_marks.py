@@ -38,7 +38,7 @@ def births_to_mark(births: Births) -> Mapping[int, str]:
 def marks_of_columns(base: BaseTable, manifest: TableManifest) -> LanceOperation.UpdateConfig:
     """Return the library's operation that marks the columns of a version with their births."""
     fields = decode_fields(manifest.data, where=manifest.where)
-    marks = marks_for(fields, births_to_mark(base.births), base.names_before_marks)
+    marks = marks_for(fields, births_to_mark(base.births), base.before_marks)
     return LanceOperation.UpdateConfig(
         field_metadata_updates={
             number: LanceOperation.UpdateMap(dict(mark)) for number, mark in marks.items()

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 
-from weir.format.field_births import NO_NAMES, Births, Names, births_of, with_births
+from weir.base.manifest import VERSIONS
+from weir.format.field_births import (
+    NOTHING_BEFORE,
+    BeforeMarks,
+    Births,
+    births_of,
+    has_marks,
+    stored_at,
+    unmarked_in,
+    with_births,
+)
 from weir.format.field_ids import FieldId, children_of, field_id, interned, with_field_ids
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.resolution import Resolution, resolve
 from weir.format.wal_entry import TOMBSTONE, wal_schema
+from weir.storage.interface import ObjectStore
 
 if TYPE_CHECKING:
     from lance.lance.schema import LanceField
 
-__all__ = ["generation_columns", "generation_schema", "marks_of", "renumbering", "row_schema"]
+__all__ = [
+    "generation_columns",
+    "generation_schema",
+    "generation_written",
+    "marks_of",
+    "renumbering",
+    "row_schema",
+]
 
 
 def row_schema(
-    dataset: lance.LanceDataset, births: Births | None = None, names: Names = NO_NAMES
+    dataset: lance.LanceDataset, births: Births | None = None, before: BeforeMarks = NOTHING_BEFORE
 ) -> pa.Schema:
     """Return the schema of a base table's log entries and generations: its columns, and ``_tombstone``.
 
@@ -35,11 +54,11 @@ def row_schema(
         The base table.
     births : mapping of int to str or None, optional
         By field id, the births of its columns and their parts. Default: those they are marked with.
-    names : mapping of int to frozenset of str, optional
-        Names that they have had without a mark, besides those they are marked with.
+    before : mapping of int to Unmarked, optional
+        What is known of the time before they were marked, besides what they are marked with.
     """
     births = marks_of(dataset) if births is None else births
-    return interned(with_births(_with_ids(wal_schema(dataset.schema), dataset), births, names))
+    return interned(with_births(_with_ids(wal_schema(dataset.schema), dataset), births, before))
 
 
 def marks_of(dataset: lance.LanceDataset) -> Births:
@@ -62,7 +81,10 @@ def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
 
 
 def generation_columns(
-    dataset: lance.LanceDataset, schema: pa.Schema, catalog: Callable[[], GenerationCatalog | None]
+    dataset: lance.LanceDataset,
+    schema: pa.Schema,
+    catalog: Callable[[], GenerationCatalog | None],
+    written: Callable[[], datetime | None] = lambda: None,
 ) -> Resolution:
     """Return the plan from the columns of a generation to those of a table.
 
@@ -78,13 +100,29 @@ def generation_columns(
         The table's columns, with their field ids, and ``_tombstone``.
     catalog : callable
         Returns the generation's catalog, if it has one.
+    written : callable, optional
+        Returns when the generation was written, which is asked for where columns have no mark.
     """
-    by_id = resolve(generation_schema(dataset), schema)
+    own = generation_schema(dataset)
+    if not has_marks(own) and unmarked_in(schema) and (time := written()) is not None:
+        own = stored_at(own, time)
+    by_id = resolve(own, schema)
     by_name = resolve(dataset.schema, schema)
     if by_id.comes_to(by_name):
         return by_id
     found = catalog()
     return by_id if found is None or found.has_field_ids else by_name
+
+
+def generation_written(store: ObjectStore, path: str) -> datetime | None:
+    """Return when the generation at a path was written; None where nothing tells.
+
+    Raises
+    ------
+    StorageError
+        The store failed.
+    """
+    return min((meta.last_modified for meta in store.list(f"{path}/{VERSIONS}")), default=None)
 
 
 def renumbering(dataset: lance.LanceDataset, wanted: pa.Schema) -> dict[int, int]:

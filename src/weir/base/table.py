@@ -39,7 +39,7 @@ from weir.format import append_only, expiry, merge_engine
 from weir.format.append_only import APPEND_ONLY, AppendOnly
 from weir.format.expiry import EXPIRY, Expiry
 from weir.format.features import KNOWN_FEATURES
-from weir.format.field_births import Births, Names, names_of, without_births
+from weir.format.field_births import BeforeMarks, Births, unmarked_in, without_births
 from weir.format.field_ids import fingerprint, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
@@ -137,7 +137,7 @@ class BaseTable:
         if manifest is not None:
             known = births_of_columns(store, self._namespace, manifest, self._marks)
         self._births = known.births
-        self._row_schema = row_schema(dataset, known.births, known.names)
+        self._row_schema = row_schema(dataset, known.births, known.before)
         self._merge_engine = self._recorded(MERGE_ENGINE, merge_engine.decode)
         self._append_only = self._recorded(APPEND_ONLY, append_only.decode)
         self._expiry = self._recorded(EXPIRY, expiry.decode)
@@ -417,9 +417,9 @@ class BaseTable:
         return self._births
 
     @property
-    def names_before_marks(self) -> Names:
-        """The names of columns and their parts before they were marked, as far as they are known."""
-        return names_of(self._row_schema)
+    def before_marks(self) -> BeforeMarks:
+        """What is known of columns and their parts in the time before they were marked."""
+        return unmarked_in(self._row_schema)
 
     @property
     def marks(self) -> Births:

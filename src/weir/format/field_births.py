@@ -8,35 +8,49 @@ mark with the column, the released library too. Two fields of one id and differe
 
 Plain Lance marks nothing that it adds. What birth such a column or part has is found out from the versions of
 the table (:mod:`weir.base.column_births`), and the next writer of Weir marks it. Until then the released
-library writes rows without a mark. The mark names what the column was called meanwhile, since a field of its
-id with another name, or of another type, is that of a column before it.
+library writes rows without a mark. The mark tells when the column came and what it was called meanwhile,
+since a field of its id that was stored before then, or has another name or type, is that of a column before.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from weir.errors import CorruptionError
-from weir.format.field_ids import BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES, children_of, field_id
+from weir.format.field_ids import (
+    BIRTH,
+    BIRTHS_OF_PARTS,
+    UNMARKED_NAMES,
+    UNMARKED_SINCE,
+    children_of,
+    field_id,
+)
 
 __all__ = [
     "BIRTH",
     "BIRTHS_OF_PARTS",
     "FIRST",
-    "NO_NAMES",
+    "NOTHING_BEFORE",
+    "STORED_AT",
+    "BeforeMarks",
     "Births",
-    "Names",
+    "Unmarked",
     "birth_at",
     "births_of",
     "decode_mark",
     "encode_mark",
-    "names_of",
+    "has_marks",
+    "microseconds",
     "same_birth",
+    "stored_at",
+    "unmarked_in",
     "with_births",
     "without_births",
 ]
@@ -44,15 +58,36 @@ __all__ = [
 Births = Mapping[int, str | None]
 """The births of columns and their parts, by field id; None where nothing tells it."""
 
-Names = Mapping[int, frozenset[str]]
-"""By field id, every name of a column or part before it was marked; of others they are not known."""
+
+class Unmarked(NamedTuple):
+    """What is known of a column or part in the time before it was marked.
+
+    Parameters
+    ----------
+    names : frozenset of str or None
+        Every name that it had; None where they are not known.
+    since : int or None
+        When it came, in microseconds since 1970: what was stored before then is none of it. None where that
+        is not known.
+    """
+
+    names: frozenset[str] | None = None
+    since: int | None = None
+
+
+BeforeMarks = Mapping[int, Unmarked]
+"""By field id, what is known of columns and parts before they were marked."""
 
 FIRST = "0"
 """Birth of what a table had when its columns were first marked."""
 
-NO_NAMES: Names = MappingProxyType({})
+NOTHING_BEFORE: BeforeMarks = MappingProxyType({})
 
-_MARKS = (BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES)
+STORED_AT = b"weir:stored_at"
+"""Key among the metadata of the schema of rows without marks, in memory alone: when they were stored."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MARKS = (BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES, UNMARKED_SINCE)
 
 
 def birth_at(version: int, identity: bytes | None = None) -> str:
@@ -74,7 +109,9 @@ def birth_at(version: int, identity: bytes | None = None) -> str:
     return f"{version}-{(secrets.token_bytes(8) if identity is None else identity).hex()}"
 
 
-def encode_mark(birth: str, parts: Mapping[int, tuple[str, str]], names: Names = NO_NAMES) -> dict[str, str]:
+def encode_mark(
+    birth: str, parts: Mapping[int, tuple[str, str]], before: BeforeMarks = NOTHING_BEFORE
+) -> dict[str, str]:
     """Return the metadata with which a column is marked.
 
     Parameters
@@ -84,8 +121,8 @@ def encode_mark(birth: str, parts: Mapping[int, tuple[str, str]], names: Names =
     parts : mapping of int to tuple of str and str
         Of its parts at any depth, by field id, names and births. A column has one mark for all of them,
         since the library's writers take no rows where parts have metadata of their own.
-    names : mapping of int to frozenset of str, optional
-        Of the column and its parts, the names before they were marked, as far as they are known.
+    before : mapping of int to Unmarked, optional
+        Of the column and its parts, what is known of the time before they were marked.
 
     Examples
     --------
@@ -96,9 +133,13 @@ def encode_mark(birth: str, parts: Mapping[int, tuple[str, str]], names: Names =
     if parts:
         of_parts = {str(number): list(parts[number]) for number in sorted(parts)}
         mark[BIRTHS_OF_PARTS.decode()] = json.dumps(of_parts, separators=(",", ":"))
+    known = [(str(one), before[one]) for one in sorted(before)]
+    names = {one: sorted(then.names) for one, then in known if then.names is not None}
+    since = {one: then.since for one, then in known if then.since is not None}
     if names:
-        unmarked = {str(number): sorted(names[number]) for number in sorted(names)}
-        mark[UNMARKED_NAMES.decode()] = json.dumps(unmarked, separators=(",", ":"))
+        mark[UNMARKED_NAMES.decode()] = json.dumps(names, separators=(",", ":"))
+    if since:
+        mark[UNMARKED_SINCE.decode()] = json.dumps(since, separators=(",", ":"))
     return mark
 
 
@@ -150,32 +191,39 @@ def births_of(schema: Iterable[pa.Field]) -> dict[int, str | None]:
     return births
 
 
-def names_of(schema: Iterable[pa.Field]) -> dict[int, frozenset[str]]:
-    """Return by field id the names that columns and parts have had before they were marked.
+def unmarked_in(schema: Iterable[pa.Field]) -> dict[int, Unmarked]:
+    """Return by field id what columns and parts are marked with of the time before.
 
     Raises
     ------
     CorruptionError
-        What is noted is no such names.
+        What is noted is no such thing.
 
     Examples
     --------
-    >>> noted = {"weir:unmarked_names": '{"7":["delay","late"]}'}
-    >>> sorted(names_of(pa.schema([pa.field("late", pa.int32(), metadata=noted)]))[7])
-    ['delay', 'late']
+    >>> noted = {"weir:unmarked_names": '{"7":["delay","late"]}', "weir:unmarked_since": '{"7":1000}'}
+    >>> (before,) = unmarked_in(pa.schema([pa.field("late", pa.int32(), metadata=noted)])).values()
+    >>> sorted(before.names), before.since
+    (['delay', 'late'], 1000)
     """
-    names: dict[int, frozenset[str]] = {}
+    before: dict[int, Unmarked] = {}
     for column in schema:
-        noted = (column.metadata or {}).get(UNMARKED_NAMES)
-        if noted is None:
-            continue
-        try:
-            names |= {int(number): frozenset(map(str, own)) for number, own in json.loads(noted).items()}
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptionError(
-                f"column {column.name!r} is marked with {noted[:80]!r} as its names before"
-            ) from error
-    return names
+        names = _noted(column, UNMARKED_NAMES, lambda own: frozenset(map(str, own)))
+        since = _noted(column, UNMARKED_SINCE, int)
+        before |= {one: Unmarked(names.get(one), since.get(one)) for one in {*names, *since}}
+    return before
+
+
+def _noted(column: pa.Field, key: bytes, read: Callable[[Any], Any]) -> dict[int, Any]:
+    text = (column.metadata or {}).get(key)
+    if text is None:
+        return {}
+    try:
+        return {int(number): read(value) for number, value in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise CorruptionError(
+            f"column {column.name!r} is marked with {text[:80]!r} as {key.decode()}"
+        ) from error
 
 
 def same_birth(number: int, one: Births, other: Births) -> bool:
@@ -190,10 +238,39 @@ def same_birth(number: int, one: Births, other: Births) -> bool:
     return before is None or after is None or before == after
 
 
-def with_births(schema: pa.Schema, births: Births, names: Names = NO_NAMES) -> pa.Schema:
+def has_marks(schema: Iterable[pa.Field]) -> bool:
+    """Whether every column and part with a field id is marked with its birth, or none has a field id.
+
+    Examples
+    --------
+    >>> delay = pa.field("delay", pa.int32(), metadata={"lance:field_id": "7"})
+    >>> has_marks(pa.schema([delay])), has_marks(with_births(pa.schema([delay]), {7: "0"}))
+    (False, True)
+    """
+    return None not in births_of(schema).values()
+
+
+def microseconds(time: datetime) -> int:
+    """Return a time as :class:`Unmarked` has it.
+
+    Examples
+    --------
+    >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    1000000
+    """
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def stored_at(schema: pa.Schema, time: datetime) -> pa.Schema:
+    """Return the schema of rows that were stored at a time, for who looks for what they are of."""
+    return schema.with_metadata({**(schema.metadata or {}), STORED_AT: str(microseconds(time)).encode()})
+
+
+def with_births(schema: pa.Schema, births: Births, before: BeforeMarks = NOTHING_BEFORE) -> pa.Schema:
     """Return a schema with field ids whose columns are marked with births, as far as they are known.
 
-    Names before that are those given, and those that a column is marked with.
+    Of the time before it is told what is given, and what a column is marked with. A column without a birth
+    bears that alone.
 
     Examples
     --------
@@ -201,33 +278,40 @@ def with_births(schema: pa.Schema, births: Births, names: Names = NO_NAMES) -> p
     >>> births_of(with_births(pa.schema([delay]), {7: "0"}))
     {7: '0'}
     """
-    return pa.schema([_marked(column, births, names) for column in schema], metadata=schema.metadata)
+    return pa.schema([_marked(column, births, before) for column in schema], metadata=schema.metadata)
 
 
 def without_births(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose columns are not marked: as callers are shown it."""
-    if not any(column.metadata and BIRTH in column.metadata for column in schema):
+    if not any(column.metadata and not column.metadata.keys().isdisjoint(_MARKS) for column in schema):
         return schema
     return pa.schema([_unmarked(column) for column in schema], metadata=schema.metadata)
 
 
-def _marked(column: pa.Field, births: Births, names: Names) -> pa.Field:
+def _marked(column: pa.Field, births: Births, before: BeforeMarks) -> pa.Field:
     number = field_id(column)
-    birth = None if number is None else births.get(number)
-    if number is None or birth is None:
+    if number is None:
         return _unmarked(column)
+    told = unmarked_in([column])
     parts = {}
-    called = names_of([column])
-    if number in names:
-        called[number] = names[number]
+    if number in before:
+        told[number] = before[number]
     for part in _parts(column):
         own = field_id(part)
-        known = None if own is None else births.get(own)
-        if own is not None and known is not None:
+        if own is None:
+            continue
+        if own in before:
+            told[own] = before[own]
+        known = births.get(own)
+        if known is not None:
             parts[own] = (part.name, known)
-            if own in names:
-                called[own] = names[own]
-    mark = {key.encode(): value.encode() for key, value in encode_mark(birth, parts, called).items()}
+    birth = births.get(number)
+    if birth is None and not told:
+        return _unmarked(column)
+    mark = {key.encode(): value.encode() for key, value in encode_mark(birth or "", parts, told).items()}
+    if birth is None:
+        del mark[BIRTH]
+        mark.pop(BIRTHS_OF_PARTS, None)
     return column.with_metadata({**(_unmarked(column).metadata or {}), **mark})
 
 

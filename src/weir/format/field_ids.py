@@ -24,6 +24,7 @@ __all__ = [
     "BIRTHS_OF_PARTS",
     "FIELD_ID",
     "UNMARKED_NAMES",
+    "UNMARKED_SINCE",
     "FieldId",
     "SchemaIdentity",
     "children_of",
@@ -49,7 +50,10 @@ BIRTHS_OF_PARTS = b"weir:births_of_parts"
 UNMARKED_NAMES = b"weir:unmarked_names"
 """Metadata key of a column: its names, and those of its parts, before it was marked, in JSON."""
 
-_OWN = (FIELD_ID, BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES)
+UNMARKED_SINCE = b"weir:unmarked_since"
+"""Metadata key of a column: when it came, and when its parts did, where that was before they were marked."""
+
+_OWN = (FIELD_ID, BIRTH, BIRTHS_OF_PARTS, UNMARKED_NAMES, UNMARKED_SINCE)
 
 
 @dataclass(frozen=True, slots=True)

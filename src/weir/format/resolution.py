@@ -25,7 +25,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import CorruptionError
-from weir.format.field_births import Births, Names, births_of, names_of, same_birth
+from weir.format.field_births import (
+    NOTHING_BEFORE,
+    STORED_AT,
+    BeforeMarks,
+    Births,
+    Unmarked,
+    births_of,
+    same_birth,
+    unmarked_in,
+)
 from weir.format.field_ids import SchemaIdentity, children_of, field_id, has_field_ids
 from weir.format.widening import wider
 
@@ -303,7 +312,9 @@ class _Matcher(_NameMatcher):
         self._casts = casts
         self._source: Births = births_of(source)
         self._target: Births = births_of(target)
-        self._names: Names = names_of(target)
+        self._before: BeforeMarks = unmarked_in(target) or NOTHING_BEFORE
+        stored_at = (source.metadata or {}).get(STORED_AT)
+        self._stored_at = None if stored_at is None else int(stored_at)
         self._types = {field_id(field): field.type for field in target}
 
     def plans(self, source: Sequence[pa.Field], target: Sequence[pa.Field]) -> tuple[FieldPlan, ...]:
@@ -335,7 +346,9 @@ class _Matcher(_NameMatcher):
 
     def _is_another(self, number: int, field: pa.Field) -> bool:
         """Whether a field without a mark is a column that has had the id before the target's."""
-        names = self._names.get(number)
+        names, since = self._before.get(number, Unmarked())
+        if since is not None and self._stored_at is not None and self._stored_at < since:
+            return True
         if names is None:
             return False
         before, now = field.type, self._types.get(number, field.type)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from weir.format import messages
 from weir.format.buffers import Bytes
-from weir.format.field_births import NO_NAMES, Births, Names, decode_mark, encode_mark
+from weir.format.field_births import NOTHING_BEFORE, BeforeMarks, Births, Unmarked, decode_mark, encode_mark
 from weir.format.proto import memwal_pb2
 from weir.format.table_manifest import read_head
 
@@ -154,20 +154,19 @@ def births_in(fields: Iterable[TableField]) -> dict[int, str | None]:
 
 
 def marks_for(
-    fields: Iterable[TableField], births: Births, names: Names = NO_NAMES
+    fields: Iterable[TableField], births: Births, before: BeforeMarks = NOTHING_BEFORE
 ) -> dict[int, dict[str, str]]:
     """Return the metadata with which columns are marked with births, by field id.
 
-    Columns whose birth is not known are left out, and so are unknown births of parts, and names that are not
-    known.
+    Columns whose birth is not known are left out, and so is what is not known of parts.
     """
     parts: dict[int, dict[int, tuple[str, str]]] = {}
-    called: dict[int, dict[int, frozenset[str]]] = {}
+    told: dict[int, dict[int, Unmarked]] = {}
     for field in fields:
         is_column = field.parent_id == NO_PARENT
-        called[field.id] = {} if is_column else called[field.parent_id]
-        if field.id in names:
-            called[field.id][field.id] = names[field.id]
+        told[field.id] = {} if is_column else told[field.parent_id]
+        if field.id in before:
+            told[field.id][field.id] = before[field.id]
         if is_column:
             parts[field.id] = {}
             continue
@@ -176,7 +175,7 @@ def marks_for(
         if birth is not None:
             parts[field.id][field.id] = (field.name, birth)
     return {
-        field.id: encode_mark(birth, parts[field.id], called[field.id])
+        field.id: encode_mark(birth, parts[field.id], told[field.id])
         for field in fields
         if field.parent_id == NO_PARENT and (birth := births.get(field.id)) is not None
     }

@@ -30,6 +30,8 @@ __all__ = [
     "decode_files",
     "decode_index_section",
     "decode_restored_version",
+    "ids_in_every_fragment",
+    "made_at",
     "read_head",
     "read_sections",
     "with_index_details",
@@ -246,6 +248,35 @@ def read_head(manifest: Bytes, *, where: str) -> memwal_pb2.TableManifest:
     """
     view = memoryview(manifest).cast("B")
     return _read(memwal_pb2.TableManifest(), view, _head_offset(view, where), "table manifest", where)
+
+
+def made_at(manifest: Bytes, *, where: str) -> int | None:
+    """Return when a version was made, as who committed it says, in microseconds since 1970.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest.
+    """
+    head = read_head(manifest, where=where)
+    if not head.HasField("timestamp"):
+        return None
+    return head.timestamp.seconds * 1_000_000 + head.timestamp.nanos // 1000
+
+
+def ids_in_every_fragment(manifest: Bytes, *, where: str) -> frozenset[int]:
+    """Return the field ids that the data files of every fragment have; none where there is no fragment.
+
+    Of a column with parts, the files have the innermost ones.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest.
+    """
+    fragments = read_head(manifest, where=where).fragments
+    have = [frozenset(number for file in one.files for number in file.fields) for one in fragments]
+    return frozenset.intersection(*have) if have else frozenset()
 
 
 def read_sections(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -13,6 +13,7 @@ from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
 from weir.format.batch_memory import batch_overhead
+from weir.format.field_births import has_marks, stored_at
 from weir.format.ipc_framing import StreamSize, measure
 from weir.format.log_place import LogPlace
 from weir.format.shard_manifest import ShardManifest
@@ -211,7 +212,13 @@ class Wal:
         except ObjectNotFoundError:
             return None
         where = f"{self._store.uri}/{path} (position {position})"
-        return wal_entry.decode(data, where=where, place=self.place(position))
+        entry = wal_entry.decode(data, where=where, place=self.place(position))
+        return entry if has_marks(entry.schema) or not entry.num_rows else self._dated(entry, path)
+
+    def _dated(self, entry: WalEntry, path: str) -> WalEntry:
+        """Return an entry of the library that has columns without a mark with the time when it was stored."""
+        meta = self._store.head(path)
+        return entry if meta is None else replace(entry, schema=stored_at(entry.schema, meta.last_modified))
 
     def read_tail(self, manifest: ShardManifest) -> Iterator[PositionedEntry]:
         """Yield, in order, the entries that no generation of ``manifest`` covers."""

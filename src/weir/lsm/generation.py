@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import cached_property
+from functools import cached_property, partial
 from uuid import UUID
 
 import lance
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from weir.base.dataset_fields import generation_columns
+from weir.base.dataset_fields import generation_columns, generation_written
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, ObjectNotFoundError
@@ -125,7 +125,12 @@ class Generation:
     def columns(self) -> Resolution:
         """How the table's columns are made of its own; the rows have no field ids any more."""
         schema = without_field_ids(self._row_schema)
-        found = generation_columns(self.dataset, self._row_schema, lambda: self.catalog)
+        found = generation_columns(
+            self.dataset,
+            self._row_schema,
+            lambda: self.catalog,
+            partial(generation_written, self.store, self.path),
+        )
         return Resolution(schema, found.columns)
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import lance
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.damaged_file import damaged_file
-from weir.base.dataset_fields import generation_columns
+from weir.base.dataset_fields import generation_columns, generation_written
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
     LibraryFailure,
@@ -382,7 +382,9 @@ def _columns(
     task: MergeTask, flushed: FlushedGeneration, dataset: lance.LanceDataset, schema: pa.Schema
 ) -> Resolution:
     """Return how the columns of a table are made of those of a generation."""
-    return generation_columns(dataset, schema, lambda: _catalog(task, flushed))
+    path = layout.generation_path(task.shard_id, flushed.path)
+    written = partial(generation_written, task.store, path)
+    return generation_columns(dataset, schema, lambda: _catalog(task, flushed), written)
 
 
 def _scan_keys(dataset: lance.LanceDataset, keys: Resolution) -> Iterator[pa.RecordBatch]:

@@ -100,10 +100,13 @@ def run(history: History, make_world: Callable[[int], World] = World) -> Failure
     world = make_world(history.seed)
     at = 0
     try:
+        state = world.state()
         for step in history.steps:
             getattr(world, step.name)(random.Random(step.seed))
             world.note_version()
-            world.check(anew=step.seed % 4 == 0, feed=step.seed % 3 == 0)
+            before, state, anew = state, world.state(), step.seed % 4 == 0
+            if anew or state is None or state != before:
+                world.check(anew=anew, feed=step.seed % 3 == 0)
             at += 1
         world.settle()
     except Exception as error:

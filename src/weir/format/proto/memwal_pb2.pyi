@@ -209,20 +209,30 @@ class KeyMarks(_message.Message):
     def __init__(self, nullable: _Optional[bool] = ..., is_key: _Optional[bool] = ..., key_position: _Optional[int] = ...) -> None: ...
 
 class TableManifest(_message.Message):
-    __slots__ = ("fields", "fragments", "version", "index_section", "transaction_file", "transaction_section")
+    __slots__ = ("fields", "fragments", "version", "index_section", "timestamp", "transaction_file", "transaction_section")
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_SECTION_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[TableField]
     fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
     version: int
     index_section: int
+    timestamp: Timestamp
     transaction_file: bytes
     transaction_section: int
-    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., transaction_file: _Optional[bytes] = ..., transaction_section: _Optional[int] = ...) -> None: ...
+    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[Timestamp, _Mapping]] = ..., transaction_file: _Optional[bytes] = ..., transaction_section: _Optional[int] = ...) -> None: ...
+
+class Timestamp(_message.Message):
+    __slots__ = ("seconds", "nanos")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NANOS_FIELD_NUMBER: _ClassVar[int]
+    seconds: int
+    nanos: int
+    def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...
 
 class DataFragment(_message.Message):
     __slots__ = ("id", "files", "deletion_file")
@@ -235,14 +245,16 @@ class DataFragment(_message.Message):
     def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ...) -> None: ...
 
 class DataFile(_message.Message):
-    __slots__ = ("path", "file_size_bytes", "base_id")
+    __slots__ = ("path", "fields", "file_size_bytes", "base_id")
     PATH_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
     FILE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     BASE_ID_FIELD_NUMBER: _ClassVar[int]
     path: bytes
+    fields: _containers.RepeatedScalarFieldContainer[int]
     file_size_bytes: int
     base_id: int
-    def __init__(self, path: _Optional[bytes] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, path: _Optional[bytes] = ..., fields: _Optional[_Iterable[int]] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
 
 class Transaction(_message.Message):
     __slots__ = ("restore", "update")

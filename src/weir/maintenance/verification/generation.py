@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import lance
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
-from weir.base.dataset_fields import generation_columns
+from weir.base.dataset_fields import generation_columns, generation_written
 from weir.base.table import library_options
 from weir.errors import CorruptionError, StorageError, WeirError
 from weir.format import layout, pk_index
@@ -163,7 +164,10 @@ def _read_rows(check: GenerationCheck, catalog: CatalogCheck | None) -> _Rows:
         dataset = lance.dataset(uri, storage_options=library_options(table.store))
         dataset.validate()  # type: ignore[no-untyped-call]
         resolved = generation_columns(
-            dataset, table.row_schema, lambda: None if catalog is None else catalog.catalog
+            dataset,
+            table.row_schema,
+            lambda: None if catalog is None else catalog.catalog,
+            partial(generation_written, table.store, check.path),
         )
         resolved.apply(_no_rows(dataset.schema), where=uri)
         if router is not None:
