@@ -64,11 +64,11 @@ def test_a_change_is_committed_and_the_rest_stays(tmp_path: Path) -> None:
     base = new_table(tmp_path, rows=[(1, "a")])
     newer = update_details(base, lambda old: replace(old, maintained_indexes=("vector_idx",)))
     assert newer.version == base.version + 1
-    assert newer.details == replace(base.details, maintained_indexes=("vector_idx",))
+    assert newer.details == replace(base.details, maintained_indexes=("id_idx", "vector_idx"))
     assert newer.dataset.to_table() == base.dataset.to_table()
     assert newer.dataset.mem_wal_index_details() == {
         **(base.dataset.mem_wal_index_details() or {}),
-        "maintained_indexes": ["vector_idx"],
+        "maintained_indexes": ["id_idx", "vector_idx"],
     }
     # Committed like any other change: the library sees the transaction and commits on top of it.
     transaction = newer.dataset.read_transaction(newer.version)

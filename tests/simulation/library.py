@@ -28,10 +28,12 @@ import pyarrow as pa
 from lance.commit import CommitConflictError
 from tests.simulation.store import SimulatedStore
 
+from weir.base.column_births import ColumnBirths
 from weir.base.details_commit import update_details
 from weir.base.row_commit import FragmentLeft, RowChange, _marked
 from weir.base.table import BaseTable
 from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from weir.format.field_births import Births
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
 from weir.format.layout import MEM_WAL
 from weir.write.flush.generation_writer import _Place, _Written
@@ -836,6 +838,13 @@ def refuse_damaged_deletion_files(store: SimulatedStore, version: int) -> None:
 
 def refuse_damaged_key_index(base: BaseTable, names: Collection[str] = ()) -> None:
     """Stand in for :func:`weir.base.key_index_files.refuse_damaged_key_index`: there are no such files."""
+
+
+def births_of_columns(
+    store: SimulatedStore, namespace: str, manifest: TableManifest, marks: Births
+) -> ColumnBirths:
+    """Stand in for :func:`weir.base.column_births.births_of_columns`: columns stay as they are here."""
+    return ColumnBirths(marks)
 
 
 def what_is_torn(store: SimulatedStore, manifest: TableManifest) -> None:

@@ -63,7 +63,8 @@ def births_of_columns(
     Parameters
     ----------
     store : ObjectStore
-        The table's store. Nothing is read if all columns are marked, or none.
+        The table's store. Nothing is read if all columns are marked, nor if none is and every fragment has
+        all of them.
     namespace : str
         What tells the objects of the table from all others in this process.
     manifest : TableManifest
@@ -81,12 +82,12 @@ def births_of_columns(
     unknown = {number for number, mark in marks.items() if mark is None}
     if not unknown:
         return ColumnBirths(marks)
-    none_marked = len(unknown) == len(marks)
-    if none_marked:
-        unknown -= _in_every_fragment(manifest)
     key = ("births", namespace, manifest.version, manifest.identity)
     known: ColumnBirths | None = store.engine.cache.get(key)
     if known is None:
+        none_marked = len(unknown) == len(marks)
+        if none_marked:
+            unknown -= _in_every_fragment(manifest)
         births, before = dict(marks), {}
         furthest = _FURTHEST if none_marked else None
         for number, birth, told in _found(store, namespace, manifest, unknown, furthest):

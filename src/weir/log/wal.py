@@ -213,10 +213,11 @@ class Wal:
             return None
         where = f"{self._store.uri}/{path} (position {position})"
         entry = wal_entry.decode(data, where=where, place=self.place(position))
-        return entry if has_marks(entry.schema) or not entry.num_rows else self._dated(entry, path)
+        is_ours = entry.header.write_id is not None
+        return entry if is_ours or not entry.num_rows or has_marks(entry.schema) else self._dated(entry, path)
 
     def _dated(self, entry: WalEntry, path: str) -> WalEntry:
-        """Return an entry of the library that has columns without a mark with the time when it was stored."""
+        """Return an entry of the library, which has columns without a mark, with the time of its storage."""
         meta = self._store.head(path)
         return entry if meta is None else replace(entry, schema=stored_at(entry.schema, meta.last_modified))
 
