@@ -19,10 +19,13 @@ import pytest
 
 import weir
 from tests.conformance import library
+from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.storage.counting import CountingStore
 from weir.storage.local import LocalStore
+
+__all__ = ["s3_endpoint"]
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 X = pa.field("x", pa.int64())
@@ -352,6 +355,29 @@ class TestRowsOfTheLibraryWithoutAMark:
         opened(place).maintenance.recover(unleased=True)
         opened(place).maintenance.merge()
         assert dataset(place).to_table().sort_by("id").to_pylist() == expected == rows(opened(place))
+
+    def test_nothing_shows_on_an_object_store(self, s3_endpoint: S3Endpoint) -> None:
+        uri, options, shard = s3_endpoint.new_uri("t"), dict(s3_endpoint.options), str(uuid4())
+        key = {"lance-schema:unenforced-primary-key": "true"}
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=key), ("v", pa.int64()), X])
+        made = lance.write_dataset(schema.empty_table(), uri, storage_options=options)
+        made.initialize_mem_wal(unsharded=True)
+        for number, value in enumerate((77, 78)):
+            found = lance.dataset(uri, storage_options=options)
+            theirs = found.mem_wal_writer(shard, max_wal_flush_interval_ms=1)
+            theirs.put(pa.Table.from_pylist([{**ROW, "id": number, "x": value}], schema.remove_metadata()))
+            library.close_quietly(theirs)
+            if not number:
+                time.sleep(1)  # as exactly as the store tells when something was stored
+                found.drop_columns(["x"])
+                lance.dataset(uri, storage_options=options).add_columns(X)
+        expected = [{"id": 0, "v": 10, "x": None}, {"id": 1, "v": 10, "x": 78}]
+        table = weir.open(uri, storage_options=options)
+        assert rows(table) == expected
+        with table.writer() as writer:
+            writer.upsert([])
+        table.maintenance.merge()
+        assert rows(weir.open(uri, storage_options=options)) == expected
 
     @pytest.mark.parametrize("flush", [False, True])
     def test_a_copy_of_the_table_whose_files_have_other_times_keeps_its_values(
