@@ -275,6 +275,13 @@ class TestSharedByAColumnOutsideTheKey:
         table.maintenance.repair()
         assert table.scan().to_table().to_pylist() == [{"id": 1, "region": "US"}]
         assert table.scan(filter="region = 'EU'").count() == 0
+        # A new shard for the region that another one has rows of by now would have them again.
+        with pytest.raises(ShardingError, match=r"several shard values.*alter\(shard_by=\)"):
+            table.writer(immutable=True).upsert([{"id": 1, "region": "DE"}])
+        table.alter(shard_by=weir.bucket("id", 2))
+        with table.writer() as writer:
+            writer.upsert([{"id": 1, "region": "DE"}])
+        assert table.scan().to_table().to_pylist() == [{"id": 1, "region": "DE"}]
 
     @pytest.mark.parametrize("by_weir", [True, False], ids=["by Weir", "by the library"])
     def test_once_plain_lance_has_dropped_the_column_reads_are_right_and_writes_refused(

@@ -190,7 +190,8 @@ class ShardCatalog:
                 f"shard {manifest.shard_id} holds rows of several shard values: "
                 f"{'; '.join(sorted(map(str, seen)))}",
                 where=self._store.uri,
-                hint="Its writer did not route rows by the table's shard spec; merge it and seal it first",
+                hint="They do not keep to the rule of the table: give it one that they do, such as "
+                "weir alter --shard-by 'bucket(id, 16)', or table.alter(shard_by=)",
             )
         values = next(iter(seen), None)
         if values is not None:
