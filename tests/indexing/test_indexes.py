@@ -239,10 +239,10 @@ def test_what_is_asked_to_be_maintained_is(tmp_path: Path) -> None:
     assert covers_everything(table)
 
 
-def unnamed(table: weir.Table) -> dict[int, set[str]]:
+def unnamed(table: weir.Table, since: int = 0) -> dict[int, set[str]]:
     """Return by version the indexes that a version has and its details do not name, without the key's."""
     found = {}
-    for one in lance.dataset(table.uri).versions():
+    for one in lance.dataset(table.uri).versions()[since:]:
         base = BaseTable.open(LocalStore(table.uri, fsync=False), version=one["version"])
         indexes = {index.name for index in existing_indexes(base.dataset)} - {"id_idx"}
         found[base.version] = indexes.difference(base.details.maintained_indexes)
@@ -265,6 +265,15 @@ def test_no_version_has_an_index_that_it_does_not_name(table: weir.Table) -> Non
     table.maintenance.compact()
     table.maintenance.run()
     assert unnamed(table) == {}
+
+
+def test_an_adopted_table_names_what_it_has(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(rows(0, 60), str(tmp_path / "table"))
+    dataset.create_scalar_index("category", "BITMAP")
+    # The version after the last one marks the key, and the one after that is a table.
+    table = weir.adopt(tmp_path / "table", primary_key="id", fsync=False)
+    assert unnamed(table, since=dataset.version + 1) == {}
+    assert table.indexes.list()
 
 
 def test_what_a_table_that_is_behind_publishes_takes_no_name_away(table: weir.Table) -> None:

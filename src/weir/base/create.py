@@ -19,6 +19,7 @@ from weir.base.durability import committing, sync_objects, waits_for_disk
 from weir.base.file_checksums import record_checksums
 from weir.base.key_index import build_key_index, extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
+from weir.base.maintained_indexes import with_maintained_named
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.merge_engine import with_sketches
 from weir.base.publish import mem_wal_index_change, publish_details, publish_version
@@ -265,7 +266,8 @@ def adopt_base_table(
             _mark_key(store, dataset, key)
             continue  # look again: rows may have been committed before the mark was
         failpoint.reach("adopt.before_publish")
-        if publish_details(store, manifest, details) is not None:
+        named = with_maintained_named(details, dataset)
+        if publish_details(store, manifest, named) is not None:
             return extend_key_index(BaseTable.open(store))
     raise ConflictError(
         f"the dataset changed during each of {_MAX_ATTEMPTS} attempts to adopt it",

@@ -73,7 +73,7 @@ def update_details(
         changed = change(base.details)
         if changed == base.details:
             return base
-        changed = with_maintained_named(changed, base)
+        changed = with_maintained_named(changed, base.dataset)
         if not takes_back_progress:
             _check_progress(base, changed)
         try:

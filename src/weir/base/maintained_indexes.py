@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import lance
+
 from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable
 from weir.format.index_details import IndexDetails
@@ -24,13 +26,13 @@ def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
     details = base.details
     if not details.maintain_all_indexes and not details.maintained_indexes:
         return ()
-    existing = _existing(base)
+    existing = _existing(base.dataset)
     return tuple(
         sorted(existing if details.maintain_all_indexes else existing & set(details.maintained_indexes))
     )
 
 
-def with_maintained_named(details: IndexDetails, base: BaseTable) -> IndexDetails:
+def with_maintained_named(details: IndexDetails, dataset: lance.LanceDataset) -> IndexDetails:
     """Return details that name every index of a version that they have maintained.
 
     For the commit that follows that very version: an older one may lack indexes of it. What is named and is
@@ -38,7 +40,7 @@ def with_maintained_named(details: IndexDetails, base: BaseTable) -> IndexDetail
     """
     if not details.maintain_all_indexes:
         return details
-    missing = _existing(base).difference(details.maintained_indexes)
+    missing = _existing(dataset).difference(details.maintained_indexes)
     if not missing:
         return details
     return replace(details, maintained_indexes=tuple(sorted({*details.maintained_indexes, *missing})))
@@ -46,7 +48,7 @@ def with_maintained_named(details: IndexDetails, base: BaseTable) -> IndexDetail
 
 def without_dropped(details: IndexDetails, base: BaseTable) -> IndexDetails:
     """Return details that do not name what a version names without having it."""
-    gone = set(base.details.maintained_indexes) - _existing(base)
+    gone = set(base.details.maintained_indexes) - _existing(base.dataset)
     if gone.isdisjoint(details.maintained_indexes):
         return details
     return replace(
@@ -54,6 +56,6 @@ def without_dropped(details: IndexDetails, base: BaseTable) -> IndexDetails:
     )
 
 
-def _existing(base: BaseTable) -> set[str]:
+def _existing(dataset: lance.LanceDataset) -> set[str]:
     # An index over no columns is one of the library's own tables, such as the MemWAL index itself.
-    return {index.name for index in list_indexes(base.dataset) if index.field_names}
+    return {index.name for index in list_indexes(dataset) if index.field_names}

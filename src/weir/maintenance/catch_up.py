@@ -183,7 +183,7 @@ def _with_names(base: BaseTable) -> BaseTable:
     """Have the details name the maintained indexes that there are. Commits nothing where they do."""
 
     def change(details: IndexDetails) -> IndexDetails:
-        return with_maintained_named(without_dropped(details, base), base)
+        return with_maintained_named(without_dropped(details, base), base.dataset)
 
     return base if change(base.details) == base.details else update_details(base, change)
 
