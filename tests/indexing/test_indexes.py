@@ -261,7 +261,8 @@ def test_no_version_has_an_index_that_it_does_not_name(table: weir.Table) -> Non
     table.indexes.drop("category_idx")
     table.indexes.create("category", "ZONEMAP", name="by_zone")
     table.alter(add=[pa.field("n", pa.int32())])
-    table.alter(rename={"n": "m"}, widen={"n": pa.int64()})
+    table.alter(rename={"n": "m"})
+    table.alter(widen={"m": pa.int64()})
     table.maintenance.compact()
     table.maintenance.run()
     assert unnamed(table) == {}
