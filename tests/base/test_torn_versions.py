@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,16 +11,18 @@ from datetime import timedelta
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 from tests.base.table_kit import SCHEMA, new_table, table_of
 
 import weir
+from weir.base import torn_versions
 from weir.base.manifest import manifest_path, read_manifest
 from weir.base.publish import publish_details
 from weir.base.spent_versions import SET_ASIDE
 from weir.base.table import BaseTable
 from weir.base.torn_versions import newest_sound_version, set_aside, what_is_torn
-from weir.errors import CorruptionError, SnapshotExpiredError
+from weir.errors import CorruptionError, SnapshotExpiredError, StorageError
 from weir.format.table_manifest import decode_files
 
 Damage = Callable[[Path], None]
@@ -270,3 +273,20 @@ def test_a_token_of_a_torn_version_is_refused_by_name(tmp_path: Path, damage: Da
             table.get([{"id": 1}], at=token)
         table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
         table.maintenance.merge()
+
+
+def test_a_disk_that_cannot_be_read_is_no_torn_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = weir.create(tmp_path / "t", pa.schema([("id", pa.int64())]), primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1}])
+    table.maintenance.merge()
+    torn_versions._whole.clear()
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(torn_versions, "_tear", fails)
+    with pytest.raises(StorageError, match="Looking whether a version is whole"):
+        weir.open(tmp_path / "t")

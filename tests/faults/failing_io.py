@@ -17,6 +17,7 @@ import random
 import struct
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -176,7 +177,7 @@ class _Round:
         except WeirError as error:
             _tell(refused=type(error).__name__)
         except BaseException as error:
-            _tell(raw=f"{type(error).__name__}: {error}")
+            _tell(raw="".join(traceback.format_exception(error)))
 
     def _write(self) -> None:
         options = {

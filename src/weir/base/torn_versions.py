@@ -140,7 +140,10 @@ def what_is_torn(store: ObjectStore, manifest: TableManifest) -> str | None:
     needed = files.needed
     for file in needed:
         if file.path not in known:
-            torn = _tear(os.path.join(store.uri, file.path), file, recent)
+            location = os.path.join(store.uri, file.path)
+            # A disk that cannot be read says nothing of what is on it.
+            with reporting("Looking whether a version is whole", location):
+                torn = _tear(location, file, recent)
             if torn is not None:
                 return f"{file.path} {torn}"
     with _lock:
