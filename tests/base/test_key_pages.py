@@ -14,7 +14,7 @@ import pytest
 
 from weir.base.create import create_base_table
 from weir.base.key_index import extend_key_index
-from weir.base.key_pages import key_pages
+from weir.base.key_pages import _Segment, key_pages
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.errors import CorruptionError, StorageError
@@ -192,3 +192,32 @@ def test_a_large_segment_is_not_gathered(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(pages.find(pa.array([number]))[1]) == 1
     assert segment.file.reads == len(segment.low)
     assert segment.held() is None
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+@pytest.mark.parametrize("has_room", [True, False], ids=["kept", "read again"])
+def test_a_sweep_of_most_pages_keeps_them_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType, has_room: bool
+) -> None:
+    monkeypatch.setattr("weir.base.key_pages._SWEPT_PAGES", 2)
+    monkeypatch.setattr("weir.base.key_pages._READ_PAGES", 3)
+    if not has_room:
+        monkeypatch.setattr(_Segment, "_nbytes", 2**60)
+        monkeypatch.setattr("weir.base.key_pages._GATHERED_UP_TO_ROWS", 0)
+    base = _made(tmp_path, kind, np.arange(0, 2 * 100_000, 2))
+    default_context().cache.clear()
+    pages = key_pages(base)
+    assert pages is not None
+    (segment,) = pages._segments
+    asked = np.arange(0, 2 * 100_000, 401)
+    keys = _keys(kind, asked)
+    order = pc.sort_indices(keys)
+    for _ in range(2):
+        swept = list(pages.sweep(keys.take(order)))
+        which = asked[order.to_numpy()[np.concatenate([one for one, _ in swept])]]
+        addresses = np.concatenate([one for _, one in swept])
+        assert sorted(which.tolist()) == [number for number in asked.tolist() if number % 2 == 0]
+        assert pages.take(addresses, ["id"])["id"].combine_chunks() == _keys(kind, which)
+        assert (segment.held() is not None) is has_room
+        # Two keys alone are no reason to keep all pages.
+        assert sum(len(one) for one, _ in pages.sweep(keys.take(order[:2]))) == 1

@@ -113,6 +113,53 @@ def test_both_ways_of_merging_come_to_the_same(tmp_path: Path, kind: str, indexe
     assert found[0] == found[1]
 
 
+COMPOSITE = pa.schema([("tenant", pa.int32()), ("name", pa.string()), ("value", pa.string())])
+
+
+def composite(numbers: Sequence[int], value: str) -> list[Row]:
+    return [(number % 2, f"n{number:05}", value) for number in numbers]
+
+
+@pytest.mark.parametrize("taken", [True, False], ids=["rows taken", "fragments read"])
+def test_of_a_composite_key_nothing_is_read_but_what_the_index_of_one_column_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    monkeypatch.setattr(replaced_rows, "_ROWS_PER_TAKEN", 1 if taken else 1_000_000)
+    base = new_table(tmp_path, COMPOSITE, ("tenant", "name"), composite(range(20_000), "base"))
+    model = contents(base)
+    later = composite(range(20_000, 20_300), "later")
+    apply(model, base, later)
+    merge_by_library([task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, later))], base)
+    base = extend_key_index(base)
+    # A name that is there under another tenant is another key.
+    changes: list[Row | Key] = [*composite(range(0, 60, 2), "new"), (1, "n00000", "another"), (1, "n00002")]
+    changes += [(1, f"n{number:05}") for number in range(1, 60, 2)]
+    apply(model, base, changes)
+    read: list[int] = []
+    rows_by_address = row_commit.rows_by_address
+
+    def noted(
+        dataset: lance.LanceDataset, fragment_ids: Sequence[int], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        read.extend(fragment_ids)
+        return rows_by_address(dataset, fragment_ids, columns)
+
+    monkeypatch.setattr(replaced_rows, "rows_by_address", noted)
+    task = task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 2, changes))
+    result = merge_runs([task], runner=ThreadRunner())
+    assert contents(base.latest()) == model
+    assert (result.rows_upserted, result.rows_deleted) == (31, 30)
+    assert read == ([] if taken else [0])
+
+
+def test_an_index_of_few_values_is_not_searched_for_many_keys(tmp_path: Path) -> None:
+    rows = composite(range(20_000), "base")
+    base = extend_key_index(new_table(tmp_path, COMPOSITE, ("tenant", "name"), rows))
+    index = replaced_rows.searched_index(base, 4)
+    assert index is not None
+    assert index.column == "name"
+
+
 def test_rounds_of_several_shards_leave_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,8 +37,8 @@ from weir.base.library_errors import (
 )
 from weir.base.open_files import OpenFile
 from weir.base.table import BaseTable
-from weir.engine.cache import ByteBudgetCache
 from weir.engine.concurrent_map import concurrent_map
+from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
 from weir.format.plain_keys import plain_keys
 from weir.indexing.library_message import library_message
@@ -59,6 +59,9 @@ _READS_OF_WHOLE = 8
 """Reading one page takes about so many times its share of reading all."""
 _NOMINAL_BYTES = 4096
 _SWEPT_PAGES = 64
+_SWEPT_AT_ONCE = 8
+_READ_PAGES = 256
+_ADDRESS_BYTES = 8
 _GAP_PAGES = 8
 """Pages that are read though nobody asks for them, since two reads take longer."""
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
@@ -123,8 +126,8 @@ class _Segment:
         Smallest and largest value of each page.
     fragments : ndarray of uint64
         The fragments it speaks for, ascending; what it says of others counts for nothing.
-    cache : ByteBudgetCache
-        Holds its pages.
+    engine : EngineContext
+        Whose cache holds its pages, and whose threads read many.
     """
 
     uuid: str
@@ -135,11 +138,11 @@ class _Segment:
     low: Values
     high: Values
     fragments: npt.NDArray[np.uint64]
-    cache: ByteBudgetCache
+    engine: EngineContext
 
     def pages(self, wanted: Sequence[int]) -> list[_Page]:
         """Return some pages, in order; ``wanted`` ascends."""
-        cache = self.cache
+        cache = self.engine.cache
         pages: dict[int, _Page] = {}
         for at in wanted:
             page = cache.get(self._key(at))
@@ -160,25 +163,47 @@ class _Segment:
             page = self.file.read(start, min(end * self.page_rows, self.rows) - start)
         return self._checked(page, first, end)
 
+    def read_each(self, stretches: Sequence[tuple[int, int]]) -> Iterator[_Page]:
+        """Read pages as :meth:`read` does, several stretches of them at once."""
+        # Also from local disk: what takes long is to decode them, and the library needs no Python for that.
+        yield from concurrent_map(
+            lambda one: self.read(*one), stretches, is_local=len(stretches) < 2, engine=self.engine
+        )
+
     def whole(self) -> _Page:
         """Return all pages as one."""
-        return self.cache.get_or_load(self._whole_key, self._load_whole, lambda loaded: loaded.nbytes)
+        return self.engine.cache.get_or_load(self._whole_key, self._load_whole, lambda loaded: loaded.nbytes)
 
     def held(self) -> _Page | None:
         """Return all pages as one where they are in memory, or page by page would not take less by now."""
         if self.rows <= _GATHERED_UP_TO_ROWS and self.file.reads > max(len(self.low) // _READS_OF_WHOLE, 1):
             return self.whole()
-        return self.cache.get(self._whole_key)
+        return self.engine.cache.get(self._whole_key)
+
+    def held_for(self, pages: int) -> _Page | None:
+        """Return all pages as one where they are in memory, or may be kept there and most are asked for.
+
+        Whoever merges into a table many times reads its index once.
+        """
+        held = self.held()
+        if held is not None or 2 * pages < len(self.low) or self._nbytes > self.engine.cache.budget // 3:
+            return held
+        return self.whole()
+
+    @property
+    def _nbytes(self) -> int:
+        """Bytes that all pages take, by those that the smallest values take."""
+        return self.rows * (int(self.low.nbytes) // max(len(self.low), 1) + _ADDRESS_BYTES)
 
     @property
     def _whole_key(self) -> tuple[str, str]:
         return ("key pages of a segment", self.uuid)
 
     def _load_whole(self) -> _Page:
-        with _damage_is_named(f"{self.place}/{_PAGE_DATA}"):
-            page = self.file.read(0, self.rows)
+        end = len(self.low)
+        parts = list(self.read_each([(at, min(at + _READ_PAGES, end)) for at in range(0, end, _READ_PAGES)]))
         self.file.reads = 0
-        return self._checked(page, 0, len(self.low))
+        return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _key(self, at: int) -> tuple[str, str, int]:
         return ("key page", self.uuid, at)
@@ -210,7 +235,7 @@ class _Segment:
         for at in range(first, end):
             cut = slice((at - first) * self.page_rows, (at - first + 1) * self.page_rows)
             page = pages[at] = _Page(whole.values[cut], whole.addresses[cut])
-            self.cache.put(self._key(at), page, page.nbytes)
+            self.engine.cache.put(self._key(at), page, page.nbytes)
         return pages
 
 
@@ -260,10 +285,16 @@ class KeyPages:
         """Rows of a page, at most."""
         return max((segment.page_rows for segment in self._segments), default=0)
 
+    @property
+    def rows_of_value(self) -> int:
+        """Rows of the pages that have one value, about: more than a page where values repeat for longer."""
+        return max((one.page_rows * len(one.low) // _distinct(one.low) for one in self._segments), default=0)
+
     def sweep(self, keys: pa.Array) -> Iterator[tuple[Offsets, RowAddresses]]:
         """Find the rows that have one of many keys, or had until they were deleted, some pages at a time.
 
-        What is read is not kept, so that it takes no more memory however many keys there are.
+        What is read is kept where that is most pages, and they take no more than a third of the read cache;
+        otherwise it takes no more memory however many keys there are.
 
         Parameters
         ----------
@@ -316,8 +347,15 @@ def key_pages(base: BaseTable) -> KeyPages | None:
     return None if lacking else pages
 
 
-def indexed_pages(base: BaseTable) -> tuple[KeyPages | None, frozenset[int]]:
+def indexed_pages(base: BaseTable, column: str | None = None) -> tuple[KeyPages | None, frozenset[int]]:
     """Return the pages of the key index, and the fragments that it lacks.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The table.
+    column : str, optional
+        One of several key columns, each of which has an index of its own: its values are not the keys.
 
     Returns
     -------
@@ -326,17 +364,19 @@ def indexed_pages(base: BaseTable) -> tuple[KeyPages | None, frozenset[int]]:
     lacking : frozenset of int
         The fragments of which the pages say nothing.
     """
-    key = ("key pages", base.namespace, base.version_key)
+    if base.dataset.has_stable_row_ids or (column is None and len(base.primary_key) != 1):
+        return None, frozenset()
+    name = base.primary_key[0] if column is None else column
+    key = ("key pages", base.namespace, base.version_key, name)
     # Without the version it is of, which would keep what the library holds of it: files, and memory.
-    segments, lacking = base.engine.cache.get_or_load(key, lambda: _open(base), lambda _: _NOMINAL_BYTES)
+    segments, lacking = base.engine.cache.get_or_load(
+        key, lambda: _open(base, name), lambda _: _NOMINAL_BYTES
+    )
     return None if segments is None else KeyPages(base.dataset, segments), lacking
 
 
-def _open(base: BaseTable) -> tuple[tuple[_Segment, ...] | None, frozenset[int]]:
+def _open(base: BaseTable, column: str) -> tuple[tuple[_Segment, ...] | None, frozenset[int]]:
     dataset = base.dataset
-    if len(base.primary_key) != 1 or dataset.has_stable_row_ids:
-        return None, frozenset()
-    (column,) = base.primary_key
     name = key_index_names(dataset, base.primary_key).get(column)
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
     left = set(existing)
@@ -398,7 +438,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         low,
         high,
         np.array(sorted(covered), dtype=np.uint64),
-        base.engine.cache,
+        base.engine,
     )
 
 
@@ -460,6 +500,14 @@ def _page(table: pa.Table) -> _Page:
     return _Page(_searchable(table.column("values").combine_chunks()), addresses)
 
 
+def _joined(parts: Sequence[_Page]) -> _Page:
+    """Return pages that follow each other as one."""
+    values = [one.values for one in parts]
+    is_plain = all(isinstance(one, np.ndarray) for one in values)
+    together: Values = np.concatenate(values) if is_plain else pa.concat_arrays(values)
+    return _Page(together, np.concatenate([one.addresses for one in parts]))
+
+
 def _searchable(values: pa.Array) -> Values:
     values = plain_keys(values)
     # NumPy takes a tenth of the time that Arrow takes to search for one value.
@@ -474,6 +522,12 @@ def _search(values: Values, wanted: Values, side: Literal["left", "right"]) -> O
         return found
     found = pc.search_sorted(values, wanted, side=side).to_numpy().astype(np.int64)
     return found
+
+
+def _distinct(values: Values) -> int:
+    """Return how many values there are among some that ascend, at least one."""
+    found = np.unique(values) if isinstance(values, np.ndarray) else pc.unique(values)
+    return max(len(found), 1)
 
 
 def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | None:
@@ -505,23 +559,30 @@ def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | 
 
 def _swept(segment: _Segment, keys: Values) -> Iterator[tuple[Offsets, RowAddresses]]:
     """Find keys, that ascend, in the pages of a segment that may have them, read many at a time."""
-    held = segment.held()
+    first = _search(segment.high, keys, "left")
+    end = _search(segment.low, keys, "right")
+    stretches = list(_stretches(_union(first, end)))
+    held = segment.held_for(sum(stop - begin for begin, stop in stretches))
     if held is not None:
         found = _found_in(segment, held, keys)
         if found is not None:
             yield found
         return
-    first = _search(segment.high, keys, "left")
-    end = _search(segment.low, keys, "right")
-    for begin, stop in _stretches(_union(first, end)):
-        page = segment.read(begin, stop)
-        # Keys ascend, and so do the pages that they may be in.
-        start = int(end.searchsorted(begin, side="right"))
-        which, rows = _rows_with(page.values, keys[start : int(first.searchsorted(stop, side="left"))])
-        if which.size:
-            found = _spoken_for(segment, which + start, page.addresses[rows])
-            if found is not None:
-                yield found
+    for together in _portions(stretches):
+        for (begin, stop), page in zip(together, segment.read_each(together), strict=True):
+            # Keys ascend, and so do the pages that they may be in.
+            start = int(end.searchsorted(begin, side="right"))
+            which, rows = _rows_with(page.values, keys[start : int(first.searchsorted(stop, side="left"))])
+            if which.size:
+                found = _spoken_for(segment, which + start, page.addresses[rows])
+                if found is not None:
+                    yield found
+
+
+def _portions(stretches: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    """Yield stretches in order, as many together as are read at once and held in memory."""
+    for at in range(0, len(stretches), _SWEPT_AT_ONCE):
+        yield stretches[at : at + _SWEPT_AT_ONCE]
 
 
 def _stretches(pages: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from weir.base.key_pages import indexed_pages
 from weir.base.row_commit import fragment_sizes, rows_can_be_committed
 from weir.base.table import BaseTable
 from weir.engine.runner import Runner
@@ -20,7 +19,7 @@ from weir.merge.append import append_runs
 from weir.merge.merge_insert import merge_by_library
 from weir.merge.new_rows import ROWS_PER_NEW_FRAGMENT
 from weir.merge.plan import MergeTask
-from weir.merge.replaced_rows import ROWS_PER_LOOK
+from weir.merge.replaced_rows import ROWS_PER_LOOK, searched_index
 from weir.merge.result import MergeResult
 from weir.merge.waves import merge_in_waves
 
@@ -29,7 +28,7 @@ __all__ = ["MergeResult", "can_be_divided", "merge_run", "merge_runs", "pays_to_
 _ROWS_TO_DIVIDE = 1_000
 _BASE_ROWS_PER_ROW = 4
 _BASE_ROWS_PER_TEXT = 50
-"""Keys that are no integers underneath are compared byte by byte, which costs many times as much."""
+"""Keys that are no single integers underneath are compared byte by byte, which costs many times as much."""
 
 
 def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
@@ -109,12 +108,13 @@ def pays_to_divide(base: BaseTable, rows: int, base_rows: int, *, is_distributed
         return False
     if is_distributed and (rows >= ROWS_PER_NEW_FRAGMENT or base_rows >= 2 * ROWS_PER_LOOK):
         return True
-    pages, lacking = indexed_pages(base)
-    if pages is None:
+    index = searched_index(base, rows)
+    if index is None:
         return False
-    kind = base.schema.field(base.primary_key[0]).type
-    least = _BASE_ROWS_PER_ROW if pa.types.is_integer(kind) or is_instant(kind) else _BASE_ROWS_PER_TEXT
+    kind = base.schema.field(index.column).type
+    is_one_number = len(base.primary_key) == 1 and (pa.types.is_integer(kind) or is_instant(kind))
+    least = _BASE_ROWS_PER_ROW if is_one_number else _BASE_ROWS_PER_TEXT
     if rows * least > base_rows:
         return False
-    unindexed = sum(size for number, size in fragment_sizes(base.dataset).items() if number in lacking)
+    unindexed = sum(size for number, size in fragment_sizes(base.dataset).items() if number in index.lacking)
     return unindexed * _BASE_ROWS_PER_ROW <= base_rows

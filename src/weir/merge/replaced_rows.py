@@ -1,7 +1,9 @@
 """The second wave of a merge: which rows of the base table have a merged key, as deletion files.
 
 Where the key index knows the fragments, its pages are searched: those alone that may have one of the keys.
-The keys of other fragments are read, and each looked for among the merged ones.
+Of a key of several columns, the index of the one that tells most rows apart says which rows may have it, and
+of these the other columns are read. The keys of other fragments are read, and each looked for among the
+merged ones.
 """
 
 from __future__ import annotations
@@ -28,12 +30,23 @@ from weir.lsm.damage import reading
 from weir.lsm.keys import KeyIndex, KeyMatcher, KeySet
 from weir.merge.merged_keys import MergedKeys, read_keys
 
-__all__ = ["ROWS_PER_LOOK", "ReplacedRows", "ReplacedRowsTask", "delete_replaced_rows", "replaced_rows_tasks"]
+__all__ = [
+    "ROWS_PER_LOOK",
+    "ReplacedRows",
+    "ReplacedRowsTask",
+    "SearchedIndex",
+    "delete_replaced_rows",
+    "replaced_rows_tasks",
+    "searched_index",
+]
 
 ROWS_PER_LOOK = 4_000_000
 _MOST_TASKS = 256
 _ROWS_BY_INDEX = 32_000_000
 """Rows of pages of the key index that one task searches; of more, many tasks read the keys sooner."""
+_ROWS_PER_TAKEN = 50
+"""Of so many rows the keys are read in the time in which one is taken from its place."""
+_ROW_ID = "_rowid"
 _FRAGMENT_SHIFT = np.uint64(32)
 _OFFSETS = np.uint64(0xFFFFFFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -55,14 +68,14 @@ class ReplacedRowsTask:
         The fragments.
     keys : tuple of MergedKeys
         The keys of every run.
-    by_index : bool
-        Whether to search the key index for them.
+    index : str or None
+        The key column whose index is searched for them; None to read the keys of the fragments.
     """
 
     base: BaseTable
     fragment_ids: tuple[int, ...]
     keys: tuple[MergedKeys, ...]
-    by_index: bool
+    index: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +116,11 @@ def replaced_rows_tasks(
     """
     left = set(fragment_ids)
     tasks: list[ReplacedRowsTask] = []
-    pages, lacking = indexed_pages(base)
-    touched = 0 if pages is None else min(sum(one.rows for one in keys) * pages.page_rows, pages.rows)
-    if pages is not None and touched <= _ROWS_BY_INDEX and left - lacking:
-        indexed = left - lacking
-        tasks.append(ReplacedRowsTask(base, tuple(sorted(indexed)), tuple(keys), by_index=True))
-        left = left & lacking
+    index = searched_index(base, sum(one.rows for one in keys))
+    if index is not None and index.rows <= _ROWS_BY_INDEX and left - index.lacking:
+        indexed = tuple(sorted(left - index.lacking))
+        tasks.append(ReplacedRowsTask(base, indexed, tuple(keys), index.column))
+        left &= index.lacking
     sizes = fragment_sizes(base.dataset)
     enough = max(ROWS_PER_LOOK, -(-sum(sizes.values()) // _MOST_TASKS))
     group: list[int] = []
@@ -117,11 +129,45 @@ def replaced_rows_tasks(
         group.append(number)
         rows += sizes[number]
         if rows >= enough:
-            tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), by_index=False))
+            tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), None))
             group, rows = [], 0
     if group or not tasks:
-        tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), by_index=False))
+        tasks.append(ReplacedRowsTask(base, tuple(group), tuple(keys), None))
     return tuple(tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedIndex:
+    """The index that tells soonest which rows have one of some keys.
+
+    Parameters
+    ----------
+    column : str
+        The key column that it is on.
+    rows : int
+        Rows of its pages that may have one of them, about.
+    lacking : frozenset of int
+        The fragments of which it says nothing.
+    """
+
+    column: str
+    rows: int
+    lacking: frozenset[int]
+
+
+def searched_index(base: BaseTable, keys: int) -> SearchedIndex | None:
+    """Return the index to search for so many keys; None where only the keys of the rows tell."""
+    found: list[SearchedIndex] = []
+    for column in base.primary_key:
+        pages, lacking = indexed_pages(base, column)
+        if pages is None:
+            continue
+        of_value = pages.page_rows if len(base.primary_key) == 1 else pages.rows_of_value
+        rows = keys * of_value
+        # A value that fills pages belongs to many keys: reading the keys of all rows takes less.
+        if of_value <= pages.page_rows or rows * _ROWS_PER_TAKEN <= pages.rows:
+            found.append(SearchedIndex(column, min(rows, pages.rows), lacking))
+    return min(found, key=lambda one: one.rows, default=None)
 
 
 def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
@@ -139,11 +185,16 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     keys = read_keys(base.store, task.keys)
     gone = keys.column(TOMBSTONE).to_numpy()
     wanted = KeySet([keys.column(name) for name in base.primary_key])
-    pages = indexed_pages(base)[0] if task.by_index else None
+    pages = indexed_pages(base, task.index)[0] if task.index is not None else None
     if pages is not None:
         refuse_damaged_key_index(base)
     with reading(f"base table version {base.version}", base.uri):
-        found = _scanned(task, wanted) if pages is None else _indexed(task, pages, wanted)
+        if pages is None:
+            found = _scanned(base, task.fragment_ids, wanted)
+        elif len(wanted.columns) == 1:
+            found = _indexed(task, pages, wanted)
+        else:
+            found = _narrowed(task, pages, wanted)
         parts = list(found) if wanted and task.fragment_ids else []
     which = np.concatenate([one for one, _ in parts]) if parts else np.zeros(0, dtype=np.int64)
     addresses = np.concatenate([one for _, one in parts]) if parts else np.zeros(0, dtype=np.uint64)
@@ -152,7 +203,7 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     of_deletes = addresses[gone[which[first]]]
     if pages is not None and of_deletes.size:
         with reading(f"base table version {base.version}", base.uri):
-            of_deletes = pages.take(of_deletes, ["_rowid"]).column("_rowid").to_numpy()
+            of_deletes = pages.take(of_deletes, [_ROW_ID]).column(_ROW_ID).to_numpy()
     fragments = addresses >> _FRAGMENT_SHIFT
     numbers, starts = np.unique(fragments, return_index=True)
     offsets = np.split((addresses & _OFFSETS).astype(np.int64), starts[1:])
@@ -186,11 +237,38 @@ def _indexed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterato
         yield of_order[which[chosen]], addresses[chosen]
 
 
-def _scanned(task: ReplacedRowsTask, wanted: KeySet) -> Iterator[tuple[Rows, RowAddresses]]:
-    """Yield which keys rows have, and the addresses of the rows, by reading the keys of fragments."""
+def _narrowed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterator[tuple[Rows, RowAddresses]]:
+    """Yield which keys rows have, and the addresses of the rows, of those that an index says may have one.
+
+    Where these are many, the keys of their fragments are read after all, and of no others.
+    """
     base = task.base
+    assert task.index is not None
+    values = pc.unique(wanted.columns[base.primary_key.index(task.index)])
+    swept = [addresses for _, addresses in pages.sweep(values.take(pc.sort_indices(values)))]
+    maybe = np.unique(np.concatenate(swept)) if swept else np.zeros(0, dtype=np.uint64)
+    fragments = maybe >> _FRAGMENT_SHIFT
+    asked = np.isin(fragments, np.array(task.fragment_ids, dtype=np.uint64))
+    maybe, numbers = maybe[asked], np.unique(fragments[asked]).tolist()
+    sizes = fragment_sizes(base.dataset)
+    if maybe.size * _ROWS_PER_TAKEN > sum(sizes[number] for number in numbers):
+        yield from _scanned(base, numbers, wanted)
+    elif maybe.size:
+        rows = pages.take(maybe, [*base.primary_key, _ROW_ID])
+        offsets, which = _Matcher(wanted).match([_array(rows.column(name)) for name in base.primary_key])
+        yield which, rows.column(_ROW_ID).to_numpy()[offsets]
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _scanned(
+    base: BaseTable, fragment_ids: Sequence[int], wanted: KeySet
+) -> Iterator[tuple[Rows, RowAddresses]]:
+    """Yield which keys rows have, and the addresses of the rows, by reading the keys of fragments."""
     matcher = _Matcher(wanted)
-    rows_there = rows_by_address(base.dataset, task.fragment_ids, base.primary_key)
+    rows_there = rows_by_address(base.dataset, fragment_ids, base.primary_key)
     for batch in base.engine.throttle.paced(rows_there):
         rows, which = matcher.match([batch.column(name) for name in base.primary_key])
         if rows.size:
