@@ -89,6 +89,8 @@ def test_the_demo_counts_files_and_no_batches_when_a_kill_makes_one_batch_of_two
     left: list[CheckpointState] = []
     monkeypatch.setattr(KilledBetweenTheLogs, "left", left, raising=False)
     monkeypatch.setattr(on_spark, "ListenedProcess", KilledBetweenTheLogs)
+    # Two files wait at any time, so that there is one more when the source has noted one.
+    monkeypatch.setattr(on_spark, "_FILES_AHEAD", 2)
     # That is the third file of eight: what decides is the seed.
     monkeypatch.setattr(random.Random, "uniform", lambda *_: 0.26)
     report = run_spark_demo(DemoOptions(directory=tmp_path, flights=3_000, fsync=False))

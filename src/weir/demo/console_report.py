@@ -42,6 +42,11 @@ def tell_conclusion(report: DemoReport, display: Display) -> None:
         f"{merged.generations} generations in {merged.merges} merges meanwhile; "
         f"{right} of {len(report.answers)} answers right"
     )
+    if report.parts:
+        parts = ", ".join(f"{name} {seconds * 1e3:,.0f}" for name, seconds in report.parts.items())
+        display.say(f"that is in the mean, in ms: {parts}")
+    for start in report.at_starts:
+        display.say(f"not among them: events that waited {start.describe()}")
     if report.crash is None:
         display.say("the stream was over before it could be killed", style="yellow")
     for verdict in report.verdicts:

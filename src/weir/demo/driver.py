@@ -7,6 +7,7 @@ line of standard output, and is told one on each line of standard input:
 ``{"kind": "starting", "what": "Spark"}``        what is done until then
 ``{"kind": "started", "files": 17, ...}``       the pipeline runs; a driver before it has taken 17 files in
 ``{"kind": "batch", "files": 18, ...}``         a micro-batch is over: 18 files are visible to a strong reader
+                                                after so many seconds, and what these went into
 ``{"kind": "service", "event": ..., ...}``      a service has run, or failed
 ``{"kind": "answer", "rows": ..., ...}``        what a question was answered with
 ``{"kind": "ended", "rows": 1000, ...}``        all is merged, the last thing it says
@@ -46,14 +47,13 @@ from weir.spark.pipeline import (
     TargetTable,
 )
 from weir.spark.pipeline.checkpoint import read_checkpoint
-from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.own_session import own_session
 from weir.spark.pipeline.stream import MicroBatches
 
 __all__ = ["DriverTask", "main"]
 
 _MEMTABLE_ROWS = 20_000
-_LOOK_EVERY = timedelta(milliseconds=100)
+_LOOK_EVERY = timedelta(milliseconds=20)
 _KINDS = {"string": "STRING", "int32": "INT", "timestamp[us, tz=UTC]": "TIMESTAMP"}
 
 
@@ -122,6 +122,8 @@ class DriverTask:
             "local[2]",
             {
                 "spark.ui.enabled": "false",
+                # It lives for a minute: what the second compiler of Java takes would come back later.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.local.dir": str(Path(self.scratch, "spark")),
@@ -144,10 +146,10 @@ def run_driver(task: DriverTask) -> None:
         before = read_checkpoint(task.checkpoint)
         with task.pipeline().start(spark) as running, ThreadPoolExecutor(1) as answering:
             _tell({"kind": "started", "spark": spark.version, "files": _files(before.ends)})
-            batches = MicroBatches(running.query)
+            batches = _Batches(MicroBatches(running.query))
             answers: list[Future[None]] = []
             while not running.wait(_LOOK_EVERY):
-                _tell_of(batches.ended())
+                batches.tell()
                 while answers and answers[0].done():
                     answers.pop(0).result()
                 try:
@@ -162,9 +164,9 @@ def run_driver(task: DriverTask) -> None:
                 answers.append(answering.submit(_answer, spark, task.uri, command["ask"]))
 
 
-def _finish(running: RunningPipeline, spark: SparkSession, path: Path, batches: MicroBatches) -> None:
+def _finish(running: RunningPipeline, spark: SparkSession, path: Path, batches: _Batches) -> None:
     summary = running.stop(closing_round=True)
-    _tell_of(batches.ended())
+    batches.tell()
     _tell({"kind": "starting", "what": "a read of the table by Spark"})
     uri = running.table.uri
     pq.write_table(_flights(spark, uri).select(*FLIGHT_SCHEMA.names).toArrow(), path)
@@ -183,18 +185,28 @@ def _flights(spark: SparkSession, uri: str) -> Any:
     return spark.read.format("weir").load(uri)
 
 
-def _tell_of(batches: Sequence[MicroBatch]) -> None:
-    for batch in batches:
-        waits = sorted(batch.waits)
-        _tell(
-            {
-                "kind": "batch",
-                "files": _files(batch.ends),
-                "rows": batch.rows,
-                "seconds": round(batch.seconds, 4),
-                "freshness": round(waits[len(waits) // 2], 4),
-            }
-        )
+class _Batches:
+    """Tells of micro-batches as they end."""
+
+    def __init__(self, batches: MicroBatches) -> None:
+        self._batches = batches
+        self._first_ended: float | None = None
+
+    def tell(self) -> None:
+        for batch in self._batches.ended():
+            if self._first_ended is None:
+                self._first_ended = batch.ended
+            _tell(
+                {
+                    "kind": "batch",
+                    "files": _files(batch.ends),
+                    "rows": batch.rows,
+                    "seconds": round(batch.seconds, 4),
+                    "waits": [round(wait, 4) for wait in sorted(set(batch.waits))],
+                    "parts": {name: round(seconds, 4) for name, seconds in batch.parts.items()},
+                    "at_start": min(batch.arrivals) <= self._first_ended,
+                }
+            )
 
 
 def _files(ends: Sequence[Any]) -> int:

@@ -44,19 +44,32 @@ class Landing:
         self._directory = directory
         self._events = events
         self._landed = 0
+        self._prepared = 0
         self._last_ns = 0
         directory.mkdir(parents=True, exist_ok=True)
 
     def land_up_to(self, batch: int) -> None:
         """Let all batches up to one land, if there are so many and they have not."""
         while self._landed <= min(batch, self._events.num_batches - 1):
-            rows = as_file(self._events.batch(self._landed))
-            path = self._directory / f"{self._landed:06}.parquet"
-            # Spark passes over files whose names begin so, until this one has its own.
-            hidden = path.with_name(f"_{path.name}")
-            pq.write_table(rows, hidden)
+            self.prepare_up_to(self._landed)
+            path = self._path(self._landed)
             self._last_ns = max(time.time_ns(), self._last_ns + _TICK_NS)
             # Spark takes files in the order of their times, which must not be the same.
-            os.utime(hidden, ns=(self._last_ns, self._last_ns))
-            hidden.rename(path)
+            os.utime(_hidden(path), ns=(self._last_ns, self._last_ns))
+            _hidden(path).rename(path)
             self._landed += 1
+
+    def prepare_up_to(self, batch: int) -> None:
+        """Write the files of all batches up to one where nobody looks yet, so that landing takes no time."""
+        while self._prepared <= min(batch, self._events.num_batches - 1):
+            rows = as_file(self._events.batch(self._prepared))
+            pq.write_table(rows, _hidden(self._path(self._prepared)))
+            self._prepared += 1
+
+    def _path(self, batch: int) -> Path:
+        return self._directory / f"{batch:06}.parquet"
+
+
+def _hidden(path: Path) -> Path:
+    # Spark passes over files whose names begin so, until one has its own.
+    return path.with_name(f"_{path.name}")

@@ -24,6 +24,7 @@ from weir.demo.driver import DriverTask
 from weir.demo.events import DEPARTED, FlightEvents, load_events
 from weir.demo.expected import ExpectedFlights, expected_flights
 from weir.demo.flights import FLIGHT_SCHEMA, NUM_SHARDS
+from weir.demo.freshness import Freshness
 from weir.demo.landing import Landing
 from weir.demo.options import DemoOptions, create_table, location
 from weir.demo.patience import Patience
@@ -36,17 +37,21 @@ from weir.demo.questions import (
     instant_text,
     judge_delays,
 )
-from weir.demo.report import DemoReport, Latency, MergeTotals
+from weir.demo.report import DemoReport, MergeTotals
 from weir.demo.verdict import compare
 from weir.spark.pipeline.checkpoint import CheckpointState, read_checkpoint
 from weir.table.table import Table
 
 __all__ = ["run_spark_demo"]
 
-_MOST_FILE_ROWS = 50_000
+_MOST_FILE_ROWS = 25_000
 _LEAST_FILES = 8
-_FILES_AHEAD = 3
+_FILES_AHEAD = 1
+"""Files that are not visible yet, at any time. Were it more, each would wait for those before it."""
+_KILL_PATIENCE = 20.0
+"""Seconds to wait for a driver to begin with a file before it is killed in any case."""
 _QUESTIONS = 6
+_LOOK_SECONDS = 0.002
 
 _Message = dict[str, Any]
 
@@ -97,7 +102,7 @@ class _SparkDemo:
         self._doing = "starting"
         self._finishing: list[str] = []
         self._asked: list[int] = []
-        self._freshness: list[float] = []
+        self._freshness = Freshness()
         self._answers: list[Answer] = []
         self._merged = MergeTotals()
         self._crash: CrashCheck | None = None
@@ -126,9 +131,15 @@ class _SparkDemo:
 
     def _driver(self, kill_after: int | None) -> ListenedProcess[_Message]:
         def reached(message: _Message) -> bool:
-            # The next micro-batch has begun by then, so it dies while it is writing.
-            return kill_after is not None and message["kind"] == "batch" and message["files"] > kill_after
+            if kill_after is None or message["kind"] != "batch" or message["files"] <= kill_after:
+                return False
+            # Who hears of this one lets the next file land: it dies while it is writing that.
+            give_up = time.monotonic() + _KILL_PATIENCE
+            while not read_checkpoint(self._task.checkpoint).is_under_way and time.monotonic() < give_up:
+                time.sleep(_LOOK_SECONDS)
+            return True
 
+        self._freshness.begin()
         return ListenedProcess(
             self._task.command(),
             json.loads,
@@ -154,6 +165,7 @@ class _SparkDemo:
         self._doing = "starting"
         while True:
             landing.land_up_to(self._visible_files - 1 + _FILES_AHEAD)
+            landing.prepare_up_to(self._visible_files + _FILES_AHEAD)
             patience.look((self._doing, self._visible_files, len(self._finishing)))
             try:
                 heard = driver.next(seconds=0.5)
@@ -187,12 +199,13 @@ class _SparkDemo:
         message = heard.message
         if message["kind"] == "batch":
             self._visible_files = message["files"]
-            self._freshness.append(message["freshness"])
             end = events.end_of(self._visible_files - 1)
+            reader = self._read(events, end - 1)
+            self._freshness.note(message["waits"], message["parts"], reader, at_start=message["at_start"])
             self._display.move(
                 end / events.num_events,
                 f"{instant_text(int(events.time[end - 1]))}  {end:,} events  "
-                f"{message['rows'] / message['seconds']:,.0f} rows/s  {self._latency().describe()}",
+                f"{message['rows'] / message['seconds']:,.0f} rows/s  {self._freshness.latency().describe()}",
             )
         elif message["kind"] == "answer":
             now = self._asked.pop(0)
@@ -255,8 +268,11 @@ class _SparkDemo:
         )
         tell_crash(check, self._display)
 
-    def _latency(self) -> Latency:
-        return Latency.of("freshness", "visible in", self._freshness)
+    def _read(self, events: FlightEvents, event: int) -> float:
+        """Return how long a strong reader takes to read the flight of an event."""
+        began = time.monotonic()
+        self._table.get([events.facts.column("id")[int(events.flight[event])].as_py()])
+        return time.monotonic() - began
 
     def _report(self, events: FlightEvents, expected: ExpectedFlights, stream_seconds: float) -> DemoReport:
         base: pa.Table = lance.dataset(self._table.uri).to_table()
@@ -267,7 +283,9 @@ class _SparkDemo:
             events=events.num_events,
             stream_seconds=stream_seconds,
             seconds=0.0,
-            latency=self._latency(),
+            latency=self._freshness.latency(),
+            at_starts=self._freshness.at_starts(),
+            parts=self._freshness.parts(),
             crash=self._crash,
             answers=tuple(self._answers),
             merged_in_background=self._merged,

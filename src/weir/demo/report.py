@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from weir.demo.crash import CrashCheck
@@ -107,6 +107,10 @@ class DemoReport:
         Merges while the stream ran.
     verdicts : tuple of Verdict
         The comparisons at the end.
+    at_starts : tuple of Latency, default ()
+        How long those events took that waited for a process to start: they are not in ``latency``.
+    parts : mapping of str to float, default empty
+        What ``latency`` is made of, in seconds, in the mean.
     """
 
     uri: str
@@ -119,6 +123,8 @@ class DemoReport:
     answers: tuple[Answer, ...]
     merged_in_background: MergeTotals
     verdicts: tuple[Verdict, ...]
+    at_starts: tuple[Latency, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def events_per_second(self) -> float:
@@ -137,6 +143,7 @@ class DemoReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can hold."""
         crash, merged = self.crash, self.merged_in_background
+        parts = {name: round(seconds * 1e3, 3) for name, seconds in self.parts.items()}
         return {
             "passed": self.passed,
             "uri": self.uri,
@@ -145,10 +152,11 @@ class DemoReport:
             "stream_seconds": round(self.stream_seconds, 3),
             "seconds": round(self.seconds, 3),
             "events_per_second": round(self.events_per_second, 1),
-            f"{self.latency.name}_ms": {
-                "p50": round(self.latency.p50 * 1e3, 3),
-                "p99": round(self.latency.p99 * 1e3, 3),
+            **{
+                f"{one.name}_ms": {"p50": round(one.p50 * 1e3, 3), "p99": round(one.p99 * 1e3, 3)}
+                for one in (self.latency, *self.at_starts)
             },
+            **({f"{self.latency.name}_parts_ms": parts} if parts else {}),
             "crash": None
             if crash is None
             else {

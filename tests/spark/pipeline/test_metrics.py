@@ -104,11 +104,15 @@ def test_a_sample_adds_up(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "t", parse_schema("id: int64!, v: int64"), primary_key="id", fsync=False)
     with table.writer() as writer:
         writer.upsert([{"id": n, "v": n} for n in range(5)])
-    batches = [MicroBatch(1, 10, 0.0, 2.0, (0.0,)), MicroBatch(2, 30, 2.0, 3.0, (2.5,), {"behind": 4.0})]
+    batches = [
+        MicroBatch(1, 10, 0.0, 2.0, (0.0,), stages={"listing": 0.2, "commit": 1.0}),
+        MicroBatch(2, 30, 2.0, 3.0, (2.5,), {"behind": 4.0}, stages={"listing": 0.2, "commit": 0.5}),
+    ]
     services = {"merge": ServiceState(runs=1, seconds=0.12345)}
     first = take_sample(batches, table.status(), services, seconds=4.0, arrival="at", before=None)
     assert (first.batches, first.rows, first.rows_per_second) == (2, 40, 10.0)
     assert (first.freshness_p50, first.freshness_p99, first.batch_seconds) == (0.5, 2.0, 2.0)
+    assert first.to_dict()["freshness_parts"] == {"trigger": 0.0, "listing": 0.2, "commit": 0.625}
     assert (first.unmerged_generations, first.unmerged_rows) == (1, 5)
     assert first.lag_seconds > 0
     assert first.behind == {"behind": 4.0}

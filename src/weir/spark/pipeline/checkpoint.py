@@ -33,6 +33,11 @@ class CheckpointState:
     found: int
     ends: tuple[Any, ...] = ()
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a micro-batch has begun that is not over."""
+        return self.planned > self.committed or self.found > self.planned
+
     def describe(self) -> str:
         """Return it for people.
 

@@ -21,7 +21,7 @@ from weir.engine.logs import get_logger
 from weir.errors import StorageError
 from weir.maintenance.status import TableStatus
 from weir.spark.pipeline.freshness import percentiles
-from weir.spark.pipeline.micro_batch import MicroBatch
+from weir.spark.pipeline.micro_batch import MicroBatch, mean_parts
 from weir.spark.pipeline.schedule import ServiceState
 
 __all__ = ["MetricsSample", "Sampler", "as_line_of", "as_log_event", "take_sample"]
@@ -52,6 +52,9 @@ class MetricsSample:
     freshness_p50, freshness_p99 : float or None
         Seconds from the arrival of a row until a strong reader sees it, over the rows of those
         micro-batches; None if there was none.
+    freshness_parts : mapping of str to float
+        What that time is made of, in the mean over those rows, in seconds: until the ``trigger``, for
+        ``listing`` the source, ``planning``, the rows and their ``commit``, and Spark's ``checkpoint``.
     arrival : str
         What says when a row arrived: SQL over the source, or ``micro-batch``, its beginning.
     lag_seconds : float
@@ -85,6 +88,7 @@ class MetricsSample:
     services: Mapping[str, ServiceState] = field(default_factory=dict)
     bad_records: int = 0
     total_bad_records: int = 0
+    freshness_parts: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sample as plain values that JSON can hold, seconds to the millisecond."""
@@ -94,6 +98,7 @@ class MetricsSample:
         }
         plain["at"] = self.at.isoformat(timespec="milliseconds")
         plain["behind"] = dict(self.behind)
+        plain["freshness_parts"] = {name: round(seconds, 3) for name, seconds in self.freshness_parts.items()}
         for state in plain["services"].values():
             state["seconds"] = round(state["seconds"], 3)
         return plain
@@ -147,6 +152,7 @@ def take_sample(
         services=dict(services),
         bad_records=bad,
         total_bad_records=bad + (before.total_bad_records if before else 0),
+        freshness_parts=mean_parts(batches),
     )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-__all__ = ["OBSERVED", "QUANTILES", "UNFIT", "MicroBatch"]
+__all__ = ["OBSERVED", "PARTS", "QUANTILES", "UNFIT", "MicroBatch", "mean_parts"]
 
 OBSERVED = "weir_source"
 """Name under which a pipeline observes the rows of its source."""
@@ -23,6 +24,21 @@ UNFIT = "weir_unfit"
 
 QUANTILES = tuple((number + 0.5) / 100 for number in range(100))
 """Of the instants of arrival of a micro-batch: each stands for a hundredth of its rows."""
+
+PARTS = ("trigger", "listing", "planning", "commit", "checkpoint")
+"""What the time from the arrival of a row until it is visible is made of.
+
+``trigger``: until a micro-batch begins that takes it. ``listing``: the source says what there is.
+``planning``: of the query. ``commit``: its tasks read, transform and check rows, and the sink commits
+them. ``checkpoint``: Spark notes what the micro-batch takes, and that it is over.
+"""
+
+_STAGES = {
+    "listing": ("latestOffset", "getBatch"),
+    "planning": ("queryPlanning",),
+    "commit": ("addBatch",),
+    "checkpoint": ("walCommit", "commitOffsets"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,8 @@ class MicroBatch:
         For each source, up to where it has been read, as the source says it: of files ``{"logOffset": 9}``.
     bad_records : int
         Records that could not be read, and rows that do not fit the table, where these are left out.
+    stages : mapping of str to float
+        Seconds of all :data:`PARTS` but the first, as Spark has measured them.
     """
 
     number: int
@@ -57,6 +75,7 @@ class MicroBatch:
     behind: Mapping[str, float] = field(default_factory=dict)
     ends: tuple[Any, ...] = ()
     bad_records: int = 0
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -67,6 +86,12 @@ class MicroBatch:
     def waits(self) -> tuple[float, ...]:
         """For each of the arrivals, the seconds until the end of the micro-batch."""
         return tuple(max(self.ended - arrival, 0.0) for arrival in self.arrivals)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What the wait of its rows is made of, by :data:`PARTS`, in seconds."""
+        waited = [max(self.began - arrival, 0.0) for arrival in self.arrivals]
+        return {"trigger": statistics.fmean(waited) if waited else 0.0, **self.stages}
 
     @classmethod
     def of(cls, progress: Mapping[str, Any]) -> MicroBatch:
@@ -80,7 +105,8 @@ class MicroBatch:
         1357034400.75
         """
         began = datetime.fromisoformat(progress["timestamp"]).timestamp()
-        took = progress.get("durationMs", {}).get("triggerExecution", 0) / 1e3
+        durations = progress.get("durationMs", {})
+        took = durations.get("triggerExecution", 0) / 1e3
         metrics = progress.get("observedMetrics", {})
         observed = _observed(metrics.get(OBSERVED) or {})
         unfit = _observed(metrics.get(UNFIT) or {})
@@ -99,7 +125,27 @@ class MicroBatch:
             behind=_behind(sources),
             ends=tuple(_offset(one.get("endOffset")) for one in sources),
             bad_records=int(observed.get("unreadable") or 0) + int(unfit.get("rows") or 0),
+            stages={
+                part: sum(durations.get(stage, 0) for stage in stages) / 1e3
+                for part, stages in _STAGES.items()
+            },
         )
+
+
+def mean_parts(batches: Sequence[MicroBatch]) -> dict[str, float]:
+    """Return what the wait of the rows of some micro-batches is made of, each counting by its rows.
+
+    Examples
+    --------
+    >>> slow = MicroBatch(1, 10, 4.0, 6.0, (1.0,), stages={"commit": 2.0})
+    >>> fast = MicroBatch(2, 30, 6.0, 7.0, (5.0,), stages={"commit": 1.0})
+    >>> mean_parts([slow, fast])
+    {'trigger': 1.5, 'commit': 1.25}
+    """
+    rows = sum(batch.rows for batch in batches)
+    of_all = [(batch.rows / rows, batch.parts) for batch in batches if batch.rows]
+    names = [name for name in PARTS if any(name in parts for _, parts in of_all)]
+    return {name: sum(share * parts.get(name, 0.0) for share, parts in of_all) for name in names}
 
 
 def _offset(said: Any) -> Any:

@@ -129,6 +129,14 @@ class PrometheusSamples:
             if getattr(sample, field) is not None:
                 fresh.add_metric([*values, quantile], getattr(sample, field))
         yield fresh
+        parts = GaugeMetricFamily(
+            "weir_pipeline_freshness_part_seconds",
+            "What that time is made of, in the mean.",
+            labels=[*names, "part"],
+        )
+        for part, seconds in sample.freshness_parts.items():
+            parts.add_metric([*values, part], seconds)
+        yield parts
         behind = GaugeMetricFamily(
             "weir_pipeline_source_behind", "What the source says of what waits.", labels=[*names, "figure"]
         )
