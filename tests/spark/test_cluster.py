@@ -61,6 +61,18 @@ def check(spark: SparkSession, tmp_path: Path, rule: str) -> None:
     assert all(len(place) == 1 for place in places.values())
 
 
+@pytest.mark.parametrize(("rule", "shards"), [("bucket", 5), ("multi_bucket", 4), ("unsharded", 1)])
+def test_partitions_are_as_many_as_shards_that_tasks_can_be_busy_with(
+    spark: SparkSession, tmp_path: Path, rule: str, shards: int
+) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", shard_by=RULES[rule], fsync=False)
+    data = spark.range(0, 400, 1, 4).selectExpr(
+        "id", "timestamp_seconds(1600000000) as at", "cast(id as string) as name"
+    )
+    placed = cluster_by_shard(data, table).select(spark_partition_id().alias("partition")).distinct()
+    assert placed.count() == min(shards, 2 * spark.sparkContext.defaultParallelism)
+
+
 def test_a_column_that_tells_the_shard_is_named(spark: SparkSession, tmp_path: Path) -> None:
     rule = weir.day("at", immutable=True)
     table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", shard_by=rule, fsync=False)

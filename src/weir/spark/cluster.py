@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import prod
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import arrow_udf, struct  # type: ignore[attr-defined]
 
 from weir.errors import KeyValueError
@@ -14,9 +17,14 @@ from weir.rows import as_key_table
 from weir.sharding.router import Router
 from weir.sharding.shard_ids import own_shard_id
 from weir.sharding.shard_values import ShardValues
+from weir.sharding.transforms import Bucket, MultiBucket, Unsharded
 from weir.table.table import Table
 
 __all__ = ["cluster_by_shard"]
+
+_PLACE = "__weir_partition"
+_PARTITIONS_PER_SLOT = 2
+"""More even out what differs from shard to shard, and each costs what a task costs."""
 
 
 def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = None) -> DataFrame:
@@ -26,6 +34,9 @@ def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = 
     writes a generation for each; after this, one task does. It costs a shuffle, in which rows lose their
     order: of several rows with one key, any may count then.
 
+    Where the rule says how many shards there are, as ``bucket`` does, each partition gets as many as any
+    other; else Spark spreads them by hash.
+
     Parameters
     ----------
     data : DataFrame
@@ -33,7 +44,9 @@ def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = 
     table : Table
         The table.
     partitions : int, optional
-        How many partitions to make. Default: what Spark finds fit (``spark.sql.shuffle.partitions``).
+        How many partitions to make. Default: one for each shard, but no more than twice as many as tasks
+        run at a time; where the rule does not say how many shards there are, what Spark finds fit
+        (``spark.sql.shuffle.partitions``).
 
     Returns
     -------
@@ -52,20 +65,50 @@ def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = 
             raise KeyValueError(
                 f"column {name!r} is missing from the data, and tells the shard of a row", where=name
             )
-    number = arrow_udf(_numbering(table.schema, table.primary_key, table.internals.router), "long")
-    shard = number(struct(*names))
-    return data.repartition(shard) if partitions is None else data.repartition(partitions, shard)
+    router = table.internals.router
+    buckets = _buckets(router)
+    number = _hashed if buckets is None else partial(_placed, buckets)
+    shard = arrow_udf(_numbering(table.schema, table.primary_key, router, number), "long")(struct(*names))
+    if buckets is None:
+        return data.repartition(shard) if partitions is None else data.repartition(partitions, shard)
+    if partitions is None:
+        partitions = min(prod(buckets), _fit(data.sparkSession))
+    placed = data.withColumn(_PLACE, (shard % partitions).cast("int"))
+    return placed.repartitionById(partitions, _PLACE).drop(_PLACE)
+
+
+def _buckets(router: Router) -> tuple[int, ...] | None:
+    """Return how many values every field of the rule has; None if it does not say."""
+    counts: list[int] = []
+    for field in router.fields:
+        rule = field.transform
+        if isinstance(rule, (Bucket, MultiBucket)):
+            counts.append(rule.num_buckets)
+        elif isinstance(rule, Unsharded):
+            counts.append(1)
+        else:
+            return None
+    return tuple(counts)
+
+
+def _fit(spark: SparkSession) -> int:
+    """Return how many partitions are enough, by how many tasks run at a time."""
+    try:
+        return _PARTITIONS_PER_SLOT * spark.sparkContext.defaultParallelism
+    except PySparkException:
+        # The client of a Spark Connect server does not know.
+        return int(str(spark.conf.get("spark.sql.shuffle.partitions")))
 
 
 def _numbering(
-    schema: pa.Schema, primary_key: tuple[str, ...], router: Router
+    schema: pa.Schema, primary_key: tuple[str, ...], router: Router, number_of: Callable[[ShardValues], int]
 ) -> Callable[[pa.Array], pa.Array]:
     """Return what tells the shard of rows by a number, the same in every process."""
 
     def number(rows: pa.Array) -> pa.Array:
         keys = as_key_table(rows, schema, primary_key, also=router.source_columns)
         partition = router.partition(keys)
-        numbers = np.array([_number(values) for values in partition.values], dtype=np.int64)
+        numbers = np.array([number_of(values) for values in partition.values], dtype=np.int64)
         return pa.array(numbers[partition.shards])
 
     # Spark looks at what the annotations mean, and they are text here.
@@ -73,5 +116,13 @@ def _numbering(
     return number
 
 
-def _number(values: ShardValues) -> int:
+def _hashed(values: ShardValues) -> int:
     return own_shard_id("", 0, values).int >> 65
+
+
+def _placed(buckets: tuple[int, ...], values: ShardValues) -> int:
+    """Return the place of a shard among all that a rule of buckets has."""
+    place = 0
+    for count, value in zip(buckets, values.values, strict=True):
+        place = place * count + (0 if count == 1 else int(value.scalar.as_py()))
+    return place
