@@ -55,6 +55,7 @@ _SPARK_SUBJECTS = {
     "spark-stream": "benchmarks.spark.streams",
     "spark-append": "benchmarks.spark.appends",
     "spark-read": "benchmarks.spark.reads",
+    "spark-merge": "benchmarks.spark.merges",
 }
 # Those of the service that need the program of another project, or minutes each.
 _SERVICE_SUBJECTS = {

@@ -25,8 +25,9 @@ from weir.spark import cluster_by_shard
 __all__ = ["compare", "run"]
 
 _WEIR, _WEIR_FSYNC, _CLUSTERED = "weir", "weir, fsync", "weir, cluster_by_shard"
+_APPENDED = "weir, append-only"
 _PARQUET = "Spark, Parquet"
-_FACTOR = 1 / 0.6
+_FACTOR = 1 / 0.8
 _SHARDS = 8
 _FILES = 4
 _CALLS = 5
@@ -51,6 +52,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
         _WEIR: partial(_to_weir, fsync=False),
         _WEIR_FSYNC: partial(_to_weir, fsync=True),
         _CLUSTERED: partial(_to_weir, fsync=False, clustered=True),
+        _APPENDED: partial(_to_weir, fsync=False),
         _PARQUET: _to_parquet,
     }
     contenders = [Contender(name, partial(copier.session, name, write)) for name, write in writes.items()]
@@ -62,13 +64,13 @@ def compare(context: Context, spark: SparkSession) -> Result:
         warm_up=scale.warm_up,
         block_seconds=_BLOCK_SECONDS,
     )
-    targets = tuple(Target(name, Sense.WITHIN, _FACTOR, (_PARQUET,)) for name in (_WEIR, _CLUSTERED))
+    targets = tuple(Target(name, Sense.WITHIN, _FACTOR, (_PARQUET,)) for name in (_WEIR, _APPENDED))
     return Result(
         "spark-append",
         f"bulk write of {rows:,} rows, read from {_FILES} Parquet files, into {_SHARDS} shards",
         (
-            f"{_WEIR}, {_CLUSTERED}: without fsync, as Spark writes Parquet without; {_WEIR_FSYNC}: the "
-            "default",
+            f"{_WEIR}, {_CLUSTERED}, {_APPENDED}: without fsync, as Spark writes Parquet without; "
+            f"{_WEIR_FSYNC}: the default; {_APPENDED}: a table without a key, in one shard",
             "every call writes a new table, which is made before it and whose rows are counted after it",
             copier.times.describe(),
             describe(),
@@ -104,7 +106,11 @@ class _Copier:
         places = [self.directory / f"copy-{next(self._numbers)}" for _ in range(self.calls)]
         if name != _PARQUET:
             for place in places:
-                weir.create(place, SCHEMA, primary_key=KEY, shard_by=weir.bucket(KEY, _SHARDS), fsync=False)
+                if name == _APPENDED:
+                    weir.create(place, SCHEMA, primary_key=None, fsync=False)
+                else:
+                    rule = weir.bucket(KEY, _SHARDS)
+                    weir.create(place, SCHEMA, primary_key=KEY, shard_by=rule, fsync=False)
         frame = self.spark.read.schema(SPARK_SCHEMA).parquet(str(self.source))
         written: list[Path] = []
 
