@@ -132,7 +132,9 @@ def test_messages_become_rows(spark: SparkSession, tmp_path: Path) -> None:
     messages = [message(0), message(1, carrier=None, more="that the schema does not have"), None, message(3)]
     spark.dataSource.register(topic(messages))
     samples: list[Any] = []
-    with open_or_create(pipeline(tmp_path).table).writer() as writer:
+    described = pipeline(tmp_path).table
+    assert isinstance(described, TargetTable)
+    with open_or_create(described).writer() as writer:
         writer.upsert([{"id": 2, "carrier": "deleted", "at": None, "dest": None}])
     summary = pipeline(tmp_path).run(spark, on_sample=samples.append)
     assert summary.rows == 4

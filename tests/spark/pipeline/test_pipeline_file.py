@@ -170,6 +170,7 @@ def test_files_and_composite_keys(tmp_path: Path) -> None:
     )
     found = read(tmp_path, text.replace("[stream]", '[stream]\ntrigger = "available-now"')).pipeline
     assert found.source == FormatSource("json", path="in", schema="id BIGINT")
+    assert isinstance(found.table, TargetTable)
     assert found.table.primary_key == ("a", "b")
     assert found.trigger == AVAILABLE_NOW
 

@@ -91,9 +91,10 @@ def test_a_dataset_that_is_no_table_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_check_without_spark_looks_at_the_table_and_writes_nothing(tmp_path: Path) -> None:
-    pipeline = Pipeline(source=FormatSource("rate"), table=target(tmp_path / "t"), checkpoint="c")
+    described = target(tmp_path / "t")
+    pipeline = Pipeline(source=FormatSource("rate"), table=described, checkpoint="c")
     assert not pipeline.check().exists
     assert list(tmp_path.iterdir()) == []
-    open_or_create(pipeline.table)
+    open_or_create(described)
     found = pipeline.check()
     assert (found.exists, found.uri, found.columns) == (True, str(tmp_path / "t"), {})
