@@ -14,6 +14,7 @@ from lance.mem_wal import LsmScanner, ShardSnapshot
 import weir
 import weir.base.published
 import weir.snapshots.snapshot
+from weir.base.key_index_files import refuse_damaged_key_index
 from weir.base.published import publish_shards, published_shards
 from weir.base.table import BaseTable
 from weir.engine import failpoint
@@ -91,12 +92,16 @@ def test_no_listing_no_manifest_and_no_log_is_read(table: weir.Table) -> None:
     publish(table)
     store = CountingStore(open_store(table.uri))
     reader = weir.Table(store, BaseTable.open(store))
+    # On local disk a process compares deletion files and key index with their checksums, each once.
+    reader.internals.base.refuse_damaged_deletions()
+    refuse_damaged_key_index(reader.internals.base)
     default_context().cache.clear()
     store.reset()
     reader.scan(consistency="snapshot").to_table()
     asked = dict(store.counts)
-    # The file of the snapshot, if it has one; what the generations need is read by the library.
-    assert asked in ({}, {"get": 1})
+    # The base table's manifest, by which the files of the key index on local disk are known, and the file
+    # of the snapshot, if it has one; what the generations need is read by the library.
+    assert asked in ({"get": 1}, {"get": 2})
     store.reset()
     reader.scan(consistency="snapshot").to_table()
     assert dict(store.counts) == {}
@@ -160,6 +165,9 @@ def test_deletes_of_a_merge_are_not_shown_without_its_rows(table: weir.Table, ar
     assert read(table) == read(weir.open(table.uri, fsync=False)) == expected
     store = CountingStore(open_store(table.uri))
     reader = weir.Table(store, BaseTable.open(store))
+    # On local disk a process compares deletion files and key index with their checksums, each once.
+    reader.internals.base.refuse_damaged_deletions()
+    refuse_damaged_key_index(reader.internals.base)
     default_context().cache.clear()
     store.reset()
     reader.scan(consistency="snapshot").to_table()

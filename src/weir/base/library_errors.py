@@ -43,6 +43,8 @@ _SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
     ("dataset already exists", LibraryFailure.EXISTS),
     ("was not found", LibraryFailure.ABSENT),
     ("not a directory", LibraryFailure.ABSENT),
+    # Of a local file that vanished between two reads through one reader.
+    ("generic n/a error: not found:", LibraryFailure.ABSENT),
     # Raised as the OSError that also stands for a failing store.
     ("does not appear to be a lance file", LibraryFailure.DAMAGED),
     ("file size is too small", LibraryFailure.DAMAGED),

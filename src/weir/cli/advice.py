@@ -24,6 +24,7 @@ _RULES: tuple[tuple[re.Pattern[str], _Replacement], ...] = tuple(
     for pattern, replacement in (
         (r'table\.indexes\.create\("([^"]*)", "(\w+)"(?:, ([^)]*))?\)', _index_create),
         (r",? or table\.maintenance\.repair\(\)", ""),
+        (r",? or table\.alter\(shard_by=\)", ""),
         (r",? or repair\(as_clone=True\)", ""),
         (r"table\.maintenance\.(\w+)\(\)", lambda found: f"weir {found[1].replace('_', '-')}"),
         (r"table\.writer\((takeover|immutable)=True\)", r"weir ingest --\1"),

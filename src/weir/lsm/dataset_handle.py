@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import lance
@@ -48,6 +49,11 @@ class DatasetHandle:
         """Return an open dataset as a value; in this process it is not opened again."""
         options = tuple(sorted(store.storage_options.items()))
         return cls(dataset.uri, dataset.version, options, store.engine, dataset)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a local dataset is there no more; an object store is not asked."""
+        return "://" not in self.uri and not os.path.isdir(self.uri)
 
     def opened(self) -> lance.LanceDataset:
         """Return the dataset."""

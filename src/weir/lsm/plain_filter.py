@@ -16,6 +16,8 @@ from weir.sharding.sql import parse, session
 __all__ = ["plain_matches"]
 
 _NUMBER = "__weir_row"
+_LONGEST = 4_000
+"""Characters of a filter that is looked at: each level of a condition is copied when it is."""
 _LOGIC = frozenset({"AND", "OR"})
 _COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 _FORMS = frozenset({"Between", "BinaryExpr", "InList", "IsNotNull", "IsNull", "Not"})
@@ -41,7 +43,12 @@ def plain_matches(rows: pa.Table, text: str) -> npt.NDArray[np.int64] | None:
     True
     """
     # Lance takes "x" for text, DataFusion for a column.
-    if '"' in text or not rows.column_names or not _TYPES.issuperset(rows.schema.types):
+    if (
+        len(text) > _LONGEST
+        or '"' in text
+        or not rows.column_names
+        or not _TYPES.issuperset(rows.schema.types)
+    ):
         return None
     numbered = rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
     frame = session().from_arrow(numbered)
@@ -57,16 +64,24 @@ def plain_matches(rows: pa.Table, text: str) -> npt.NDArray[np.int64] | None:
 
 
 def _is_plain(condition: Expr, schema: pa.Schema) -> bool:
-    form = condition.variant_name()
+    left = [condition]
+    while left:
+        one = left.pop()
+        form = one.variant_name()
+        if form == "Not" or (form == "BinaryExpr" and one.rex_call_operator() in _LOGIC):
+            left += one.rex_call_operands()
+        elif not _is_plain_part(one, form, schema):
+            return False
+    return True
+
+
+def _is_plain_part(part: Expr, form: str, schema: pa.Schema) -> bool:
+    """Whether a part of a condition that holds no other conditions is a plain one."""
     if form == "Column":
-        return bool(_type(condition, schema) == pa.bool_())
-    if form not in _FORMS:
+        return bool(_type(part, schema) == pa.bool_())
+    if form not in _FORMS or (form == "BinaryExpr" and part.rex_call_operator() not in _COMPARISONS):
         return False
-    operands = condition.rex_call_operands()
-    if form == "Not" or (form == "BinaryExpr" and condition.rex_call_operator() in _LOGIC):
-        return all(_is_plain(one, schema) for one in operands)
-    if form == "BinaryExpr" and condition.rex_call_operator() not in _COMPARISONS:
-        return False
+    operands = part.rex_call_operands()
     columns = [one for one in operands if one.variant_name() == "Column"]
     kind = _type(columns[0], schema) if len(columns) == 1 else None
     others = (one for one in operands if one.variant_name() != "Column")

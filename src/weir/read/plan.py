@@ -224,7 +224,8 @@ class DatasetTask:
 
     def _known_rows(self) -> pa.Table | None:
         """Return the rows, if they are in the cache."""
-        if self.remembered is None or not self.columns:
+        # Of files that are gone, as after a backup was restored, nothing may be shown.
+        if self.remembered is None or not self.columns or self.source.is_gone:
             return None
         known = self.source.engine.cache.get((self.remembered, self.columns))
         return known if isinstance(known, pa.Table) else None

@@ -190,7 +190,7 @@ class ShardCatalog:
                 f"shard {manifest.shard_id} holds rows of several shard values: "
                 f"{'; '.join(sorted(map(str, seen)))}",
                 where=self._store.uri,
-                hint="They do not keep to the rule of the table: give it one that they do, such as "
+                hint="They do not keep to the rule of the table. Give it one that they keep to: "
                 "weir alter --shard-by 'bucket(id, 16)', or table.alter(shard_by=)",
             )
         values = next(iter(seen), None)
