@@ -367,6 +367,7 @@ class EventWriter:
         deadline = time.monotonic() + self._lease_wait
         rest = _FIRST_REST
         while True:
+            rows_before = self._rows
             try:
                 with self._turn():
                     with self._order:
@@ -389,6 +390,10 @@ class EventWriter:
                 if self._hold:
                     raise
                 self._begin_anew(rows_before)
+            except WriterClosedError:
+                # Another thread has begun anew before these rows were written.
+                if self._closed or self._rows is rows_before:
+                    raise
             except LeaseHeldError:
                 if time.monotonic() + rest > deadline:
                     raise
