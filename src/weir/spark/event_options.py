@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weir.errors import OptionError
@@ -17,11 +17,6 @@ _READ = ("type", "context", "since", "until", "using", "rowsPerPartition", "maxR
 _WRITE = ("type", "source", "sequence", "lease_wait", "takeover", "fsync")
 _ROWS = 1_000_000
 _LEASE_WAIT_SECONDS = 60.0
-
-
-def _parsed(options: Mapping[str, str], known: Collection[str]) -> tuple[TableLocation, dict[str, str]]:
-    location, given = split_options(options, known)
-    return location, given
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ class EventReadOptions:
         OptionError
             If one is unknown, or cannot be.
         """
-        location, given = _parsed(options, _READ)
+        location, given = split_options(options, _READ, of="weir-events")
         most = given.get("maxRowsPerTrigger")
         return EventReadOptions(
             location,
@@ -114,7 +109,7 @@ class EventWriteOptions:
         OptionError
             If one is unknown or missing, or cannot be.
         """
-        location, given = _parsed(options, _WRITE)
+        location, given = split_options(options, _WRITE, of="weir-events")
         if "type" not in given:
             raise OptionError(
                 "the type of the events is not named", where="type", hint='Add .option("type", "signup")'

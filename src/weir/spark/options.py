@@ -65,7 +65,9 @@ class TableLocation:
         )
 
 
-def split_options(options: Mapping[str, str], known: Collection[str]) -> tuple[TableLocation, dict[str, str]]:
+def split_options(
+    options: Mapping[str, str], known: Collection[str], *, of: str = "weir"
+) -> tuple[TableLocation, dict[str, str]]:
     """Return the location of the table and the options of the source or sink.
 
     Parameters
@@ -75,6 +77,8 @@ def split_options(options: Mapping[str, str], known: Collection[str]) -> tuple[T
     known : collection of str
         Names of the options of the source or sink, as documented. Spark does not tell upper case from
         lower case, so ``mergeSchema`` and ``mergeschema`` are the same.
+    of : str, default "weir"
+        The format that they are of.
 
     Returns
     -------
@@ -119,7 +123,7 @@ def split_options(options: Mapping[str, str], known: Collection[str]) -> tuple[T
         elif name.startswith(_STORE_PREFIXES):
             storage[name] = value
         elif name not in _OF_SPARK:
-            raise _unknown(given, names)
+            raise _unknown(given, names, of)
     if not uri:
         raise OptionError(
             "the table is not named",
@@ -164,11 +168,11 @@ def as_whole_number(name: str, value: str, *, least: int = 0, most: int = _MOST)
     return int(value)
 
 
-def _unknown(given: str, names: Mapping[str, str]) -> OptionError:
+def _unknown(given: str, names: Mapping[str, str], of: str) -> OptionError:
     near = difflib.get_close_matches(given.lower(), [*names, _PATH], n=1, cutoff=0.75)
     known = ", ".join(sorted([*names.values(), _PATH]))
     return OptionError(
-        f'the format "weir" has no option {given!r}',
+        f'the format "{of}" has no option {given!r}',
         where=given,
         hint=f"Did you mean {names.get(near[0], near[0])!r}?"
         if near
