@@ -262,10 +262,12 @@ class Checker:
     def _decided(self, write: Write, position: int) -> None:
         """Check the rows of a write that were left out, for each of which there has to be a reason."""
         shard = self.shards[write.shard]
-        written = {value for _, value, _ in shard.entries[position - 1].rows} if position else set()
+        entry = shard.entries[position - 1] if position else _Entry(0, True, [])
+        written = {value for _, value, _ in entry.rows}
         self.count("rows left out", sum(value not in written for _, value, _ in write.rows))
-        states = [shard.states[max(position - 1, 0)]]
-        for row in shard.entries[position - 1].rows if position else ():
+        # The generations that an entry names are there before its rows.
+        states = [self._after(shard.states[max(position - 1, 0)], entry.published)]
+        for row in entry.rows:
             states.append(self._after(states[-1], [row]))
         for key, value, _ in write.rows:
             if value not in written and all(_is_free(state, key) for state in states):
