@@ -87,7 +87,8 @@ def main() -> None:
     write_json(arguments.output / "results.json", environment, scale, results)
     write_markdown(arguments.output / "results.md", environment, results)
     write_plot(arguments.output / "results.png", results)
-    console.print(f"\nWritten to {arguments.output}: results.json, results.md, results.png", highlight=False)
+    written = ", ".join(sorted(path.name for path in arguments.output.glob("results.*")))
+    console.print(f"\nWritten to {arguments.output}: {written}", highlight=False)
 
 
 def _scale(arguments: argparse.Namespace) -> Scale:

@@ -101,10 +101,17 @@ def _verdict_text(verdict: Verdict) -> str:
 
 
 def write_plot(path: Path, results: Sequence[Result]) -> None:
-    """Draw the medians, one panel per subject; a bar beside Weir's dot shows what the target asks."""
+    """Draw the medians, one panel per subject; a bar beside Weir's dot shows what the target asks.
+
+    Without a measured case there is nothing to draw, and no file.
+    """
     mpl.use("Agg")
     from matplotlib import pyplot
 
+    # Some subjects tell in words what they found.
+    results = [result for result in results if result.cases]
+    if not results:
+        return
     heights = [sum(len(case.measurements) + 1 for case in result.cases) for result in results]
     figure, axes = pyplot.subplots(
         len(results),

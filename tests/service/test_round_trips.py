@@ -59,17 +59,17 @@ def test_the_first_hour_of_a_namespace(endpoint: RecordedEndpoint) -> None:
         counted(lambda: docs.write(Write(upserts=documents(0))), 27 + LOOK)
         # The definition is looked at, and the log gets an entry.
         counted(lambda: docs.write(Write(upserts=documents(10))), 2 + LOOK)
-        counted(lambda: docs.query(NEAREST), 20)
+        counted(lambda: docs.query(NEAREST), 11)
         # The definition first; then the shards, the end of the log and the base table at once.
         counted(lambda: docs.query(NEAREST), 5, 3)
-        counted(lambda: there.query(NEAREST), 20, 15)
+        counted(lambda: there.query(NEAREST), 17, 11)
         counted(lambda: there.query(NEAREST), 4, 2)
         # Several queries see one state, which is looked for once.
         counted(lambda: there.queries([NEAREST] * 4), 4, 2)
         counted(lambda: there.query(NEAREST, State(max_staleness=60)), 1, 1)
-        counted(lambda: docs.write(Write(patches=Documents.of_rows([{"id": 1, "n": 2}]))), 7 + LOOK, 4 + LOOK)
-        counted(docs.compact, 130)
-        counted(lambda: there.query(NEAREST), 18, 14)
+        counted(lambda: docs.write(Write(patches=Documents.of_rows([{"id": 1, "n": 2}]))), 6 + LOOK, 3 + LOOK)
+        counted(docs.compact, 115)
+        counted(lambda: there.query(NEAREST), 19, 13)
         counted(lambda: there.query(NEAREST), 6, 4)
     with opened() as fresh:
-        counted(lambda: fresh.namespace("docs").query(NEAREST), 15, 14)
+        counted(lambda: fresh.namespace("docs").query(NEAREST), 16, 11)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from weir.engine.context import EngineContext
 
-__all__ = ["concurrent_map"]
+__all__ = ["Wave", "concurrent_map"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _MOST_AT_ONCE = 24
+
+_WAVE_SECONDS = 1.0
+"""What is asked for at once, and answered within this, is as if it had been asked for one after the other."""
 
 
 def concurrent_map(
@@ -63,6 +67,28 @@ def concurrent_map(
             yield asked.answer(at)
     finally:
         asked.end()
+
+
+class Wave:
+    """Questions whose answers hold for one moment, though they are asked for in the same wave of requests.
+
+    Where one thing has to be looked at after another, since what is missing there may have come to stand
+    here, several changes have to follow each other in between before it makes a difference. They take longer
+    than a wave of requests does, and the clock tells whether a process slept meanwhile.
+
+    Examples
+    --------
+    >>> wave = Wave()
+    >>> wave.was_short()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def was_short(self) -> bool:
+        """Whether all that was asked since it began is as if it had been asked in the order that matters."""
+        return time.monotonic() - self._began < _WAVE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from uuid import UUID
 
+from weir.engine.concurrent_map import Wave, concurrent_map
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, CorruptionError, ObjectExistsError, ObjectNotFoundError, WeirError
 from weir.format import layout, shard_manifest, version_hint
@@ -94,8 +95,8 @@ def read_latest_manifest(
         The shard.
     known : ShardManifest, optional
         The newest manifest as it was returned earlier: only later ones are looked for, which costs two
-        round trips when there is none. Without it: the version hint, that version, a probe beyond, and
-        a look back; one more, a listing, where the released library wrote the hint.
+        requests in one wave when there is none. Without it, the version hint before them; a listing more,
+        and what it shows, where the released library wrote the hint.
 
     Raises
     ------
@@ -106,15 +107,19 @@ def read_latest_manifest(
     """
     begun = known
     for _ in range(_MAX_READ_ATTEMPTS):
-        begun = begun or _read_newest(store, shard_id)
         if begun is None:
-            return None
-        latest = begun
-        while (newer := read_manifest_version(store, shard_id, latest.version + 1)) is not None:
-            latest = newer
-        if _is_there(store, begun):
-            return latest
-        # Collected, and perhaps those after it as well: nothing followed, and that means nothing.
+            hint = _read_hint(store, shard_id)
+            if hint is not None and hint.write_id:
+                found = _newest_after(store, shard_id, hint.version, partial(_has_stamp, hint.write_id))
+                if found is not None:
+                    return found
+            begun = _read_listed(store, shard_id)
+            _refuse_gone(store, shard_id, hint, begun)
+            if begun is None:
+                return None
+        found = _newest_after(store, shard_id, begun.version, partial(_is_same, begun))
+        if found is not None:
+            return found
         begun = None
     raise ConflictError(
         f"the manifest of shard {shard_id} was collected during {_MAX_READ_ATTEMPTS} attempts to read it",
@@ -123,25 +128,53 @@ def read_latest_manifest(
     )
 
 
+def _newest_after(
+    store: ObjectStore, shard_id: UUID, version: int, is_known: Callable[[ShardManifest | None], bool]
+) -> ShardManifest | None:
+    """Return the newest manifest from a version on, or None if that of the version is not the known one.
+
+    It has been collected then, and perhaps those after it as well: that nothing follows means nothing. So it
+    is to be looked at after its successor was not found.
+    """
+    read = partial(read_manifest_version, store, shard_id)
+    latest: ShardManifest | None = None
+    newest = version
+    while True:
+        wave = Wave()
+        asked = (newest + 1, version)
+        newer, begun = concurrent_map(read, asked, is_local=store.is_local, engine=store.engine)
+        if not is_known(begun):
+            return None
+        if newer is None:
+            return latest or begun if wave.was_short() or is_known(read(version)) else None
+        latest, newest = newer, newer.version
+
+
+def _is_same(manifest: ShardManifest, found: ShardManifest | None) -> bool:
+    """Whether what stands at the version of a manifest is that manifest."""
+    return _has_stamp(manifest.write_id, found) if manifest.write_id else found == manifest
+
+
+def _has_stamp(write_id: bytes, found: ShardManifest | None) -> bool:
+    return found is not None and found.write_id == write_id
+
+
 def _is_there(store: ObjectStore, manifest: ShardManifest) -> bool:
     """Whether a manifest has not been collected."""
-    found = read_manifest_version(store, manifest.shard_id, manifest.version)
-    if found is None or not manifest.write_id:
-        return found == manifest
-    return found.write_id == manifest.write_id
+    return _is_same(manifest, read_manifest_version(store, manifest.shard_id, manifest.version))
 
 
-def _read_newest(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
-    """Return the manifest that the version hint means, or the newest listed if that has been collected."""
+def _read_hint(store: ObjectStore, shard_id: UUID) -> VersionHint | None:
     try:
-        hint = version_hint.decode(store.get(layout.version_hint_path(shard_id)))
+        return version_hint.decode(store.get(layout.version_hint_path(shard_id)))
     except ObjectNotFoundError:
-        hint = None
-    if hint is not None and hint.write_id:
-        manifest = read_manifest_version(store, shard_id, hint.version)
-        if manifest is not None and manifest.write_id == hint.write_id:
-            return manifest
-    found = _read_listed(store, shard_id)
+        return None
+
+
+def _refuse_gone(
+    store: ObjectStore, shard_id: UUID, hint: VersionHint | None, found: ShardManifest | None
+) -> None:
+    """Refuse a newest manifest that is older than the one the version hint means."""
     if hint is not None and hint.proved and hint.version > (0 if found is None else found.version):
         # It is written after the manifest, and what is collected is never the newest.
         raise CorruptionError(
@@ -150,7 +183,6 @@ def _read_newest(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
             where=f"{store.uri}/{layout.manifest_path(shard_id, hint.version)}",
             hint="Restore it from a backup; what was committed with it cannot be found without",
         )
-    return found
 
 
 def _read_listed(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:

@@ -155,14 +155,21 @@ class Wal:
         entry = self._load(position, ".arrow")
         if entry is not None:
             self._spec_suffix = False
-        elif not self._is_never_spec_suffix(position):
-            # The spec's text names entries `.lance`, its example `.arrow`. No writer mixes them
-            # within a run, so the first entry found settles what a missing one is called.
-            entry = self._load(position, ".lance")
-            if entry is not None:
-                self._spec_suffix = True
+        else:
+            entry = self._load_spec_suffix(position)
         if entry is not None and remember:
             self.remember(position, entry)
+        return entry
+
+    def _load_spec_suffix(self, position: int) -> WalEntry | None:
+        """Return the entry at a position where none has the name that writers use."""
+        if self._is_never_spec_suffix(position):
+            return None
+        # The spec's text names entries `.lance`, its example `.arrow`. No writer mixes them
+        # within a run, so the first entry found settles what a missing one is called.
+        entry = self._load(position, ".lance")
+        if entry is not None:
+            self._spec_suffix = True
         return entry
 
     def remembers(self, position: int) -> bool:
@@ -221,15 +228,47 @@ class Wal:
         meta = self._store.head(path)
         return entry if meta is None else replace(entry, schema=stored_at(entry.schema, meta.last_modified))
 
-    def read_tail(self, manifest: ShardManifest) -> Iterator[PositionedEntry]:
-        """Yield, in order, the entries that no generation of ``manifest`` covers."""
+    def read_tail(self, manifest: ShardManifest, *, reached: int = 0) -> Iterator[PositionedEntry]:
+        """Yield, in order, the entries that no generation of ``manifest`` covers.
+
+        Parameters
+        ----------
+        manifest : ShardManifest
+            The shard's manifest.
+        reached : int, default 0
+            A position that the log has reached: on object stores, what is up to there is asked for in the
+            first wave of requests.
+        """
         start = first_unflushed_position(manifest)
-        if start == 0:
-            entry = self.read(0)
-            if entry is not None:
-                yield PositionedEntry(0, entry)
-            start = 1
-        yield from self.read_from(start)
+        end = max(start, 1) + 1
+        if not self._store.is_local:
+            end = min(max(end, reached + 1), start + _MAX_READ_AHEAD - 1) + 1
+        positions = range(start, end)
+        for position, entry in zip(positions, self._first(positions), strict=True):
+            found = self._load_spec_suffix(position) if entry is None else entry
+            if found is not None:
+                self.remember(position, found)
+                yield PositionedEntry(position, found)
+            elif position > 0:
+                return
+        yield from self.read_from(end)
+
+    def _first(self, positions: range) -> list[WalEntry | None]:
+        """Return what stands at some positions under the name that writers use, and learn whether they do."""
+
+        def ask(position: int) -> WalEntry | None:
+            if position < positions.start:
+                self._is_never_spec_suffix(positions.start)
+                return None
+            cached = self._cache.get(self._key(position))
+            return cached if isinstance(cached, WalEntry) else self._load(position, ".arrow")
+
+        # The one before the first tells by its name what an absent one would be called.
+        before = [] if self._store.is_local else [positions.start - 1]
+        found = self._many([*before, *positions], ask)[len(before) :]
+        if any(entry is not None for entry in found):
+            self._spec_suffix = False
+        return found
 
     def read_from(
         self, position: int, last: int | None = None, *, remember: bool = True
@@ -309,7 +348,7 @@ class Wal:
             if not self._store.is_local:
                 ahead = min(ahead * 2, _MAX_READ_AHEAD)
 
-    def _many(self, positions: range, ask: Callable[[int], T | None]) -> list[T | None]:
+    def _many(self, positions: Sequence[int], ask: Callable[[int], T | None]) -> list[T | None]:
         return list(concurrent_map(ask, positions, is_local=self._store.is_local, engine=self._store.engine))
 
     def append_or_read(self, position: int, data: Sequence[Bytes]) -> WalEntry | None:

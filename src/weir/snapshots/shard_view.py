@@ -247,7 +247,7 @@ class ShardReader:
         if recorded is None:
             # Asked before the log, so that what it says has been there.
             recorded = recorded_position(self._store, self._shard_id)
-        entries = list(self._wal.read_tail(manifest))
+        entries = list(self._wal.read_tail(manifest, reached=recorded))
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
         if last < recorded:
             newer = read_latest_manifest(self._store, self._shard_id, known=manifest)

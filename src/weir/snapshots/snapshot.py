@@ -20,7 +20,7 @@ from weir.base.merge_guard import deletes_id, half_merged
 from weir.base.newest import saw
 from weir.base.published import published_shards
 from weir.base.table import BaseTable
-from weir.engine.concurrent_map import concurrent_map
+from weir.engine.concurrent_map import Wave, concurrent_map
 from weir.engine.logs import get_logger
 from weir.errors import (
     ConflictError,
@@ -60,9 +60,6 @@ MAX_SNAPSHOTS = 4
 """How many snapshots a read tries when garbage collection passes one after the other."""
 
 _MAX_ATTEMPTS = 8
-
-_WAVE_SECONDS = 1.0
-"""What is asked for at once, and answered within this, is as if it had been asked for one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,10 +342,10 @@ class SnapshotReader:
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
         listed_after = base.version
-        if self._latest is None or reload_manifests or self._store.is_local:
+        if reload_manifests or self._store.is_local:
             views = self._all_views(reload_manifests)
         else:
-            views, is_newest = self._views_beside_base(self._latest[1])
+            views, is_newest = self._views_beside_base(None if self._latest is None else self._latest[1])
             if is_newest:
                 return self._shown(base, views)
         for _ in range(_MAX_ATTEMPTS):
@@ -392,17 +389,18 @@ class SnapshotReader:
             return self._latest[1]
         return ReadSnapshot(base, shards)
 
-    def _views_beside_base(self, before: ReadSnapshot) -> tuple[dict[UUID, ShardView], bool]:
+    def _views_beside_base(self, before: ReadSnapshot | None) -> tuple[dict[UUID, ShardView], bool]:
         """Look at the shards and at the base table at once: one wave of requests where nothing has moved.
 
         The base table is to be looked at last, since an entry that a shard lacks may be merged and collected.
-        For that a merge, and two collections after it, would have to fit between two requests of a wave that
-        took no longer than :data:`_WAVE_SECONDS`. Where a manifest was read again, no such thing is known.
+        For that a merge, and two collections after it, would have to fit into a
+        :class:`~weir.engine.concurrent_map.Wave`. Where a manifest was read, the base table has to have what
+        it does not list.
 
         Parameters
         ----------
-        before : ReadSnapshot
-            The snapshot that is gone on from.
+        before : ReadSnapshot or None
+            The snapshot that is gone on from; None for the first.
 
         Returns
         -------
@@ -411,11 +409,10 @@ class SnapshotReader:
         is_newest : bool
             Whether they and the base table as it was are the newest state.
         """
-        known = {view.shard_id: view for view in before.shards}
-        began = time.monotonic()
+        known = {} if before is None else {view.shard_id: view for view in before.shards}
         shards: tuple[UUID, ...] = ()
         found: dict[UUID, ShardView] = {}
-        newest = self._base
+        newest = base = self._base
 
         def look_for_shards() -> None:
             nonlocal shards
@@ -423,7 +420,7 @@ class SnapshotReader:
 
         def look_at_base() -> None:
             nonlocal newest
-            newest = self._base.latest()
+            newest = base.latest()
 
         def look_at(reader: ShardReader, shard_id: UUID) -> None:
             view = reader.refresh()
@@ -432,21 +429,27 @@ class SnapshotReader:
 
         asked = [look_for_shards, look_at_base]
         asked += [partial(look_at, self._reader(shard_id), shard_id) for shard_id in known]
+        wave = Wave()
         for _ in concurrent_map(
             lambda ask: ask(), asked, is_local=self._store.is_local, engine=self._store.engine
         ):
             pass
-        took = time.monotonic() - began
         begun = self._views(set(shards) - found.keys(), ShardReader.refresh)
+        is_newest = wave.was_short() and newest is base
         found.update((view.shard_id, view) for view in begun)
         views = {shard_id: found[shard_id] for shard_id in shards if shard_id in found}
-        is_newest = (
-            took < _WAVE_SECONDS
-            and newest is before.base
-            and newest is self._base
-            and views.keys() == known.keys()
-            and all(view.manifest is known[shard_id].manifest for shard_id, view in views.items())
-        )
+        if before is None:
+            snapshot = ReadSnapshot(base, tuple(views.values()))
+            is_newest = is_newest and all(
+                is_complete(snapshot, view) and not base_is_ahead(base, view) for view in views.values()
+            )
+        else:
+            is_newest = (
+                is_newest
+                and base is before.base
+                and views.keys() == known.keys()
+                and all(view.manifest is known[shard_id].manifest for shard_id, view in views.items())
+            )
         return views, is_newest
 
     def _all_views(self, reload_manifests: bool) -> dict[UUID, ShardView]:
