@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import lance
@@ -25,7 +27,7 @@ from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
 
 # A put returns when its flush has; the default of 100 ms would be most of the time of these tests.
-_FLUSH_MILLISECONDS = 1
+FLUSH_MILLISECONDS = 5
 
 _opened: list[ShardWriter] = []
 
@@ -38,17 +40,45 @@ def shards_of(table: Path) -> list[uuid.UUID]:
 
 def manifest_of(table: Path, shard: uuid.UUID) -> ShardManifest:
     """Return the newest manifest of a shard, by listing."""
-    files = list((table / layout.manifest_directory(shard)).glob("*.binpb"))
-    newest = max(files, key=lambda path: layout.parse_manifest_name(path.name))
-    return shard_manifest.decode(newest.read_bytes(), where=str(newest))
+    directory = table / layout.manifest_directory(shard)
+    names = [name for name in _names_in(directory) if name.endswith(".binpb")]
+    newest = directory / max(names, key=layout.parse_manifest_name)
+    return _manifest(newest.read_bytes(), str(newest))
+
+
+def version_of(table: Path) -> int:
+    """Return the newest version of the base table."""
+    return 2**64 - 1 - int(_newest_version(table).name.removesuffix(".manifest"))
 
 
 def details_of(table: Path) -> IndexDetails:
     """Return the MemWAL index details of the newest version of the base table."""
-    newest = min((table / "_versions").glob("*.manifest"))
-    for entry in table_manifest.decode_index_section(newest.read_bytes(), where=str(newest)):
+    newest = _newest_version(table)
+    return _details(newest.read_bytes(), str(newest))
+
+
+def _newest_version(table: Path) -> Path:
+    directory = table / "_versions"
+    return directory / min(name for name in _names_in(directory) if name.endswith(".manifest"))
+
+
+def _names_in(directory: Path) -> list[str]:
+    return os.listdir(directory) if isinstance(directory, Path) else [one.name for one in directory.iterdir()]
+
+
+# The bytes are read each time, and decoded once.
+
+
+@lru_cache(maxsize=256)
+def _manifest(data: bytes, where: str) -> ShardManifest:
+    return shard_manifest.decode(data, where=where)
+
+
+@lru_cache(maxsize=256)
+def _details(data: bytes, where: str) -> IndexDetails:
+    for entry in table_manifest.decode_index_section(data, where=where):
         if entry.name == index_details.INDEX_NAME:
-            return index_details.decode(entry.details, where=str(newest))
+            return index_details.decode(entry.details, where=where)
     raise AssertionError("the table has no MemWAL index")
 
 
@@ -100,7 +130,7 @@ def search(table: Path, column: str, query: list[float], k: int) -> pa.Table:
 def open_writer(table: Path, shard: uuid.UUID) -> ShardWriter:
     """Claim a shard with the library's writer, to be closed: see :func:`close_writers`."""
     dataset = lance.dataset(str(table))
-    writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=_FLUSH_MILLISECONDS)
+    writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=FLUSH_MILLISECONDS)
     _opened.append(writer)
     return writer
 
@@ -114,7 +144,7 @@ def close_quietly(writer: ShardWriter) -> None:
 def close_writers() -> None:
     """Close every writer that has been opened and may still be open.
 
-    A writer that is left looks for something to flush every millisecond for as long as the process
+    A writer that is left looks for something to flush every few milliseconds for as long as the process
     lives. One that was fenced with rows in it reads the shard's manifest each time, and a handful of
     those keep two cores busy.
     """

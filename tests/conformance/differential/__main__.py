@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
+from tests.conformance.differential import worker
 from tests.conformance.differential.history import find
 
 
@@ -28,9 +29,13 @@ def main() -> int:
     began, done, failed = time.monotonic(), 0, 0
     seeds = range(options.first, options.first + options.seeds)
     # A process of the library's writers is not to be forked.
-    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        options.workers, mp_context=get_context("spawn"), initializer=worker.begin
+    ) as pool:
         how = {"cut": not options.no_cut}
-        for future in as_completed([pool.submit(find, seed, options.length, **how) for seed in seeds]):
+        for future in as_completed(
+            [pool.submit(worker.find_and_collect, seed, options.length, **how) for seed in seeds]
+        ):
             done += 1
             found = future.result()
             if found is not None:

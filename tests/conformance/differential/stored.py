@@ -22,9 +22,15 @@ def log_of(place: Path, shard: UUID) -> Iterator[tuple[int, int | None, pa.Table
     directory = place / layout.MEM_WAL / str(shard) / "wal"
     files = sorted((layout.parse_wal_name(path.name), path) for path in directory.glob("*"))
     for position, path in files:
-        with pa.ipc.open_stream(path.read_bytes()) as stream:
-            recorded = (stream.schema.metadata or {}).get(b"generation")
-            yield position, None if recorded is None else int(recorded), stream.read_all()
+        yield position, *_entry(path.read_bytes())
+
+
+@lru_cache(maxsize=512)
+def _entry(data: bytes) -> tuple[int | None, pa.Table]:
+    """Return generation and rows of a log entry."""
+    with pa.ipc.open_stream(data) as stream:
+        recorded = (stream.schema.metadata or {}).get(b"generation")
+        return None if recorded is None else int(recorded), stream.read_all()
 
 
 def unflushed_keys(place: Path, names: list[str]) -> set[tuple[object, ...]]:
@@ -76,10 +82,15 @@ def unmerged_types(place: Path) -> Iterator[dict[int, str]]:
 
 
 @lru_cache(maxsize=256)
-def _columns_of(generation: str) -> tuple[Births, dict[int, str]]:
-    """Return births and types of the columns of a generation, which never change."""
-    dataset = lance.dataset(generation)
+def _columns_of(uri: str, version: int | None = None) -> tuple[Births, dict[int, str]]:
+    """Return births and types of the columns of a generation, or of a version, which never change."""
+    dataset = lance.dataset(uri, version)
     return marks_of(dataset), types_of(dataset)
+
+
+def columns_now(place: Path) -> tuple[Births, dict[int, str]]:
+    """Return births and types of the columns that the base table has."""
+    return _columns_of(str(place), library.version_of(place))
 
 
 def types_of(dataset: lance.LanceDataset) -> dict[int, str]:

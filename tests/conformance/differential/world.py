@@ -22,7 +22,7 @@ from lance.mem_wal import CompactedSsTable, ShardWriter
 from tests.conformance import library
 from tests.conformance.differential.shapes import TYPES, Column, Key, Model, Shape, Values, random_shape
 from tests.conformance.differential.stored import (
-    types_of,
+    columns_now,
     unflushed_columns,
     unflushed_keys,
     unflushed_types,
@@ -343,15 +343,16 @@ class World:
             ):
                 self.recover(chance)
             dataset = lance.dataset(str(self.place))
+            interval = library.FLUSH_MILLISECONDS
             limits: dict[str, Any] = chance.choice(
                 [{}, {"max_memtable_batches": 2}, {"max_memtable_rows": 8}]
             )
             try:
-                writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=1, **limits)
+                writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=interval, **limits)
             except OSError as error:
                 if limits and "can hold" in str(error):
                     # What was written with larger limits is for a larger MemTable to replay.
-                    writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=1)
+                    writer = dataset.mem_wal_writer(str(shard), max_wal_flush_interval_ms=interval)
                 else:
                     raise
             self.theirs[shard] = writer, self.model.shape
@@ -585,7 +586,7 @@ class World:
 
     def _is_stale(self, stored: Iterable[Births]) -> bool:
         """Whether a column is stored that has the id of another one by now: the library confuses them."""
-        births = marks_of(lance.dataset(str(self.place)))
+        births, _ = columns_now(self.place)
         return any(
             number in births and (births[number] != birth or (birth is None and number in self.ids_given_out))
             for one in stored
@@ -594,7 +595,7 @@ class World:
 
     def _is_narrower(self, stored: Iterable[Mapping[int, str]]) -> bool:
         """Whether a column is stored in another type than it has by now: the library stops at it."""
-        now = types_of(lance.dataset(str(self.place)))
+        _, now = columns_now(self.place)
         widened = {str(kind) for kind in WIDER}
         return any(
             kind in widened and now.get(number, kind) != kind
@@ -721,7 +722,7 @@ class World:
 
     def note_version(self) -> None:
         """Remember which marks the newest version of the base table has."""
-        version = lance.dataset(str(self.place)).version
+        version = library.version_of(self.place)
         marks = sorted(map(str, library.details_of(self.place).merged_generations))
         self.versions[version] = (self.model.shape, marks)
 
@@ -732,12 +733,7 @@ class World:
         """
         if not isinstance(self.place, Path):
             return None
-        files = {}
-        for directory, _, names in os.walk(self.place):
-            for name in names:
-                status = os.stat(f"{directory}/{name}")
-                files[f"{directory}/{name}"] = (status.st_ino, status.st_mtime_ns, status.st_size)
-        return self.model.shape, dict(self.model.rows), files
+        return self.model.shape, dict(self.model.rows), _files_below(str(self.place))
 
     def check(self, *, anew: bool, feed: bool) -> None:
         """Compare everybody with the dict."""
@@ -832,6 +828,22 @@ class World:
         self.table.maintenance.merge()
         self.check(anew=True, feed=False)
         self._compare("the base table", lance.dataset(str(self.place)).to_table())
+
+
+def _files_below(root: str) -> dict[str, int]:
+    """Return path and inode of each file, none of which changes in its place.
+
+    The library's writers may be at work meanwhile.
+    """
+    found, directories = {}, [root]
+    while directories:
+        with suppress(FileNotFoundError), os.scandir(directories.pop()) as entries:
+            for one in entries:
+                if one.is_dir(follow_symlinks=False):
+                    directories.append(one.path)
+                else:
+                    found[one.path] = one.inode()
+    return found
 
 
 def _field_ids(dataset: lance.LanceDataset) -> set[object]:
