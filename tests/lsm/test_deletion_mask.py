@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.lsm.deletion_mask import DeletionMask
+from weir.lsm.deletion_mask import DeletionMask, without_places
 
 
 def written(path: Path, rows: int = 1000, **options: Any) -> lance.LanceDataset:
@@ -36,9 +36,31 @@ def test_places_are_those_of_a_scan(tmp_path: Path, compacted: bool) -> None:
     dead = np.sort(np.random.default_rng(1).choice(ids, 300, replace=False))
     # One of a fragment that is not there, one behind the end of one that is.
     mask = DeletionMask(np.sort(np.concatenate([dead, np.array([77 << 32, (5 << 32) + 100], np.uint64)])))
-    kept = mask.kept_in(dataset)
-    assert kept is not None
-    assert (kept.to_numpy(zero_copy_only=False) == ~np.isin(ids, dead)).all()
+    places = mask.places_in(dataset)
+    assert places is not None
+    assert places.tolist() == np.flatnonzero(np.isin(ids, dead)).tolist()
+
+
+def test_a_mask_takes_no_more_memory_than_it_says(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "t")
+    mask = DeletionMask(np.array([3], dtype=np.uint64))
+    places = mask.places_in(dataset)
+    assert places is not None
+    assert mask.serialized is not None
+    assert mask.row_ids.nbytes + places.nbytes <= mask.nbytes
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_batches_are_left_without_places(size: int) -> None:
+    rows = pa.table({"n": np.arange(20)})
+    places = np.array([0, 3, 4, 5, 13, 19])
+    starts = range(0, 20, size)
+    found = [
+        without_places(batch, start, places)
+        for start, batch in zip(starts, rows.to_batches(max_chunksize=size), strict=True)
+    ]
+    left = [number for one in found for number in one.column("n").to_pylist()]
+    assert left == [number for number in range(20) if number not in places]
 
 
 def test_ids_do_not_tell_places_where_rows_were_deleted_or_ids_are_stable(tmp_path: Path) -> None:
@@ -46,7 +68,7 @@ def test_ids_do_not_tell_places_where_rows_were_deleted_or_ids_are_stable(tmp_pa
     deleted.delete("id = 7")
     stable = written(tmp_path / "stable", enable_stable_row_ids=True)
     for dataset in (deleted, stable):
-        assert DeletionMask(np.array([3], dtype=np.uint64)).kept_in(dataset) is None
+        assert DeletionMask(np.array([3], dtype=np.uint64)).places_in(dataset) is None
 
 
 def test_rows_of_a_small_generation_are_remembered_until_something_replaces_them(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from weir.errors import FilterError
 from weir.lsm.filters import _evaluate, check_filter, matching_rows
 from weir.lsm.plain_filter import plain_matches
+from weir.sharding.sql import session
 
 INTS = [None, -(1 << 63), -1, 0, 1, 5, 1838645363404207105, (1 << 63) - 1]
 TEXTS = [None, "", "a", "A", "b'c", 'say "x"', "ä", "true", "5", " a"]
@@ -70,6 +71,17 @@ def test_plain_filters_match_what_lance_matches() -> None:
 )
 def test_others_are_left_to_lance(text: str) -> None:
     assert plain_matches(table(Random(1)), text) is None
+
+
+def test_rows_that_were_filtered_are_not_kept() -> None:
+    tables = session().catalog().schema("public").names()
+    for text in ("id > 1", "id IS NULL", "abs(id) > 1"):
+        plain_matches(table(Random(1)), text)
+    assert session().catalog().schema("public").names() == tables
+
+
+def test_no_rows_match_nothing() -> None:
+    assert matching_rows(table(Random(1)).slice(0, 0), "id > 1").tolist() == []
 
 
 def test_a_filter_that_differs_in_a_long_number_alone_is_not_checked_again() -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.dataset import serialize_row_addrs
 
-__all__ = ["NOTHING_DELETED", "DeletionMask"]
+__all__ = ["NOTHING_DELETED", "DeletionMask", "without_places"]
 
 _ROW_ID = "_rowid"
 _FRAGMENT_BITS = np.uint64(32)
@@ -36,19 +36,19 @@ class DeletionMask:
     def __init__(self, row_ids: npt.NDArray[np.uint64]) -> None:
         self.row_ids = row_ids
         self._asked = False
-        self._kept: pa.BooleanArray | None = None
+        self._places: npt.NDArray[np.int64] | None = None
 
-    def kept_in(self, dataset: lance.LanceDataset) -> pa.BooleanArray | None:
-        """Return which rows of the dataset that it is of are left, one after the other as they are scanned.
+    def places_in(self, dataset: lance.LanceDataset) -> npt.NDArray[np.int64] | None:
+        """Return where the rows stand that are left out, among all of the dataset that it is of, ascending.
 
         None where row ids do not tell the place: if the dataset itself leaves rows out, or has stable ids.
         """
         if not self._asked:
-            self._kept = self._kept_in(dataset)
+            self._places = self._places_in(dataset)
             self._asked = True
-        return self._kept
+        return self._places
 
-    def _kept_in(self, dataset: lance.LanceDataset) -> pa.BooleanArray | None:
+    def _places_in(self, dataset: lance.LanceDataset) -> npt.NDArray[np.int64] | None:
         fragments = dataset.get_fragments()
         if dataset.has_stable_row_ids or any(one.num_deletions for one in fragments):
             return None
@@ -63,9 +63,7 @@ class DeletionMask:
         offsets = (self.row_ids & _OFFSET).astype(np.int64)
         # An index may know rows that are there no more.
         there = (ids[at] == of) & (offsets < rows[at])
-        kept = np.ones(rows.sum(), dtype=bool)
-        kept[(starts[at] + offsets)[there]] = False
-        return pa.array(kept)
+        return np.sort((starts[at] + offsets)[there])
 
     def __len__(self) -> int:
         """Return how many rows are left out."""
@@ -115,8 +113,28 @@ class DeletionMask:
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes in memory, once both ways have been used."""
-        return 2 * self.row_ids.nbytes
+        """Bytes it takes in memory, once all ways have been used."""
+        return 3 * self.row_ids.nbytes
+
+
+def without_places(batch: pa.RecordBatch, start: int, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Return a batch without some rows.
+
+    Parameters
+    ----------
+    batch : RecordBatch
+        Rows that follow each other.
+    start : int
+        The place of the first of them.
+    places : ndarray of int64
+        The places that are left out, ascending.
+    """
+    low, high = places.searchsorted([start, start + batch.num_rows])
+    if low == high:
+        return batch
+    kept = np.ones(batch.num_rows, dtype=bool)
+    kept[places[low:high] - start] = False
+    return batch.filter(pa.array(kept))
 
 
 NOTHING_DELETED = DeletionMask(np.zeros(0, dtype=np.uint64))

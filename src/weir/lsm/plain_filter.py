@@ -46,12 +46,14 @@ def plain_matches(rows: pa.Table, text: str) -> npt.NDArray[np.int64] | None:
     if (
         len(text) > _LONGEST
         or '"' in text
+        or not rows.num_rows
         or not rows.column_names
         or not _TYPES.issuperset(rows.schema.types)
     ):
         return None
     numbered = rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
-    frame = session().from_arrow(numbered)
+    # Without a name: under one, the session would keep the rows for as long as the process lives.
+    frame = session().read_batches(numbered.to_batches())
     try:
         condition = parse(frame, text)
     except ValueError:

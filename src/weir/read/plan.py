@@ -19,7 +19,7 @@ from weir.errors import CorruptionError
 from weir.format.resolution import Resolution
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
-from weir.lsm.deletion_mask import DeletionMask
+from weir.lsm.deletion_mask import DeletionMask, without_places
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.strategy import TermStrategy
 from weir.storage.interface import ObjectStore
@@ -159,25 +159,25 @@ class DatasetTask:
             yield from scanned_batches(self.source.opened(), self.columns, **self._options(limit))
             return
         dataset = self.source.opened()
-        kept = self.mask.kept_in(dataset) if self.fragments is None else None
+        places = self.mask.places_in(dataset) if self.fragments is None else None
         batches = scanned_batches(
             dataset,
             self.columns,
-            with_row_id=kept is None,
+            with_row_id=places is None,
             batch_size=_BATCH_ROWS,
             scan_in_order=True,
             fragments=self._scanned_fragments(),
         )
-        if kept is None:
+        if places is None:
             yield from map(self.mask.remove_from, batches)
             return
         start = 0
         for batch in batches:
-            yield batch.filter(kept.slice(start, batch.num_rows))
+            yield without_places(batch, start, places)
             start += batch.num_rows
-        if start != len(kept):
+        if start != (counted := dataset.count_rows()):
             raise CorruptionError(
-                f"{start} rows were read of {len(kept)} that the manifest counts", where=self.source.uri
+                f"{start} rows were read of {counted} that the manifest counts", where=self.source.uri
             )
 
     def _resolved(self, resolution: Resolution, limit: int | None) -> Iterator[pa.RecordBatch]:
