@@ -42,6 +42,10 @@ def shown(table: weir.Table) -> dict[int, float | None]:
         [datetime(2026, 1, 1), datetime(2026, 1, 2)],
         np.array([7, 8, 7], dtype=np.uint8),
         pa.array(["a", "b", "a"]).dictionary_encode(),
+        ["", "a", ""],
+        # As doubles they would be one.
+        pa.array([(1 << 63) + 1, (1 << 63) + 2], pa.uint64()),
+        pa.chunked_array([[(1 << 64) - 1, None], [5]], pa.uint64()),
     ],
 )
 def test_a_sketch_counts_distinct_values(values: pa.Array) -> None:
@@ -54,10 +58,23 @@ def test_an_estimate_of_many_is_close_and_its_sketch_small() -> None:
     assert len(sketch) <= 33 << 10
 
 
-@pytest.mark.parametrize("values", [[[1]], [b"x"], [1, "a"]])
-def test_values_that_cannot_be_counted_are_refused(values: list[object]) -> None:
+def test_a_number_is_the_same_with_a_sign_and_without() -> None:
+    parts = [sketches.of(pa.array([5, 7], kind)) for kind in (pa.int64(), pa.uint64(), pa.uint8())]
+    assert sketches.estimate(sketches.union(parts)) == 2.0
+
+
+@pytest.mark.parametrize("values", [[[1]], [b"x"], [1, "a"], [10**30], 5, None])
+def test_values_that_cannot_be_counted_are_refused(values: Any) -> None:
     with pytest.raises(InputError):
         sketches.of(values)
+
+
+@pytest.mark.parametrize("sketch", [b"", b"x" * 50, None, "text"])
+def test_what_is_no_sketch_has_no_estimate(sketch: Any) -> None:
+    with pytest.raises(InputError, match="sketch"):
+        sketches.estimate(sketch)
+    with pytest.raises(InputError, match="sketch"):
+        sketches.union([sketch])
 
 
 @given(

@@ -41,8 +41,8 @@ def of(values: pa.Array | pa.ChunkedArray | Sequence[Any] | np.ndarray[Any, Any]
         return sketch_of(values)
     try:
         return sketch_of(pa.array(values))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InputError(f"the values of a sketch are of one type: {error}", where="values") from error
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the values of a sketch are a list of one type: {error}", where="values") from error
 
 
 def union(sketches: Iterable[bytes]) -> bytes:

@@ -23,6 +23,9 @@ SKETCH = b"weir:sketch"
 _LOG_SIZE = 12
 """Up to 4,096 values are counted exactly; a sketch has 32 KiB at most, and an error of 1.6 %."""
 
+_EMPTY = "\uffff"
+"""Counted for the empty text, which the library passes over: a character that no text is made of."""
+
 
 def library() -> Any:
     """Return the library.
@@ -51,7 +54,7 @@ def sketch_of(values: pa.Array | pa.ChunkedArray) -> bytes:
     sketch = library().update_theta_sketch(_LOG_SIZE)
     # By the library's interface, one by one; each distinct value once.
     for value in pc.unique(_plain(values)).drop_null().to_pylist():
-        sketch.update(value)
+        sketch.update(_EMPTY if value == "" else value)
     return union_of([sketch.compact().serialize()])
 
 
@@ -59,6 +62,10 @@ def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _plain(values.cast(kind.value_type))
+    if pa.types.is_uint64(kind):
+        # The library takes what is beyond 64 bits with a sign for a double, and loses digits.
+        together = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        return together.view(pa.int64())
     if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
         return values
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -105,6 +112,8 @@ def estimate_of(sketch: bytes) -> float:
 
 
 def _read(datasketches: Any, sketch: bytes) -> Any:
+    if not isinstance(sketch, bytes):
+        raise InputError(f"a sketch is bytes, got {sketch!r:.80}", hint="Make one by weir.sketches.of")
     try:
         return datasketches.compact_theta_sketch.deserialize(sketch)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
