@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base import index_changes
+from weir.base.details_commit import update_details
 from weir.base.index_list import existing_indexes
 from weir.base.maintained_indexes import maintained_indexes
 from weir.base.published import publish_shards
@@ -23,14 +26,17 @@ from weir.errors import (
     IndexNotFoundError,
     OptionError,
     StorageError,
+    WeirError,
 )
 from weir.indexing import generation as generation_module
 from weir.indexing.build import build_index
+from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 from weir.maintenance import catch_up
 from weir.storage.local import LocalStore
 
 DIMENSION = 16
+KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
@@ -441,3 +447,37 @@ def test_a_policy_waits_for_rows_where_text_would_tell_the_kind(table: weir.Tabl
     upsert(table, rows(0, 200))
     table.maintenance.merge()
     assert [one.kind for one in table.indexes.policy()] == [IndexKind.BITMAP]
+
+
+def test_an_index_that_somebody_else_has_built_meanwhile_stays_maintained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    dataset = lance.write_dataset(
+        pa.table({"id": [1], "name": ["a"]}, schema=schema.set(0, schema.field(0).with_metadata(KEY))),
+        str(tmp_path / "t"),
+    )
+    # Of a table of the library what is maintained is what is named.
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.initialize_mem_wal(bucket_column="id", num_buckets=1, maintained_indexes=["id_idx"])
+    base = BaseTable.open(LocalStore(tmp_path / "t"))
+    assert not base.details.maintain_all_indexes
+    definition = IndexDefinition("by_name", "name", IndexKind.BTREE)
+
+    def late(target: lance.LanceDataset, wanted: IndexDefinition) -> None:
+        monkeypatch.undo()
+        index_changes.create_index(base, wanted)
+        build_index(target, wanted)
+
+    monkeypatch.setattr(index_changes, "build_index", late)
+    with pytest.raises(WeirError):
+        index_changes.create_index(base, definition)
+    assert "by_name" in base.latest().details.maintained_indexes
+
+    index_changes.drop_index(base, "by_name")
+    begun = update_details(
+        base, lambda details: replace(details, maintained_indexes=(*details.maintained_indexes, "by_name"))
+    )
+    index_changes.create_index(begun, definition)
+    # A catch-up that has seen the table before the index was built.
+    assert "by_name" in catch_up._with_names(begun).details.maintained_indexes

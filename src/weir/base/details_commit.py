@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from uuid import UUID
 
-from weir.base.maintained_indexes import with_maintained_named
+from weir.base.maintained_indexes import with_maintained_named, without_lacking
 from weir.base.manifest import read_manifest
 from weir.base.publish import publish_details
 from weir.base.table import BaseTable
@@ -30,6 +30,7 @@ def update_details(
     index_id: UUID | None = None,
     max_attempts: int = _MAX_ATTEMPTS,
     takes_back_progress: bool = False,
+    lacking: Collection[str] = (),
 ) -> BaseTable:
     """Apply ``change`` to the newest details of the MemWAL index and commit the result.
 
@@ -52,6 +53,8 @@ def update_details(
         Races to lose before giving up.
     takes_back_progress : bool, default False
         Whether the change may take back merge progress, because it is that of another table.
+    lacking : collection of str, default ()
+        Indexes that are named as maintained no longer, but for those that are there when it is committed.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def update_details(
     for attempt in range(max_attempts):
         wait_for_turn(attempt)
         base = base.latest_to_change()
-        changed = change(base.details)
+        changed = without_lacking(change(base.details), lacking, base.dataset)
         if changed == base.details:
             return base
         changed = with_maintained_named(changed, base.dataset)

@@ -123,7 +123,8 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
         created = commit_with_library(named, build, doing=f"building the index {name!r}")
     except WeirError:
         if name not in base.details.maintained_indexes:
-            update_details(named, lambda details: _not_maintained(details, name))
+            # Somebody else may have built one of that name meanwhile.
+            update_details(named, lambda details: details, lacking=[name])
         raise
     return update_details(created, lambda details: _maintained(details, name))
 

@@ -7,6 +7,7 @@ named in any case, and what is named follows the indexes that there are.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import lance
@@ -15,7 +16,7 @@ from weir.base.index_list import list_indexes
 from weir.base.table import BaseTable
 from weir.format.index_details import IndexDetails
 
-__all__ = ["maintained_indexes", "with_maintained_named", "without_dropped"]
+__all__ = ["lacking_indexes", "maintained_indexes", "with_maintained_named", "without_lacking"]
 
 
 def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
@@ -46,14 +47,24 @@ def with_maintained_named(details: IndexDetails, dataset: lance.LanceDataset) ->
     return replace(details, maintained_indexes=tuple(sorted({*details.maintained_indexes, *missing})))
 
 
-def without_dropped(details: IndexDetails, base: BaseTable) -> IndexDetails:
-    """Return details that do not name what a version names without having it."""
-    gone = set(base.details.maintained_indexes) - _existing(base.dataset)
-    if gone.isdisjoint(details.maintained_indexes):
+def without_lacking(
+    details: IndexDetails, names: Collection[str], dataset: lance.LanceDataset
+) -> IndexDetails:
+    """Return details that do not name some indexes that a version lacks.
+
+    For the commit that follows that very version: somebody may have built one of them meanwhile.
+    """
+    gone = set(names).intersection(details.maintained_indexes) - _existing(dataset) if names else ()
+    if not gone:
         return details
     return replace(
         details, maintained_indexes=tuple(one for one in details.maintained_indexes if one not in gone)
     )
+
+
+def lacking_indexes(base: BaseTable) -> frozenset[str]:
+    """Return which indexes a version has named as maintained and does not have."""
+    return frozenset(base.details.maintained_indexes) - _existing(base.dataset)
 
 
 def _existing(dataset: lance.LanceDataset) -> set[str]:

@@ -27,7 +27,7 @@ from weir.base.index_upkeep import (
     uncovered_fragments,
     unite_segments,
 )
-from weir.base.maintained_indexes import maintained_indexes, with_maintained_named, without_dropped
+from weir.base.maintained_indexes import lacking_indexes, maintained_indexes, with_maintained_named
 from weir.base.table import BaseTable
 from weir.config import RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.logs import get_logger
@@ -182,10 +182,13 @@ def catch_up_indexes(
 def _with_names(base: BaseTable) -> BaseTable:
     """Have the details name the maintained indexes that there are. Commits nothing where they do."""
 
-    def change(details: IndexDetails) -> IndexDetails:
-        return with_maintained_named(without_dropped(details, base), base.dataset)
+    def named(details: IndexDetails) -> IndexDetails:
+        return with_maintained_named(details, base.dataset)
 
-    return base if change(base.details) == base.details else update_details(base, change)
+    lacking = lacking_indexes(base)
+    if not lacking and named(base.details) == base.details:
+        return base
+    return update_details(base, named, lacking=lacking)
 
 
 def _wanted(base: BaseTable, names: Collection[str] | None) -> list[ExistingIndex]:
