@@ -97,7 +97,7 @@ def test_a_merge_leaves_no_row_behind(
 def test_what_is_whole_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path / "t")
     assert opened(tmp_path / "t").get([1]).num_rows == 1
-    monkeypatch.setattr("weir.base.sound_files.checksum_of", lambda *_: pytest.fail("it is read again"))
+    monkeypatch.setattr("weir.storage.checksum.checksum_of", lambda *_: pytest.fail("it is read again"))
     table = opened(tmp_path / "t")
     assert table.get([2]).num_rows == 1
     monkeypatch.setattr("weir.base.key_pages.refuse_damaged_key_index", lambda *_: pytest.fail("asked again"))

@@ -23,6 +23,7 @@ from weir.storage.checksum import FileDamage, checksum_of, damaged_files
 from weir.storage.interface import ObjectStore
 
 __all__ = [
+    "compared",
     "damaged_base_files",
     "forget_checksums",
     "fragment_files",
@@ -102,13 +103,15 @@ def damaged_base_files(store: ObjectStore, paths: Collection[str]) -> tuple[File
             damaged.append(FileDamage(path, error.message))
             continue
         written.update({file: one for file, one in found.items() if file in wanted})
-    return (*damaged, *_compared(store, written))
+    return (*damaged, *compared(store, written))
 
 
-def _compared(store: ObjectStore, written: Mapping[str, int]) -> tuple[FileDamage, ...]:
+def compared(store: ObjectStore, written: Mapping[str, int]) -> tuple[FileDamage, ...]:
+    """Return which files are not what was written, by their checksums. What is gone is passed over."""
     sizes = {path: meta.size for path in written if (meta := store.head(path)) is not None}
     there = {path: one for path, one in written.items() if path in sizes}
-    return damaged_files(store, there, sizes)
+    # One may be dropped meanwhile.
+    return tuple(one for one in damaged_files(store, there, sizes) if store.head(one.path) is not None)
 
 
 def recorded_checksums(
@@ -164,7 +167,7 @@ def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) ->
     """
     if not store.is_local:
         return
-    for one in _compared(store, recorded_checksums(store, paths) if paths else {}):
+    for one in compared(store, recorded_checksums(store, paths) if paths else {}):
         raise CorruptionError(
             f"{doing} would carry damage on: {one.problem}",
             where=f"{store.uri}/{one.path}",

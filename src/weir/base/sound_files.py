@@ -8,9 +8,8 @@ from collections.abc import Collection, Container
 
 from cachetools import LRUCache
 
-from weir.base.file_checksums import recorded_checksums
-from weir.errors import CorruptionError, ObjectNotFoundError
-from weir.storage.checksum import checksum_of
+from weir.base.file_checksums import compared, recorded_checksums
+from weir.errors import CorruptionError
 from weir.storage.interface import ObjectStore
 
 __all__ = ["are_sound", "not_known_to_be_sound", "refuse_unsound"]
@@ -81,16 +80,6 @@ def refuse_unsound(
     unknown = not_known_to_be_sound(store, paths) if store.is_local else []
     if not unknown:
         return
-    for path, written in sorted(recorded_checksums(store, unknown, versions).items()):
-        try:
-            meta = store.head(path)
-            found = written if meta is None else checksum_of(store, path, meta.size)
-        except ObjectNotFoundError:
-            continue  # dropped meanwhile: whoever reads it finds out
-        if found != written:
-            raise CorruptionError(
-                f"{because}: the file has the checksum {found:016x}, and {written:016x} was written",
-                where=f"{store.uri}/{path}",
-                hint=hint,
-            )
+    for one in compared(store, recorded_checksums(store, unknown, versions)):
+        raise CorruptionError(f"{because}: {one.problem}", where=f"{store.uri}/{one.path}", hint=hint)
     are_sound(store, unknown)
