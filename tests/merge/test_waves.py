@@ -152,6 +152,29 @@ def test_of_a_composite_key_nothing_is_read_but_what_the_index_of_one_column_nam
     assert read == ([] if taken else [0])
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("kind", KEYS)
+def test_of_a_composite_key_every_type_is_found_by_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(replaced_rows, "_ROWS_PER_TAKEN", 1)
+    type_, values = KEYS[kind]
+    schema = pa.schema([("tenant", pa.int32()), ("key", type_), ("value", pa.string())])
+    keys = [(tenant, value) for tenant in range(2) for value in values]
+    base = extend_key_index(new_table(tmp_path, schema, ("tenant", "key"), [(*key, "base") for key in keys]))
+    assert replaced_rows.searched_index(base, 4) is not None
+    model = contents(base)
+    draw = random.Random(kind)
+    changes: list[Any] = [
+        (*key, "new") if draw.random() < 0.7 else key for key in draw.sample(keys, len(keys) // 4 + 1)
+    ]
+    apply(model, base, changes)
+    merge_runs(
+        [task_of(base, SHARDS[0], write_generation(base, SHARDS[0], 1, changes))], runner=ThreadRunner()
+    )
+    assert contents(base.latest()) == model
+
+
 def test_an_index_of_few_values_is_not_searched_for_many_keys(tmp_path: Path) -> None:
     rows = composite(range(20_000), "base")
     base = extend_key_index(new_table(tmp_path, COMPOSITE, ("tenant", "name"), rows))
