@@ -6,11 +6,22 @@ from pathlib import Path
 
 import pytest
 
+import weir
 import weir.namespaces
-from weir.errors import CorruptionError
+from weir.errors import CorruptionError, InputError
 from weir.namespaces import Documents, Write
+from weir.namespaces.attributes import Attribute, AttributeType, Kind, Metric
+from weir.namespaces.definition import Definition
+from weir.namespaces.tables import Tables
+from weir.namespaces.write import Declaration
+from weir.storage.local import LocalStore
 
 WRITE = Write(upserts=Documents.of_rows([{"id": 1, "title": "walrus"}]))
+
+
+def declared(name: str) -> dict[str, Declaration]:
+    """An attribute of whole numbers."""
+    return {name: Declaration(Attribute(name=name, type=AttributeType(Kind.INT)))}
 
 
 def test_names_that_are_asked_for_are_not_kept(tmp_path: Path) -> None:
@@ -46,3 +57,37 @@ def test_upkeep_of_a_namespace_that_is_deleted_meanwhile_has_not_failed(
         monkeypatch.setattr("weir.namespaces.namespace.ensure_indexes", fail)
         docs.compact()
         assert opened.last_upkeep.failures == (0 if deleted else 1)
+
+
+def test_what_another_process_adds_to_a_namespace_as_it_is_made_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as here, weir.namespaces.open(tmp_path) as there:
+        put = LocalStore.put_if_absent
+
+        def put_and_changed(store: LocalStore, path: str, data: bytes) -> None:
+            put(store, path, data)
+            if path.startswith("catalog/"):
+                there.namespace("docs").declare(declared("theirs"))
+
+        monkeypatch.setattr(LocalStore, "put_if_absent", put_and_changed)
+        docs = here.namespace("docs")
+        docs.create(Definition.new(Kind.UINT, Metric.COSINE))
+        docs.declare(declared("ours"))
+        assert {*docs.definition.attributes} == {"ours", "theirs"}
+
+
+def test_a_copy_is_not_taken_for_what_another_process_has_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as here, weir.namespaces.open(tmp_path) as there:
+        here.namespace("docs").write(WRITE)
+        clone = Tables.clone
+
+        def cloned(*given: object) -> weir.Table:
+            there.namespace("copy").write(WRITE)
+            return clone(*given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Tables, "clone", cloned)
+        with pytest.raises(InputError, match="already"):
+            here.namespace("copy").copy_from(here.namespace("docs"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import weir.namespaces
+from weir.errors import StorageError
 from weir.namespaces import Documents, Namespace, Write
 from weir.namespaces.filter.expression import Comparison, Operator
 from weir.service.idempotency import IdempotentWrites
@@ -68,6 +70,42 @@ def test_a_write_whose_end_nobody_noted_is_not_done_again(
         with pytest.raises(Refusal) as refused:
             IdempotentWrites(store).write(namespace, upsert(9), "key", b"another body")
         assert refused.value.status == 422
+
+
+def test_what_a_later_attempt_has_done_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Write(patches=Documents.of_rows([{"id": 0, "v": 7}, {"id": 1, "v": 7}]), return_ids=True)
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        namespace, store = namespaces.namespace("docs"), namespaces.store
+        namespace.write(upsert(1, 2))
+
+        def fails(*_: Any) -> bool:
+            raise StorageError("the disk is gone")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Namespace, "_apply", fails)
+            with pytest.raises(StorageError):
+                IdempotentWrites(store).write(namespace, write, "key", b"body")
+        namespace.write(Write(deletes=[1]))
+        with monkeypatch.context() as patched:
+            patched.setattr(IdempotentWrites, "_note_done", lambda *_: None)  # the process dies
+            second = IdempotentWrites(store).write(namespace, write, "key", b"body")
+        assert (second.patched, second.patched_ids) == (1, [0])
+        namespace.write(upsert(1, 2))
+        assert IdempotentWrites(store).write(namespace, write, "key", b"body") == second
+        assert values(namespace) == [1, 2]
+
+
+def test_a_note_that_a_loss_of_power_has_emptied_is_none(tmp_path: Path) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
+        first = writes.write(namespace, upsert(1, 2), "key", b"body")
+        writes.close()
+        [note] = (one.path for one in namespaces.store.list("idempotency"))
+        namespaces.store.put(note, b"")
+        namespace.write(upsert(5))
+        again = IdempotentWrites(namespaces.store).write(namespace, upsert(1, 2), "key", b"body")
+        assert replace(again, created=True) == first
+        assert values(namespace) == [5, 2]
 
 
 def test_of_one_key_at_once_the_first_is_done_and_another_body_is_refused(tmp_path: Path) -> None:

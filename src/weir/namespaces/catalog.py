@@ -83,10 +83,17 @@ class Catalog:
         try:
             if not known.version:
                 self._store.put_if_absent(path, data)
-                return Known(definition, self.version(name))
+                return self._made(name, definition)
             return Known(definition, self._store.compare_and_swap(path, data, known.version))
         except (ObjectExistsError, PreconditionError, ObjectNotFoundError) as error:
             raise ConflictError("somebody else has changed the namespace", where=name) from error
+
+    def _made(self, name: str, definition: Definition | None) -> Known:
+        """Return the definition of a namespace that was made, which others may have changed already."""
+        found = self.read(name)
+        if definition is None or found.definition is None or found.definition.table != definition.table:
+            raise ConflictError("somebody else has changed the namespace", where=name)
+        return found
 
     def names(self) -> Iterator[str]:
         """Yield the namespaces that there are, in order. One listing."""

@@ -133,7 +133,7 @@ class Namespace:
         if known.definition is None:
             self._hold(None)
         elif before is not None and before.definition.table == known.definition.table:
-            before.known, before.definition = known, known.definition
+            before.definition, before.known = known.definition, known
             return before
         else:
             table = self._tables.open(self._directory, known.definition)
@@ -197,7 +197,7 @@ class Namespace:
             return written
 
     def write_once(
-        self, write: Write, source: Source, decided: Callable[[Written], None]
+        self, write: Write, source: Source, decided: Callable[[Written, bool], None]
     ) -> tuple[Written, bool]:
         """Write documents, unless a write with the same mark was done; return also whether that was so.
 
@@ -208,7 +208,8 @@ class Namespace:
         source : Source
             The mark.
         decided : callable
-            Called with what will have been done, before it is.
+            Called with what will have been done, before it is, and whether there is anything to do. Not if a
+            write that looks at the documents finds the mark.
         """
         opened, is_new = self._for_write(write)
         if not write.looks_before:
@@ -216,16 +217,16 @@ class Namespace:
                 opened, prepared = self._prepared(write, opened)
                 changes, written = _unconditional(prepared)
                 written = replace(written, created=is_new)
-                decided(written)
+                decided(written, bool(changes))
                 return written, self._apply(opened, changes, source)
         with self._lock.alone():
             opened, prepared = self._prepared(write, opened)
             self._claim(opened)
             found = self._decision(prepared, opened)
             written = replace(found.written, created=is_new)
-            decided(written)
-            if not found.changes:
-                return written, False
+            if opened.writer().single_write(None, source.name) is not None:
+                return written, True
+            decided(written, bool(found.changes))
             return written, self._apply(opened, found.changes, source)
 
     def _for_write(self, write: Write) -> tuple[Opened, bool]:
@@ -321,7 +322,7 @@ class Namespace:
                 if known is None or not same_text_index(known, attribute):
                     _bring_text_index(table, attribute, known)
             made = self._replace(definition, opened.known)
-            opened.known, opened.definition = made, definition
+            opened.definition, opened.known = definition, made
             if dropped:
                 # Nobody knows of them any more; should this be interrupted, the columns are empty weight.
                 _drop_columns(table, dropped)
@@ -683,7 +684,9 @@ class Namespace:
             finally:
                 if at is None:
                     opened.table.release(token)
-            self._published(definition, known, table)
+            made = self._published(definition, known, table)
+        if made.definition.table != definition.table:
+            raise InputError(f"there is a namespace {self.name!r} already, a copy makes a new one")
         return self.count()
 
     def set_read_only(self, read_only: bool) -> None:

@@ -1,9 +1,9 @@
 """Writes that may be repeated: of one ``Idempotency-Key`` the answer is kept.
 
 The answer is stored before the write is done, and the write carries a mark of the key. Whoever repeats a
-request after a crash writes it again with the same mark: if that was there, the stored answer is the one.
-That the write was done is noted after its answer was given: for the next 65,536 writes the mark tells
-the same.
+request after a crash looks for the mark: if it is there, the stored answer is the one. That the write was
+done is noted after its answer was given: for the next 65,536 writes the mark tells the same. A write that
+changes nothing leaves no mark: that it was done is stored with its answer.
 
 What is done by a write that does not look at the documents follows from its body, and so does the answer: its
 notes need not survive a loss of power, which what the log tells survives.
@@ -62,14 +62,15 @@ class IdempotentWrites:
             known = kept.read()
             if known is not None and known["done"]:
                 return Written(**known["answer"])
-            written, is_repeated = namespace.write_once(
-                write,
-                Source(f"once:{kept.write_name(name)}", 1),
-                (lambda decided: kept.keep(done=False, answer=_told(decided)))
-                if known is None
-                else (lambda _: None),
-            )
-            if is_repeated and known is not None:
+
+            def decided(written: Written, changes: bool) -> None:
+                # An attempt that failed may have found other documents.
+                if known is None or write.looks_before:
+                    kept.keep(done=not changes, answer=_told(written))
+
+            source = Source(f"once:{kept.write_name(name)}", 1)
+            written, is_repeated = namespace.write_once(write, source, decided)
+            if known is not None and (is_repeated or not write.looks_before):
                 written = Written(**known["answer"])
             self._note_done(KeptAnswer(self._quick, path, body), written)
             return written

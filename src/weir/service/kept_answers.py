@@ -55,7 +55,7 @@ class KeptAnswer:
     body: bytes
 
     def read(self) -> dict[str, Any] | None:
-        """Return what is kept, or None if nothing is.
+        """Return what is kept, or None if nothing is that can be read.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class KeptAnswer:
         """
         try:
             found: dict[str, Any] = json.loads(bytes(memoryview(self.store.get(self.path))))
-        except ObjectNotFoundError:
+        except (ObjectNotFoundError, ValueError):  # no note, or one that a loss of power has emptied
             return None
         if found["body"] != self._digest:
             raise Refusal(422, "idempotency_conflict", "another body came with this Idempotency-Key before")

@@ -555,23 +555,24 @@ class TableWriter:
             If another writer holds the lease of one, or of this process writes to it.
         """
         self._shards.refuse_if_closed()
-        if shards is None:
-            router = self._columns.current().router
-            if router.source_columns:
-                raise WriterError(
-                    "only the shard of an unsharded table is claimed before there are rows for it"
-                )
-            row = pa.Table.from_arrays([pa.nulls(1)], ["unsharded"])
-            shards = [values for values, _ in router.route(row)]
-        self._shards.claim_alone(shards)
+        self._shards.claim_alone([self._only_shard()] if shards is None else shards)
 
-    def single_write(self, shard: ShardValues, name: str, *, confirm: bool = False) -> int | None:
+    def _only_shard(self) -> ShardValues:
+        router = self._columns.current().router
+        if router.source_columns:
+            raise WriterError(
+                "only an unsharded table has a shard that is known before there are rows for it"
+            )
+        [(values, _)] = router.route(pa.Table.from_arrays([pa.nulls(1)], ["unsharded"]))
+        return values
+
+    def single_write(self, shard: ShardValues | None, name: str, *, confirm: bool = False) -> int | None:
         """Return the number of a single write that has been done; None if a shard remembers none.
 
         Parameters
         ----------
-        shard : ShardValues
-            A shard, which is claimed if it is not yet.
+        shard : ShardValues or None
+            A shard, which is claimed if it is not yet; None for the only one of an unsharded table.
         name : str
             Of its source; it begins with ``once:``.
         confirm : bool
@@ -583,7 +584,7 @@ class TableWriter:
         FencedError
             If others have the shard.
         """
-        (writer,) = self._shards.of([shard])
+        (writer,) = self._shards.of([self._only_shard() if shard is None else shard])
         if confirm:
             writer.confirm()
         done = writer.sources.window.get(name)
