@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,6 +15,8 @@ import pytest
 
 import weir.events
 from tests.service.conftest import Served
+from tests.service.test_planted_bugs import Root
+from weir.service.options import ServiceOptions
 
 _numbers = itertools.count()
 
@@ -157,6 +161,31 @@ def test_a_subscription_streams_what_comes_and_goes_on_from_where_it_was(
     for bad in ("x", "e30=.", "WzFd"):
         assert http.post(f"{path}/commit", json={"cursor": bad}).status_code == 400
     assert http.get(f"{path}?types=unknown").status_code == 400
+
+
+def test_a_store_streams_to_so_many_at_once(tmp_path: Path) -> None:
+    root = Root(tmp_path, ServiceOptions(fsync=False, max_concurrency=2))
+    assert root.ask("PUT", "/v1/events/store")[0] == 200
+    define = {"command": 'DEFINE signup FIELDS {"plan": "string"}'}
+    assert root.ask("POST", "/v1/events/store/execute", define)[0] == 200
+
+    async def asked() -> list[int]:
+        transport = httpx2.ASGITransport(app=root.app)
+        headers = {"authorization": f"Bearer {root.admin}"}
+        path = "/v1/events/store/subscriptions/mail"
+        async with httpx2.AsyncClient(transport=transport, base_url="http://weir", headers=headers) as http:
+            streams: list[asyncio.Task[httpx2.Response]] = []
+            async with asyncio.timeout(60):
+                while not (refused := [one for one in streams if one.done()]):
+                    streams.append(asyncio.create_task(http.get(path)))
+                    await asyncio.sleep(0.05)
+            assert len(streams) > 2
+            for one in streams:
+                one.cancel()
+            await asyncio.gather(*streams, return_exceptions=True)
+            return [refused[0].result().status_code, (await http.get(f"{path}?follow=false")).status_code]
+
+    assert asyncio.run(asked()) == [429, 200]
 
 
 def test_what_is_refused_is_told_by_line_and_column(http: httpx2.Client, store: str) -> None:

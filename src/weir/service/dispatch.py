@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Protocol
 
 import anyio
@@ -102,7 +103,11 @@ class Dispatch:
                         if not open:
                             call.key = await self._service.caller(request)
                             self._service.rates.take(call.key.id)
-                        async with self._service.concurrency.one(request.path_params.get("namespace", "")):
+                        async with (
+                            nullcontext()
+                            if open
+                            else self._service.concurrency.one(_counted_with(request, call))
+                        ):
                             passed_on = await self._passed_on(request, call) if owner else None
                             response = await handler(request, call) if passed_on is None else passed_on
                 except Exception as error:
@@ -161,3 +166,11 @@ class Dispatch:
             self._service.audit(call, "request", target, "refused")
         content = self._envelope(refusal, call.request_id)
         return json_answer(content, refusal.status, refusal.all_headers())
+
+
+def _counted_with(request: Request, call: Call) -> str:
+    """Return which others a request is counted with: of its namespace or event store, or else of its key."""
+    namespace, store = (request.path_params.get(one) for one in ("namespace", "store"))
+    if namespace is not None:
+        return str(namespace)
+    return f"key/{call.key.id}" if store is None else f"events/{store}"

@@ -1,4 +1,4 @@
-"""What keeps one client from taking everything: requests at once in a namespace, and rates of keys."""
+"""What keeps one client from taking everything: requests at once in one place, and rates of keys."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_KEYS = 10_000
 
 
 class Concurrency:
-    """How many requests of one namespace are answered at once.
+    """How many requests are answered at once of a namespace, an event store, or a key that asks for neither.
 
     Parameters
     ----------
     most : int
         So many are taken; one more is refused.
     at_once : int
-        Of these so many are worked at; the others wait, so that some threads are left to other namespaces.
+        Of these so many are worked at; the others wait, so that some threads are left to other places.
     """
 
     def __init__(self, most: int, at_once: int) -> None:
@@ -35,8 +35,8 @@ class Concurrency:
         self._lock = threading.Lock()
 
     @asynccontextmanager
-    async def one(self, namespace: str) -> AsyncIterator[None]:
-        """Count a request while it is answered, once it is its turn.
+    async def one(self, place: str) -> AsyncIterator[None]:
+        """Count a request with the others of a place while it is answered, once it is its turn.
 
         Raises
         ------
@@ -44,23 +44,23 @@ class Concurrency:
             429 if there are as many as may be.
         """
         with self._lock:
-            running = self._running.get(namespace, 0)
+            running = self._running.get(place, 0)
             if running >= self._most:
-                raise Refusal(429, "concurrency", "the namespace has too many requests at once", 1)
-            self._running[namespace] = running + 1
-            turns = self._turns.get(namespace)
+                raise Refusal(429, "concurrency", "there are too many requests of this kind at once", 1)
+            self._running[place] = running + 1
+            turns = self._turns.get(place)
             if turns is None:
-                turns = self._turns[namespace] = anyio.CapacityLimiter(self._at_once)
+                turns = self._turns[place] = anyio.CapacityLimiter(self._at_once)
         try:
             async with _turn(turns):
                 yield
         finally:
             with self._lock:
-                left = self._running[namespace] - 1
+                left = self._running[place] - 1
                 if left:
-                    self._running[namespace] = left
+                    self._running[place] = left
                 else:
-                    del self._running[namespace], self._turns[namespace]
+                    del self._running[place], self._turns[place]
 
 
 @asynccontextmanager

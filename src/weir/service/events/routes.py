@@ -6,7 +6,9 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,6 +56,7 @@ class _Calls:
         self._telemetry = telemetry
         self._stores = stores
         self._once = IdempotentBatches(service.namespaces.store)
+        self._streams: Counter[str] = Counter()
 
     def _name(self, request: HttpRequest, call: Call, *, writes: bool) -> str:
         name = check_namespace_name(request.path_params["store"])
@@ -171,16 +174,28 @@ class _Calls:
     async def subscribe(self, request: HttpRequest, call: Call) -> Response:
         """Stream the events that a name has not dealt with yet, and those to come."""
         name = self._name(request, call, writes=False)
+        if self._streams[name] >= self._service.options.max_concurrency:
+            raise Refusal(429, "concurrency", "the event store has too many subscribers at once", 1)
         subscription = await self._run(self._subscription, request, name)
         last = request.headers.get("last-event-id") or request.query_params.get("cursor")
         if last:
             subscription.resume(_cursor(last))
         follow = request.query_params.get("follow", "true") != "false"
         return StreamingResponse(
-            self._batches(request, call, subscription, follow=follow),
+            self._counted(name, self._batches(request, call, subscription, follow=follow)),
             media_type="text/event-stream",
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
+
+    async def _counted(self, name: str, parts: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+        """Yield a stream, which counts as one of its store until it ends."""
+        self._streams[name] += 1
+        try:
+            async with aclosing(parts):
+                async for part in parts:
+                    yield part
+        finally:
+            self._streams[name] -= 1
 
     def _subscription(self, request: HttpRequest, name: str) -> Subscription:
         types = request.query_params.get("types")
@@ -189,7 +204,7 @@ class _Calls:
 
     async def _batches(
         self, request: HttpRequest, call: Call, subscription: Subscription, *, follow: bool
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         spoke, pause = time.monotonic(), _SECONDS_BETWEEN[0]
         yield b": events\n\n"
         while True:
