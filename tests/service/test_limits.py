@@ -7,7 +7,7 @@ import gzip
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -155,6 +155,39 @@ def test_one_namespace_leaves_threads_to_the_others(tmp_path: Path, monkeypatch:
             return [other.status_code, *[(await one).status_code for one in many]]
 
     assert asyncio.run(asked()) == [200] * 10
+
+
+def test_who_sends_a_body_without_an_end_holds_up_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.service.context._THREADS_OF_ONE", 2)
+    root = root_with(tmp_path, max_concurrency=8)
+    narrow = root.keys.create("narrow", "reader", ["nothing"])[1]
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    async def asked() -> list[int]:
+        transport = httpx2.ASGITransport(app=root.app)
+        headers = {"authorization": f"Bearer {root.admin}"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://weir", headers=headers) as http:
+            told = {"authorization": f"Bearer {narrow}"}
+            many = [
+                asyncio.create_task(http.post("/v1/namespaces", content=endless(), headers=told))
+                for _ in range(9)
+            ]
+            await asyncio.sleep(0.1)
+            try:
+                async with asyncio.timeout(10):
+                    places = ("/healthz", "/readyz", "/v1/namespaces", "/v1/events")
+                    return [(await http.get(place)).status_code for place in places]
+            finally:
+                for one in many:
+                    one.cancel()
+                await asyncio.gather(*many, return_exceptions=True)
+
+    assert asyncio.run(asked()) == [200] * 4
 
 
 def test_a_namespace_that_has_much_to_merge_takes_reads_alone(tmp_path: Path) -> None:
@@ -318,7 +351,37 @@ def test_writes_have_limits(tmp_path: Path) -> None:
     assert root.namespaces.names() == ["docs"]
 
 
+def test_a_body_that_is_packed_in_parts_is_taken_whole(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    packed = {"content-encoding": "gzip"}
+    body = b'{"upsert_rows": [{"id": 2, "v": 2, "vector": [1, 2]}, {"id": 3, "v": 3, "vector": [1, 2]}]}'
+    parts = gzip.compress(body[:20]) + gzip.compress(b"") + gzip.compress(body[20:])
+    assert root.ask("POST", "/v2/namespaces/docs", headers=packed, content=parts)[0] == 200
+    assert root.values("docs") == {1: 1, 2: 2, 3: 3}
+    for after in (gzip.compress(b"{}"), b"more", gzip.compress(b"  ")[:-1]):
+        content = gzip.compress(b'{"deletes": [1]}') + after
+        assert root.ask("POST", "/v2/namespaces/docs", headers=packed, content=content)[0] == 400
+    assert root.values("docs") == {1: 1, 2: 2, 3: 3}
+
+
 # ---- keys --------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_not_for_what_its_globs_leave_out(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    root.write("secret-docs", upsert_rows=[{"id": 1}])
+    for globs, seen in (
+        (["*", "!secret-*"], ["docs"]),
+        (["!secret-*"], ["docs"]),
+        (["*docs", "!docs"], ["secret-docs"]),
+        (["[!s]*"], ["docs"]),
+    ):
+        key = root.keys.create("narrow", "reader", globs)[1]
+        listed = root.ask("GET", "/v1/namespaces", key=key)[1]["namespaces"]
+        assert [one["id"] for one in listed] == seen
+        for name in ("docs", "secret-docs"):
+            status = root.ask("POST", f"/v2/namespaces/{name}/query", RANK, key)[0]
+            assert status == (200 if name in seen else 403)
 
 
 def test_keys_end_by_themselves_and_when_another_process_says_so(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ async def read_body(request: Request, most: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
         raise _too_large(most)
-    unpacker = None if encoding in ("identity", "") else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    unpacker = None if encoding in ("identity", "") else _unpacker()
     parts: list[bytes] = []
     received = unpacked = 0
     async for chunk in request.stream():
@@ -41,17 +41,23 @@ async def read_body(request: Request, most: int) -> bytes:
             continue
         try:
             while chunk:
+                if unpacker.eof:  # what is packed with gzip may be in parts, one after the other
+                    unpacker = _unpacker()
                 part = unpacker.decompress(chunk, _CHUNK)
                 unpacked += len(part)
                 if unpacked > most:
                     raise _too_large(most)
                 parts.append(part)
-                chunk = unpacker.unconsumed_tail
+                chunk = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
         except zlib.error as error:
             raise Refusal(400, "invalid_request", "the body is not packed as it says") from error
     if unpacker is not None and received and not unpacker.eof:
         raise Refusal(400, "invalid_request", "the packed body ends too early")
     return b"".join(parts)
+
+
+def _unpacker() -> zlib._Decompress:
+    return zlib.decompressobj(zlib.MAX_WBITS | 32)
 
 
 def _too_large(most: int) -> Refusal:

@@ -75,7 +75,9 @@ def create_key(
     namespaces: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="GLOB", help="Namespaces it is for. May be repeated. Default: all.", show_default=False
+            metavar="GLOB",
+            help="Namespaces it is for; those it is not for with ! in front. May be repeated. Default: all.",
+            show_default=False,
         ),
     ] = None,
     expires: Expires = None,

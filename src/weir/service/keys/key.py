@@ -43,7 +43,8 @@ class Key:
     role : Role
         What it is for.
     namespaces : tuple of str
-        Globs of the namespaces it is for; of those with an exclamation mark in front it is not. Empty: all.
+        Globs of the namespaces it is for; none for all. Those that a glob with an exclamation mark in front
+        takes are left out.
     digest : str
         SHA-256 of its secret, in hex.
     created_at : datetime
@@ -62,7 +63,11 @@ class Key:
 
     def may_see(self, namespace: str) -> bool:
         """Whether a namespace is among those that the key is for."""
-        return not self.namespaces or any(fnmatchcase(namespace, glob) for glob in self.namespaces)
+        left_out = [glob[1:] for glob in self.namespaces if glob.startswith("!")]
+        taken = [glob for glob in self.namespaces if not glob.startswith("!")]
+        if any(fnmatchcase(namespace, glob) for glob in left_out):
+            return False
+        return not taken or any(fnmatchcase(namespace, glob) for glob in taken)
 
     @property
     def may_write(self) -> bool:
