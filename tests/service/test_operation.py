@@ -8,6 +8,8 @@ import json
 import logging
 import re
 import socket
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -140,6 +142,24 @@ def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch
     released.set()
 
 
+def test_a_signal_that_comes_while_something_is_logged_is_logged_too() -> None:
+    program = """
+import logging, signal, time
+from weir.service.logs import logging_as_json
+
+with logging_as_json(""):
+    log = logging.getLogger("weir.x")
+    signal.signal(signal.SIGALRM, lambda *_: log.warning("signal"))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        log.info("line")
+    signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], stderr=subprocess.DEVNULL, timeout=60, check=False)
+    assert ran.returncode == 0
+
+
 def test_headers_that_go_on_and_on_are_refused(served: Served) -> None:
     host, _, port = served.process.url.rpartition("//")[2].partition(":")
 
@@ -213,6 +233,7 @@ def test_who_has_done_what_is_written_down(tmp_path: Path, caplog: pytest.LogCap
             "POST", "/v2/namespaces/once", {"upsert_rows": [{"id": 1}]}, headers={"idempotency-key": "k"}
         )
         root.ask("POST", "/v1/namespaces/docs/schema", {"title": "string"})
+        root.ask("POST", "/v1/namespaces", {"name": "vectors", "dimensions": 2})
         root.ask("POST", "/v1/namespaces", {"name": "vectors", "dimensions": 2})
         root.ask("PATCH", f"{zeppelin}/index_config", {"nlist": 4})
         root.ask("PUT", f"{zeppelin}/snapshots/first")

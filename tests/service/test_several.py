@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import turbopuffer
 
 from tests.service.process import ServiceProcess
+from weir.service.ownership.forwarding import Forwarder
 
 
 @pytest.fixture
@@ -61,3 +64,32 @@ def test_writes_reach_the_owner_whoever_is_asked_and_a_killed_owner_is_replaced(
         last.namespace(name).write(upsert_rows=[{"id": 7}])
         assert ids(last, name) == list(range(8))
     assert third.stop()[0] == 0
+
+
+def test_connections_to_processes_that_are_gone_are_closed() -> None:
+    forwarder = Forwarder(60.0)
+
+    def asked_and_gone() -> str:
+        """Forward something to a process that ends once it has answered."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def answer() -> None:
+                taken.append(server.accept()[0])
+                taken[0].recv(65_536)
+                taken[0].sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+            taken: list[socket.socket] = []
+            answering = threading.Thread(target=answer)
+            answering.start()
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+            assert forwarder.forward(url, "GET", "/", {}, b"")[0] == 200
+            answering.join()
+            taken[0].close()
+            return url
+
+    first = asked_and_gone()
+    [left] = forwarder._idle[first]
+    second = asked_and_gone()
+    assert left.sock is None
+    assert list(forwarder._idle) == [second]
+    forwarder.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from weir.namespaces import Namespace, Namespaces, Write
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
+from weir.service.background import Background
 from weir.service.idempotency import IdempotentWrites
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
@@ -104,7 +105,7 @@ class Service:
         self._threads = RequestThreads("weir-request", _THREADS)
         # Two processes that pass requests on to each other never wait for a thread of their own.
         self._forwarding = RequestThreads("weir-forward", _THREADS)
-        self._later = ThreadPoolExecutor(2, thread_name_prefix="weir-later")
+        self._background = Background()
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run what waits for storage on a thread."""
@@ -121,8 +122,8 @@ class Service:
         return await self._forwarding.run(self.forwarder.forward, url, method, target, headers, body)
 
     def later(self, work: Callable[..., object], *arguments: Any) -> None:
-        """Run something of which nobody waits for the end."""
-        self._later.submit(work, *arguments)
+        """Run something of which nobody waits for the end: see :meth:`Background.begin`."""
+        self._background.begin(work, *arguments)
 
     async def caller(self, request: Request) -> Key:
         """Return who asks.
@@ -245,11 +246,23 @@ class Service:
             },
         )
 
-    def close(self) -> None:
-        """Let go of everything: flush, release, and wait for what is under way."""
-        self._later.shutdown(wait=True, cancel_futures=True)
+    def close(self, seconds: float = math.inf) -> bool:
+        """Let go of everything: flush, release, and wait for what is under way.
+
+        Parameters
+        ----------
+        seconds : float
+            For how long to wait for what goes on after its request. Default: until it ends.
+
+        Returns
+        -------
+        bool
+            Whether all of it has ended.
+        """
+        is_done = self._background.close(seconds)
         self._forwarding.close()
         self._threads.close()
         self.forwarder.close()
         self.idempotent.close()
         self.namespaces.close()
+        return is_done

@@ -63,15 +63,19 @@ def _plain(value: object) -> object:
 
 
 class _Patient(logging.handlers.QueueHandler):
-    """Hands records to a thread that writes them; drops what does not fit."""
+    """Hands records to a thread that writes them; drops what is too much.
 
+    A signal may log too, in the middle of that: a ``queue.Queue`` would wait for itself then.
+    """
+
+    queue: queue.SimpleQueue[Any]
     dropped = 0
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Put a record into the queue, if there is room."""
-        try:
-            self.queue.put_nowait(record)
-        except queue.Full:
+        if self.queue.qsize() < _MOST_WAITING:
+            self.queue.put(record)
+        else:
             self.dropped += 1
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
@@ -95,7 +99,7 @@ def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[No
     OptionError
         If the file cannot be written.
     """
-    lines: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
+    lines: queue.SimpleQueue[Any] = queue.SimpleQueue()
     writer = logging.StreamHandler(stream or sys.stderr)
     writer.setFormatter(JsonLines())
     listener = logging.handlers.QueueListener(lines, writer)
@@ -127,7 +131,7 @@ def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[No
             one.close()
         logging.captureWarnings(False)
         root.level, root.propagate, audit.propagate = before
-        lines.put_nowait(None) if not lines.full() else None
+        lines.put(None)
         thread = listener._thread
         if thread is not None:
             # Whoever reads the lines may have stopped: the process ends all the same.

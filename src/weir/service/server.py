@@ -36,7 +36,8 @@ from weir.storage.open import open_store
 __all__ = ["listening_line", "serve"]
 
 _SECONDS_TO_FINISH = 10
-_SECONDS_FOR_UPKEEP = 4.0
+_SECONDS_FOR_UPKEEP = 3.0
+_SECONDS_FOR_BACKGROUND = 1.0
 _SECONDS_TO_END = 18.0
 
 
@@ -118,10 +119,11 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
             # From here on the others take over what this process wrote.
             members.stop()
             is_merged = upkeep.stop(_SECONDS_FOR_UPKEEP)
-            service.close()
+            is_done = service.close(_SECONDS_FOR_BACKGROUND)
             stores.close()
-            if not is_merged:
-                # A merge that is cut off has changed nothing; whoever takes the namespace over merges it.
+            if not (is_merged and is_done):
+                # A merge that is cut off has changed nothing; whoever takes the namespace over merges it. Nor
+                # has a copy that is cut off: it is told that it failed.
                 _end_now(0)
             engine.close()
     finally:
@@ -150,9 +152,6 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked_to_end(self, number: int, frame: object) -> None:
-        logging.getLogger("weir.service").info(
-            "ending", extra={"event_fields": {"event": "service.ending", "signal": number}}
-        )
         self._service.is_stopping = True
         self.should_exit = True
         if not self._is_ending:
@@ -161,6 +160,9 @@ class _Server(uvicorn.Server):
             last = threading.Timer(_SECONDS_TO_END, _end_now, (1,))
             last.daemon = True
             last.start()
+        logging.getLogger("weir.service").info(
+            "ending", extra={"event_fields": {"event": "service.ending", "signal": number}}
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""

@@ -91,6 +91,7 @@ class Forwarder:
             if _still_open(connection):
                 return connection
             connection.close()
+        self._close_ended()
         parts = urlsplit(url)
         host = parts.hostname or ""
         made: http.client.HTTPConnection
@@ -119,6 +120,17 @@ class Forwarder:
     def _give_back(self, url: str, connection: http.client.HTTPConnection) -> None:
         with self._lock:
             self._idle.setdefault(url, []).append(connection)
+
+    def _close_ended(self) -> None:
+        """Close what processes that are gone have left: nobody asks for a connection to them again."""
+        with self._lock:
+            for url, connections in [*self._idle.items()]:
+                ended = [one for one in connections if not _still_open(one)]
+                for connection in ended:
+                    connection.close()
+                self._idle[url] = [one for one in connections if one not in ended]
+                if not self._idle[url]:
+                    del self._idle[url]
 
     def close(self) -> None:
         """Close every connection."""

@@ -134,7 +134,8 @@ class _Calls:
             return created, shown_namespace(namespace)
 
         created, shown = await self._service.run(made)
-        self._service.audit(call, "namespace.create", namespace.name)
+        if created:
+            self._service.audit(call, "namespace.create", namespace.name)
         warning = _GENERATED if name is None else _IDEMPOTENT
         return json_answer({**shown, "warning": warning}, 201 if created else 200)
 
