@@ -73,6 +73,19 @@ def test_partitions_are_as_many_as_shards_that_tasks_can_be_busy_with(
     assert placed.count() == min(shards, 2 * spark.sparkContext.defaultParallelism)
 
 
+def test_rows_with_nothing_that_tells_their_shard_are_in_one_partition(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64())])
+    rule = weir.multi_bucket(["a", "b"], 4, immutable=True)
+    table = weir.create(tmp_path / "log", schema, primary_key=None, shard_by=rule, fsync=False)
+    data = spark.sql("SELECT if(id % 2 = 0, id, NULL) AS a, if(id % 2 = 0, id, NULL) AS b FROM range(40)")
+    placed = cluster_by_shard(data, table, partitions=3).withColumn("partition", spark_partition_id())
+    rows = placed.where("a IS NULL").toArrow()
+    assert rows.num_rows == 20
+    assert len(rows["partition"].unique()) == 1
+
+
 def test_a_column_that_tells_the_shard_is_named(spark: SparkSession, tmp_path: Path) -> None:
     rule = weir.day("at", immutable=True)
     table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", shard_by=rule, fsync=False)

@@ -65,6 +65,7 @@ from weir.events.query.running import explain_query, run_query
 from weir.events.query.sql import SqlPlan, query_by_sql
 from weir.events.result import Result
 from weir.events.saving import Saving
+from weir.events.staged import remove_left
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import arrived_after, ids_between, of_context, scan_events
 from weir.events.writer import EventWriter
@@ -785,6 +786,7 @@ class EventStore:
             with contextlib.suppress(TableNotFoundError, QueryError):
                 self.refresh(name)
         self.flush()
+        remove_left(self._store, horizon)
         reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):
             build_indexes(self._table, self._catalog(True))

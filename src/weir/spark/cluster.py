@@ -124,5 +124,7 @@ def _placed(buckets: tuple[int, ...], values: ShardValues) -> int:
     """Return the place of a shard among all that a rule of buckets has."""
     place = 0
     for count, value in zip(buckets, values.values, strict=True):
-        place = place * count + (0 if count == 1 else int(value.scalar.as_py()))
+        number = None if count == 1 else value.scalar.as_py()
+        # A shard of several buckets together is of none where all of its columns are null.
+        place = place * count + (0 if number is None else int(number))
     return place

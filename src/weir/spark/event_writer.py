@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 
 from weir.errors import WeirError
 from weir.events.event_table import EVENTS
+from weir.events.staged import STAGED
 from weir.format.source import Source
 from weir.spark.event_options import EventWriteOptions
 from weir.spark.sink import refuse_checkpoint_of_another_table
@@ -30,7 +31,6 @@ __all__ = ["EventBatchWriter", "EventStreamWriter"]
 
 # Spark documents it not; it sets it for every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
-_PLACE = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _staged(options: EventWriteOptions, batches: Iterator[pa.RecordBatch], query
     if writer is None:
         return StagedRows(partition, None, query_id)
     writer.close()
-    path = f"{_PLACE}/{uuid4().hex}.arrow"
+    path = f"{STAGED}/{uuid4().hex}.arrow"
     _store(options).put(path, sink.getvalue().to_pybytes())
     return StagedRows(partition, path, query_id)
 
