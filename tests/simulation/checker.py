@@ -14,6 +14,7 @@ import traceback
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from uuid import UUID
 
@@ -35,6 +36,8 @@ from weir.format.source import Source
 from weir.format.wal_entry import TOMBSTONE
 
 __all__ = ["Change", "Checker", "Outcome", "ReadWindow", "Write"]
+
+_shard_id = lru_cache(maxsize=1024)(UUID)
 
 
 class Outcome:
@@ -307,12 +310,12 @@ class Checker:
             if parts[0] == "_versions":
                 self._base_version(self._library.kept(data))
             elif parts[0] == layout.MEM_WAL and len(parts) == 3:
-                self._lease(UUID(parts[1]), data)
+                self._lease(_shard_id(parts[1]), data)
             elif parts[0] == layout.MEM_WAL and len(parts) == 4:
                 if parts[2] == "wal":
-                    self._log_entry(UUID(parts[1]), parts[3], data, by)
+                    self._log_entry(_shard_id(parts[1]), parts[3], data, by)
                 elif parts[2] == "manifest" and parts[3].endswith(".binpb"):
-                    self._manifest(UUID(parts[1]), data, by)
+                    self._manifest(_shard_id(parts[1]), data, by)
         except Violation as violation:
             self.fail(*violation.args)
 
@@ -323,7 +326,7 @@ class Checker:
             self.fail("I9", f"the newest version of the base table, {number_of(path)}, was collected")
         if parts[0] != layout.MEM_WAL or len(parts) < 4:
             return
-        shard = self.shards[UUID(parts[1])]
+        shard = self.shards[_shard_id(parts[1])]
         newest = shard.manifests[-1] if shard.manifests else None
         self.count("objects collected")
         if newest is None:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,7 @@ from weir.base.row_commit import FragmentLeft, RowChange, _marked
 from weir.base.table import BaseTable
 from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from weir.format.field_births import Births
+from weir.format.field_ids import interned
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
 from weir.format.layout import MEM_WAL
 from weir.write.flush.generation_writer import _Place, _Written
@@ -129,12 +131,17 @@ class DatasetVersion:
     @property
     def uuid(self) -> UUID:
         """The id of the MemWAL index, as its entry in the manifest has it."""
-        return UUID(int=self.version)
+        return _index_id(self.version)
 
     @property
     def files(self) -> set[str]:
         """What it refers to."""
         return {path for one in self.fragments for path in (one.path, one.deletions) if path is not None}
+
+
+@lru_cache(maxsize=1024)
+def _index_id(version: int) -> UUID:
+    return UUID(int=version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +159,16 @@ class _LanceField:
         return []
 
 
-@dataclass(frozen=True, slots=True)
 class _LanceSchema:
-    names: tuple[str, ...]
-    key: tuple[str, ...]
+    def __init__(self, names: tuple[str, ...], key: tuple[str, ...]) -> None:
+        self._fields = [_LanceField(name, number) for number, name in enumerate(names)]
+        self._key = [one for one in self._fields if one.label in key]
 
     def fields(self) -> list[_LanceField]:
-        return [_LanceField(name, number) for number, name in enumerate(self.names)]
+        return self._fields
 
     def unenforced_primary_key(self) -> list[_LanceField]:
-        return [one for one in self.fields() if one.label in self.key]
+        return self._key
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,24 +203,32 @@ class Library:
         self._kept: list[Any] = []
         self.live_rows: dict[Fragment, pa.Table] = {}
         """Of every data file that somebody has read with what is deleted of it."""
+        self.no_rows = pa.schema([*schema, ("_rowid", pa.uint64())]).empty_table()
+        self.lance_schemas: dict[tuple[str, ...], _LanceSchema] = {}
         self._rows_of_files: dict[str, list[dict[str, Any]]] = {}
         self.LanceDataset = Dataset
 
     def get(self, path: str) -> Any:
         """Return what an object stands for."""
-        with _as_the_library_fails():
+        try:
             data = self.store.get(path)
+        except StorageError as error:
+            raise _as_the_library_has_it(error) from error
         return self.kept(data)
 
     def put(self, path: str, value: Any) -> None:
         """Write an object that stands for a value."""
-        with _as_the_library_fails():
+        try:
             self.store.put(path, self.keep(value), syncs=False)
+        except StorageError as error:
+            raise _as_the_library_has_it(error) from error
 
     def put_if_absent(self, path: str, value: Any, *, syncs: bool = False) -> None:
         """Write an object that stands for a value, if there is none."""
-        with _as_the_library_fails():
+        try:
             self.store.put_if_absent(path, self.keep(value), syncs=syncs)
+        except StorageError as error:
+            raise _as_the_library_has_it(error) from error
 
     def files_of_versions(self, versions: Iterable[int]) -> set[str]:
         """Return what some versions of the base table refer to. It takes no time."""
@@ -256,7 +271,7 @@ class Library:
         path = f"{directory}data/{self.new_name()}.lance"
         self.put(path, data)
         first = DatasetVersion(
-            1, (Fragment(0, path, data.num_rows),), 1, self.store.scheduler.now, data.schema
+            1, (Fragment(0, path, data.num_rows),), 1, self.store.scheduler.now, interned(data.schema)
         )
         with suppress(ObjectExistsError):  # nobody else has this name
             self.put_if_absent(version_path(directory, 1), first)
@@ -277,8 +292,10 @@ class Library:
     def newest(self, uri: str) -> int:
         """Return the newest version of a data set."""
         directory = self.directory(uri)
-        with _as_the_library_fails():
+        try:
             newest = self.store.first_of(f"{directory}_versions")
+        except StorageError as error:
+            raise _as_the_library_has_it(error) from error
         if newest is None:
             raise OSError(f"Dataset at path {uri} was not found")
         return number_of(newest)
@@ -340,22 +357,20 @@ class Library:
         return found
 
 
-@contextmanager
-def _as_the_library_fails() -> Iterator[None]:
-    """Give failures of the store the form they have when Lance reports them."""
-    try:
-        yield
-    except (ObjectExistsError, ObjectNotFoundError):
-        raise
-    except StorageError as error:
-        raise OSError(f"LanceError(IO): {error}") from error
+def _as_the_library_has_it(error: StorageError) -> Exception:
+    """Return a failure of the store in the form it has when Lance reports it."""
+    if isinstance(error, (ObjectExistsError, ObjectNotFoundError)):
+        return error
+    return OSError(f"LanceError(IO): {error}")
 
 
+@lru_cache(maxsize=4096)
 def version_path(directory: str, version: int) -> str:
     """Return the path of the manifest of a version, as Lance's second naming scheme has it."""
     return f"{directory}_versions/{2**64 - 1 - version:020}.manifest"
 
 
+@lru_cache(maxsize=4096)
 def number_of(path: str) -> int:
     """Return the version whose manifest has a path."""
     return 2**64 - 1 - int(path.rsplit("/", 1)[-1].removesuffix(".manifest"))
@@ -402,7 +417,10 @@ class Dataset:
 
     @property
     def lance_schema(self) -> _LanceSchema:
-        return _LanceSchema(tuple(self._at.schema.names), self.library.key)
+        names, known = tuple(self._at.schema.names), self.library.lance_schemas
+        if names not in known:
+            known[names] = _LanceSchema(names, self.library.key)
+        return known[names]
 
     def checkout_latest(self) -> None:
         newest = self.library.newest(self.uri)
@@ -426,8 +444,10 @@ class Dataset:
         library = self.library
         directory = library.directory(self.uri)
         removed = {number for number in versions if number != library.newest(self.uri)}
-        with _as_the_library_fails():
+        try:
             listed = {number_of(entry.path) for entry in library.store.list(f"{directory}_versions")}
+        except StorageError as error:
+            raise _as_the_library_has_it(error) from error
         # Those that come in meanwhile refer to new files and to those of the newest version.
         needed: set[str] = set()
         unneeded: set[str] = set()
@@ -437,9 +457,11 @@ class Dataset:
             except ObjectNotFoundError:
                 continue  # somebody else has removed it meanwhile
             (unneeded if number in removed else needed).update(one.path for one in at.fragments)
-        with _as_the_library_fails():
+        try:
             library.store.delete([version_path(directory, number) for number in sorted(removed & listed)])
             library.store.delete(sorted(unneeded - needed))
+        except StorageError as error:
+            raise _as_the_library_has_it(error) from error
         return _CleanupStats(len(unneeded - needed))
 
     def count_rows(self) -> int:
@@ -461,13 +483,15 @@ class Dataset:
         if filter is not None:
             listed = _KEY_LIST.fullmatch(filter)
             assert listed is not None, f"the simulated library knows no filter such as {filter!r}"
-            wanted = [int(text) for text in listed[1].split(",")]
-            keep = np.isin(rows.column("id").to_numpy(), wanted)
-            rows = rows.filter(pa.array(keep))
+            wanted = {int(text) for text in listed[1].split(",")}
+            keep = [key in wanted for key in rows.column("id").to_pylist()]
+            if not all(keep):
+                rows = rows.filter(pa.array(keep, pa.bool_()))
         if row_addr_blocklist is not None:
-            blocked = np.frombuffer(row_addr_blocklist, dtype=np.uint64)
-            keep = ~np.isin(rows.column("_rowid").to_numpy(), blocked)
-            rows = rows.filter(pa.array(keep))
+            blocked = set(np.frombuffer(row_addr_blocklist, dtype=np.uint64).tolist())
+            keep = [row not in blocked for row in rows.column("_rowid").to_pylist()]
+            if not all(keep):
+                rows = rows.filter(pa.array(keep, pa.bool_()))
         names = [name for name in rows.schema.names if name != "_rowid"] if columns is None else columns
         shown = rows.select([*names, *(["_rowid"] if with_row_id else [])])
         return _Scanner(shown if limit is None else shown.slice(0, limit))
@@ -492,11 +516,14 @@ class Dataset:
                 rows = library.read_rows(fragment.path)
                 if fragment.deletions is not None:
                     library.read_rows(fragment.deletions)
-                if fragment not in library.live_rows:
-                    library.live_rows[fragment] = live_rows_of(fragment, rows)
-                tables.append(library.live_rows[fragment])
-            empty = pa.schema([*library.schema, ("_rowid", pa.uint64())]).empty_table()
-            self._table = pa.concat_tables(tables) if tables else empty
+                live = library.live_rows.get(fragment)
+                if live is None:
+                    live = library.live_rows[fragment] = live_rows_of(fragment, rows)
+                tables.append(live)
+            if not tables:
+                self._table = library.no_rows
+            else:
+                self._table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
         return self._table
 
     def commit(self, change: Change, new: Sequence[Fragment], *, read: int | None = None) -> None:

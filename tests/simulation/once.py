@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import xxhash
 
 from weir.base import dataset_fields
-from weir.format import lease, pk_index, shard_manifest, wal_entry
+from weir.format import lease, pk_index, shard_manifest, version_hint, wal_entry
 from weir.format.buffers import Bytes
 from weir.format.field_births import Births
 from weir.format.lease import Lease
@@ -33,6 +34,9 @@ __all__ = [
     "encode_lease",
     "encode_manifest",
     "forget",
+    "generation_schema",
+    "hint_decoded",
+    "hint_encoded",
     "key_index",
     "marks_of",
     "row_schema",
@@ -44,6 +48,9 @@ _decode_entry, _encode_entry = wal_entry.decode, wal_entry.encode
 _decode_manifest, _encode_manifest = shard_manifest.decode, shard_manifest.encode
 _decode_lease, _encode_lease = lease.decode, lease.encode
 _row_schema, _marks_of = dataset_fields.row_schema, dataset_fields.marks_of
+_generation_schema = dataset_fields.generation_schema
+hint_decoded = lru_cache(maxsize=_LIMIT)(version_hint.decode)
+hint_encoded = lru_cache(maxsize=_LIMIT)(version_hint.encode)
 _build_key_index = pk_index.build
 _to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -65,13 +72,15 @@ class _Known(dict[Any, Any]):
 
 
 _entries, _manifests, _leases = _Known(), _Known(), _Known()
-_key_indexes, _schemas = _Known(), _Known()
+_key_indexes, _schemas, _generation_schemas = _Known(), _Known(), _Known()
 
 
 def forget() -> None:
     """Begin anew: a mistake that is planted may have made something that is wrong."""
-    for known in (_entries, _manifests, _leases, _key_indexes, _schemas):
+    for known in (_entries, _manifests, _leases, _key_indexes, _schemas, _generation_schemas):
         known.clear()
+    hint_decoded.cache_clear()
+    hint_encoded.cache_clear()
 
 
 def decoded_once(decode: Callable[..., T]) -> Callable[..., T]:
@@ -159,6 +168,12 @@ def row_schema(dataset: Any, births: Births | None = None, *names: Any) -> pa.Sc
     )
     # The schema is kept, so that no other has its id.
     return _schemas.of(key, lambda: (schema, _row_schema(dataset, births, *names)))[1]
+
+
+def generation_schema(dataset: Any) -> pa.Schema:
+    """Stand in for :func:`weir.base.dataset_fields.generation_schema`."""
+    schema = dataset.schema
+    return _generation_schemas.of(id(schema), lambda: (schema, _generation_schema(dataset)))[1]
 
 
 def marks_of(dataset: Any) -> Births:

@@ -14,11 +14,14 @@ from tests.simulation.scheduler import current_scheduler
 
 from weir.engine.context import EngineContext
 from weir.engine.executors import Executors
+from weir.engine.metrics import Metrics
 
 __all__ = ["OfProcess", "own_engine"]
 
 T = TypeVar("T")
 _CACHE_BYTES = 8 * 1024 * 1024
+_METRICS = Metrics()
+"""Of all processes: nothing that Weir does depends on them, and making some two hundred takes long."""
 
 
 class OfProcess:
@@ -44,7 +47,7 @@ def own_engine() -> EngineContext:
 
 def _engine() -> EngineContext:
     executors = Executors(make=lambda name, threads: SimulatedExecutor(threads, name))
-    return EngineContext(read_cache_bytes=_CACHE_BYTES, executors=executors)
+    return EngineContext(read_cache_bytes=_CACHE_BYTES, executors=executors, metrics=_METRICS)
 
 
 def _own(key: object, make: Callable[[], T]) -> T:

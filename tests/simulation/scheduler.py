@@ -132,8 +132,9 @@ class Scheduler:
     def sleep(self, seconds: float) -> None:
         """Let others run for some simulated time."""
         task = self._own_task()
-        at = self.now + seconds
-        if self._goes_on_first(at):
+        at, waiting = self.now + seconds, self._waiting
+        # Whoever is the next to run need not hand over to come back.
+        if (not waiting or at < waiting[0][0]) and not self._is_interrupted():
             self.now = at
             self.steps += 1
             return
@@ -277,14 +278,9 @@ class Scheduler:
             return task
         return None
 
-    def _goes_on_first(self, at: float) -> bool:
-        """Whether whoever waits until then is the next to run, and need not hand over to come back."""
-        return (
-            (not self._waiting or at < self._waiting[0][0])
-            and not self._dying
-            and not self.stopped
-            and self.steps < self._max_steps
-        )
+    def _is_interrupted(self) -> bool:
+        """Whether the hub has something to do before anybody goes on."""
+        return bool(self._dying) or self.stopped or self.steps >= self._max_steps
 
     def _push(self, task: Task, seconds: float) -> None:
         self._sequence += 1
@@ -299,9 +295,7 @@ class Scheduler:
 
     def _switch(self, task: Task) -> None:
         # From one task to the next, by way of the hub only if that has something to do in between.
-        following = None
-        if not self._dying and not self.stopped and self.steps < self._max_steps:
-            following = self._next()
+        following = None if self._is_interrupted() else self._next()
         if following is None:
             self._hub.switch()
         elif following is not task:

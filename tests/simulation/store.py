@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
@@ -70,11 +70,12 @@ class FaultRates:
     wrong_clock: float = 0.0
     untidy_listing: float = 0.0
     latency: float = 0.005
+    lost_reads: float = field(init=False, repr=False)
+    """How likely a read goes wrong in any way."""
 
-    @property
-    def may_lose_reads(self) -> bool:
-        """Whether a read can go wrong."""
-        return self.crash + self.lost_request + self.lost_answer > 0
+    def __post_init__(self) -> None:
+        """Add up once what every read asks for."""
+        object.__setattr__(self, "lost_reads", self.crash + self.lost_request + self.lost_answer)
 
 
 class Observer(Protocol):
@@ -122,6 +123,7 @@ class SimulatedStore(ObjectStore):
 
     def __init__(self, scheduler: Scheduler, rates: FaultRates, *, local: bool, fsync: bool = False) -> None:
         self.scheduler = scheduler
+        self._draw = scheduler.random.random
         self.rates = rates
         self.observer: Observer | None = None
         self.objects: dict[str, _Object] = {}
@@ -137,14 +139,16 @@ class SimulatedStore(ObjectStore):
         """The objects in every directory, at any depth."""
         self._directories_in: dict[str, set[str]] = {}
         """The names of the directories right below every directory."""
-        self._local = local
+        self.is_local = local
         self._versions = 0
         self._network = Process("network", may_crash=False)
 
     @property
     def engine(self) -> EngineContext:
         """The engine of the process that asks: each has its own."""
-        return own_engine()
+        task = self.scheduler.task
+        known = None if task is None else task.process.memory.get(own_engine)
+        return own_engine() if known is None else known
 
     @property
     def trace_hash(self) -> str:
@@ -177,26 +181,16 @@ class SimulatedStore(ObjectStore):
 
     # The interface
 
-    @property
-    def uri(self) -> str:
-        return "sim://table"
+    # Not asked for by calls: they are asked for all the time.
+    uri = "sim://table"
+    is_local = False
 
     @property
     def storage_options(self) -> Mapping[str, str]:
         return {}
 
-    @property
-    def is_local(self) -> bool:
-        return self._local
-
     def get(self, path: str) -> Bytes:
-        def effect() -> bytes:
-            found = self.objects.get(path)
-            if found is None:
-                raise ObjectNotFoundError("there is no such object", where=f"{self.uri}/{path}")
-            return found.data
-
-        return self._read("get", _checked(path), effect)
+        return self._read("get", _checked(path), self._content)
 
     def get_range(self, path: str, start: int, length: int) -> Bytes:
         data = bytes(self.get(path))
@@ -204,20 +198,12 @@ class SimulatedStore(ObjectStore):
         return data[begin : begin + length]
 
     def head(self, path: str) -> ObjectMeta | None:
-        def effect() -> ObjectMeta | None:
-            found = self.objects.get(path)
-            return None if found is None else found.meta
-
-        return self._read("head", _checked(path), effect)
+        return self._read("head", _checked(path), self._meta)
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         directory = _checked_prefix(prefix)
-
-        def seen() -> dict[str, _Object]:
-            return dict(self._below.get(directory, {}))
-
-        first = self._read("list", directory or ".", seen)
-        last = self._read("list-end", directory or ".", seen)
+        first = self._read("list", directory, self._seen)
+        last = self._read("list-end", directory, self._seen)
         random = self.scheduler.random
         entries = []
         for path in sorted({*first, *last}):
@@ -235,19 +221,10 @@ class SimulatedStore(ObjectStore):
 
     def first_of(self, prefix: str) -> str | None:
         """Return the path that a listing begins with: the newest manifest of a Lance data set."""
-
-        def effect() -> str | None:
-            return min(self._below.get(prefix, ()), default=None)
-
-        return self._read("list", prefix, effect)
+        return self._read("list", prefix, self._first)
 
     def list_directories(self, prefix: str) -> Sequence[str]:
-        directory = _checked_prefix(prefix)
-
-        def effect() -> Sequence[str]:
-            return sorted(self._directories_in.get(directory, ()))
-
-        return self._read("list_directories", directory or ".", effect)
+        return self._read("list_directories", _checked_prefix(prefix), self._directories)
 
     def put(self, path: str, data: Bytes | Sequence[Bytes], *, syncs: bool = True) -> None:
         content = _joined(data)
@@ -316,6 +293,25 @@ class SimulatedStore(ObjectStore):
 
     # What happens
 
+    def _content(self, path: str) -> bytes:
+        found = self.objects.get(path)
+        if found is None:
+            raise ObjectNotFoundError("there is no such object", where=f"{self.uri}/{path}")
+        return found.data
+
+    def _meta(self, path: str) -> ObjectMeta | None:
+        found = self.objects.get(path)
+        return None if found is None else found.meta
+
+    def _seen(self, directory: str) -> dict[str, _Object]:
+        return dict(self._below.get(directory, {}))
+
+    def _first(self, directory: str) -> str | None:
+        return min(self._below.get(directory, ()), default=None)
+
+    def _directories(self, directory: str) -> Sequence[str]:
+        return sorted(self._directories_in.get(directory, ()))
+
     def _store(self, path: str, data: bytes, by: Process, *, syncs: bool = True) -> str:
         if self.fsync:
             (self.unsynced.discard if syncs else self.unsynced.add)(path)
@@ -348,23 +344,30 @@ class SimulatedStore(ObjectStore):
                 self._directories_in[parent].discard(name)
         return True
 
-    def _read(self, name: str, path: str, effect: Callable[[], T]) -> T:
+    def _read(self, name: str, path: str, effect: Callable[[str], T]) -> T:
         task = self._task()
-        self._travel(task)
+        self._travel()
         rates = self.rates
-        if rates.may_lose_reads:
-            draw = self.scheduler.random.random()
-            if draw < rates.crash:
-                self._crash(task, name, path)
-            if draw < rates.crash + rates.lost_request + rates.lost_answer:
-                raise self._fault(task, name, path, "lost")
-        return self._happen(name, path, effect)
+        if rates.lost_reads:
+            draw = self._draw()
+            if draw < rates.lost_reads:
+                if draw < rates.crash:
+                    self._crash(task, name, path or ".")
+                raise self._fault(task, name, path or ".", "lost")
+        self.operations += 1
+        try:
+            result = effect(path)
+        except ObjectNotFoundError:
+            self.note(f"{name} {path} ObjectNotFoundError")
+            raise
+        self.note(f"{name} {path or '.'}")
+        return result
 
     def _write(
         self, name: str, path: str, effect: Callable[[], T], repeat: Callable[[], T] | None = None
     ) -> T:
         task = self._task()
-        self._travel(task)
+        self._travel()
         random, rates = self.scheduler.random, self.rates
         if rates.sleep and task.process.may_sleep and random.random() < rates.sleep:
             self.note(f"{name} {path} sleeps")
@@ -392,12 +395,12 @@ class SimulatedStore(ObjectStore):
         draw -= rates.delayed
         if draw < rates.repeated and repeat is not None:
             self._happen(name, path, effect)
-            self._travel(task)
+            self._travel()
             self.note(f"{name} {path} repeated")
             return repeat()
         result = self._happen(name, path, effect)
         if random.random() < 0.2:
-            self._travel(task)
+            self._travel()
         return result
 
     def _happen(self, name: str, path: str, effect: Callable[[], T]) -> T:
@@ -426,11 +429,11 @@ class SimulatedStore(ObjectStore):
         random = self.scheduler.random
         self.scheduler.spawn(self._network, "late", land, delay=10 ** random.uniform(-3, 1))
 
-    def _travel(self, task: Task) -> None:
-        random, rates = self.scheduler.random, self.rates
-        seconds = -math.log(1.0 - random.random()) * rates.latency
-        if rates.slow and random.random() < rates.slow:
-            seconds *= 10 ** random.uniform(1, 3)
+    def _travel(self) -> None:
+        rates, draw = self.rates, self._draw
+        seconds = -math.log(1.0 - draw()) * rates.latency
+        if rates.slow and draw() < rates.slow:
+            seconds *= 10 ** self.scheduler.random.uniform(1, 3)
         self.scheduler.sleep(seconds)
 
     def _fault(self, task: Task, name: str, path: str, what: str) -> StorageError:

@@ -59,6 +59,7 @@ from weir.format import (
     pk_index,
     shard_manifest,
     snapshot_pin,
+    version_hint,
     wal_entry,
 )
 
@@ -135,6 +136,8 @@ def _done_once() -> list[tuple[Any, Any]]:
         (lease.encode, once.encode_lease),
         (checked_json.encode, once.encode_json),
         (pk_index.build, once.key_index),
+        (version_hint.decode, once.hint_decoded),
+        (version_hint.encode, once.hint_encoded),
     ]
 
 
@@ -155,6 +158,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (LanceFileReader, library.FileReader),
         (dataset_fields.row_schema, once.row_schema),
         (dataset_fields.marks_of, once.marks_of),
+        (dataset_fields.generation_schema, once.generation_schema),
         (weir.base.durability.committing, library.committing),
         (weir.base.durability.make_durable, library.make_durable),
         (lance.optimize.Compaction, compaction.Compaction),

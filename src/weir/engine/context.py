@@ -37,6 +37,8 @@ class EngineContext:
         Bytes that rows of all writers may take before they are flushed. Default 1 GiB.
     executors : Executors, optional
         The threads. Default: as many as pay.
+    metrics : Metrics, optional
+        Where the layers report. Default: metrics of its own.
 
     Attributes
     ----------
@@ -54,8 +56,9 @@ class EngineContext:
         read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES,
         unflushed_bytes: int = DEFAULT_UNFLUSHED_BYTES,
         executors: Executors | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.cache = ByteBudgetCache(read_cache_bytes, self.metrics)
         self.throttle = Throttle()
         self.executors = executors or Executors()

@@ -31,6 +31,8 @@ def batch_overhead(schema: pa.Schema) -> int:
 
 
 def _arrays_of(type: pa.DataType) -> int:
+    if not type.num_fields:
+        return 1
     return 1 + sum(_arrays_of(type.field(number).type) for number in range(type.num_fields))
 
 

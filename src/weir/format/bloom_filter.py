@@ -28,6 +28,9 @@ EXPECTED_KEYS = 8192
 FALSE_POSITIVE_RATE = 0.00057
 """Share of absent keys a filter of the expected size lets through."""
 
+_FEW_KEYS = 256
+"""Up to so many, setting the bits of each takes less time than laying out all that there are."""
+
 _BLOCK_BYTES = 32
 _WORDS = 8
 _MAX_BYTES = 128 * 1024 * 1024
@@ -79,6 +82,11 @@ class BloomFilter:
         if count < 1:
             raise InputError(f"a bloom filter cannot be sized for {count} keys")
         size = _size_in_bytes(count)
+        if len(hashes) <= _FEW_KEYS:
+            blocks, bits = _positions(hashes, size // _BLOCK_BYTES)
+            words = np.zeros((size // _BLOCK_BYTES, _WORDS), "<u4")
+            np.bitwise_or.at(words, (blocks[:, None], np.arange(_WORDS)), np.uint32(1) << bits)
+            return cls(words)
         first_bits = 8 * _BLOCK_BYTES * _blocks_of(hashes, size // _BLOCK_BYTES)
         low = hashes.astype(np.uint32)
         flags = np.zeros(8 * size, np.bool_)

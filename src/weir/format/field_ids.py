@@ -195,6 +195,8 @@ def children_of(type: pa.DataType) -> tuple[pa.Field, ...]:
     >>> children_of(pa.list_(pa.float32(), 128))
     ()
     """
+    if not type.num_fields:
+        return ()
     if pa.types.is_struct(type):
         return tuple(type)
     if pa.types.is_map(type):

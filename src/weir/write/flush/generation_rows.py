@@ -89,10 +89,11 @@ class GenerationRows:
 
     def columns(self, names: tuple[str, ...]) -> list[pa.Array]:
         """Return some columns of the live rows."""
-        selected = self.written.select(list(names))
-        if len(self.newest) < selected.num_rows:
-            selected = selected.take(pa.array(self.newest))
-        return [column.combine_chunks() for column in selected.columns]
+        columns = [self.written.column(name).combine_chunks() for name in names]
+        if len(self.newest) == self.written.num_rows:
+            return columns
+        live = pa.array(self.newest)
+        return [column.take(live) for column in columns]
 
     def to_table(self) -> pa.Table:
         """Return the live rows, in the order that they are laid out in."""
