@@ -72,18 +72,38 @@ def test_it_can_be_given_up(tmp_path: Path) -> None:
     assert sorted(_reopened(tmp_path).scan().to_table()["id"].to_pylist()) == [0, 1, 7]
 
 
+def _wait_for_a_lease_with(tmp_path: Path, entry: Path) -> None:
+    """Wait until the lease of the only shard says that the log has come as far as an entry."""
+    lease = next((tmp_path / "t").glob("_mem_wal/*/lease.json")).relative_to(tmp_path)
+    store = LocalStore(tmp_path)
+    wanted = f'"last_position": {layout.parse_wal_name(entry.name)}'
+    deadline = time.monotonic() + 30
+    while wanted not in bytes(store.get(str(lease))).decode():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_is_deleted_under_a_living_writer_is_missed_until_it_flushes(tmp_path: Path) -> None:
+    """It goes on above the gap: readers are told from its next renewal on, and its flush has every row."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
+    with table.writer(flush_on_close=False, lease_ttl=0.6) as writer:
+        writer.upsert([{"id": 1, "n": 1}])
+        lost = _entries(tmp_path)[-1]
+        lost.unlink()
+        writer.upsert([{"id": 2, "n": 2}])
+        _wait_for_a_lease_with(tmp_path, _entries(tmp_path)[-1])
+        with pytest.raises(CorruptionError, match=lost.name):
+            _reopened(tmp_path).scan().to_table()
+        writer.flush()
+        assert sorted(_reopened(tmp_path).scan().to_table()["id"].to_pylist()) == [1, 2]
+
+
 def test_a_lease_that_is_renewed_says_how_far_the_log_has_come(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
     with table.writer(flush_on_close=False, lease_ttl=0.6) as writer:
         writer.upsert([{"id": 1, "n": 1}])
         lost = _entries(tmp_path)[-1]
-        lease = next((tmp_path / "t").glob("_mem_wal/*/lease.json")).relative_to(tmp_path)
-        store = LocalStore(tmp_path)
-        wanted = f'"last_position": {layout.parse_wal_name(lost.name)}'
-        deadline = time.monotonic() + 30
-        while wanted not in bytes(store.get(str(lease))).decode():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        _wait_for_a_lease_with(tmp_path, lost)
         moved = lost.rename(lost.with_suffix(".away"))
         with pytest.raises(CorruptionError, match="no entry at position"):
             _reopened(tmp_path).scan().to_table()
