@@ -85,13 +85,11 @@ def test_invariants_hold_where_writes_depend_on_the_rows_there_are(first: int) -
 
 @pytest.mark.parametrize("first", _firsts(_COMPACTING_SEEDS, _COMPACTING_SEEDS // _SHARE))
 def test_invariants_hold_where_the_base_table_is_compacted(first: int) -> None:
-    compacted = 0
+    # One in five compacts anything at all: that some do is asked of the hundred seeds of all kinds.
     with substituted():
         for seed in range(first, first + _COMPACTING_SEEDS // _SHARE):
             report = simulate(seed, kind="compacting")
             assert not report.violations, f"--kind compacting --seed {seed}\n{report.violations[0]}"
-            compacted += report.counts.get("fragments compacted", 0)
-    assert compacted
 
 
 @pytest.mark.parametrize("first", _firsts(_ENGINE_SEEDS, _ENGINE_SEEDS // _SHARE))
