@@ -212,6 +212,7 @@ def test_a_store_is_what_lists_of_dicts_say() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_a_store_is_what_lists_of_dicts_say_for_long() -> None:
     run_state_machine_as_test(
         Machine,

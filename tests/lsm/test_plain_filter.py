@@ -62,10 +62,20 @@ def test_plain_filters_match_what_lance_matches() -> None:
     assert plain > 140
 
 
+@pytest.mark.parametrize("word", ["AND", "OR"])
+def test_long_chains_are_plain_too(word: str) -> None:
+    rows = table(Random(2))
+    text = f" {word} ".join(["id != 7"] * 300)
+    found = plain_matches(rows, text)
+    assert found is not None
+    assert found.tolist() == _evaluate(rows, text).tolist()
+
+
 @pytest.mark.parametrize(
     "text",
     [
         *('name = "a"', "abs(id) > 1", "id > 1.5", "id = '5'", "id + 1 > 2", "name LIKE 'a%'", "id = `n-1`"),
+        *("NOT " * 900 + "ok", "(ok OR (ok AND " * 100 + "ok" + "))" * 100),
         *("id > 9223372036854775808", "name > 5", "ok = 1", "id = id", "id IN (1, 2.5)", "id > NULL"),
     ],
 )

@@ -42,7 +42,7 @@ from weir.events.query.parts import (
 from weir.events.query.planner import QueryPlan, Window, plan_query
 from weir.events.query.running import ordered_rows, run_query, run_rows, within_window
 from weir.events.query.scope import failure
-from weir.events.query.sessions import session
+from weir.events.query.sessions import frame_of
 from weir.events.query.states import merged_states, of_states, state_schema
 from weir.events.saving import Saving
 from weir.events.visibility import filter_text, instant
@@ -465,7 +465,7 @@ class Materialization:
     def _frame(self, stored: pa.Table) -> Any:
         event_id = self.plan.scope.core(0)[0].internal
         names = [event_id if name == _ROWS_KEY else name for name in stored.column_names]
-        return session().from_arrow(stored.rename_columns(names))
+        return frame_of(stored.rename_columns(names))
 
     def _stored_rows(self, rows: pa.Table) -> pa.Table:
         schema = self._schema.remove(len(self._schema) - 1)

@@ -33,8 +33,13 @@ class _First:
         if _ROW_ID not in self.rows.column_names:
             return self.rows.take(pa.array(offsets)).select(list(columns))
         assert isinstance(self.task, DatasetTask)
-        row_ids = self.rows.column(_ROW_ID).to_numpy()[offsets].astype(np.int64)
-        return take_row_ids(self.task.source.opened(), row_ids, columns)
+        known = self.rows.take(pa.array(offsets))
+        left = [name for name in columns if name not in known.column_names]
+        if not left:
+            return known.select(list(columns))
+        row_ids = known.column(_ROW_ID).to_numpy().astype(np.int64)
+        found = take_row_ids(self.task.source.opened(), row_ids, left)
+        return pa.table([(found if name in left else known).column(name) for name in columns], list(columns))
 
 
 def chosen_rows(plan: ScanPlan, first: Sequence[str], choose: Choose) -> pa.Table:

@@ -103,6 +103,7 @@ class DatasetTask:
                 filter=self.filter,
                 row_addr_blocklist=self.mask.serialized,
                 with_row_id=True,
+                batch_size=_BATCH_ROWS,
                 fragments=self._scanned_fragments(),
             )
             return scanner.to_table()

@@ -342,6 +342,7 @@ def test_a_file_describes_it(file: Path, landing: Landing, tmp_path: Path) -> No
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_each_event_is_there_once_however_often_the_pipeline_is_killed(
     file: Path, landing: Landing, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from weir.events.query.running import (
     sequence_rows,
     within_window,
 )
-from weir.events.query.sessions import session
+from weir.events.query.sessions import frame_of
 from weir.events.query.states import merged_states, of_states, states_of
 from weir.read.plan import DatasetTask, ScanPlan, ScanTask
 
@@ -123,18 +123,14 @@ def run_query_by_parts(
         assert plan.grouping is not None
         states = [answer.tables[0] for answer in answers if answer.tables]
         if not states:
-            return run_frame(plan, session().from_arrow(plan.read.named(scan.schema.empty_table())[0]), clock)
+            return run_frame(plan, frame_of(plan.read.named(scan.schema.empty_table())[0]), clock)
         return of_states(plan, merged_states(plan.grouping, states))
     empty = plan.read.named(scan.schema.empty_table())
     steps = [
         pa.concat_tables([none, *(answer.tables[step] for answer in answers)], promote_options="permissive")
         for step, none in enumerate(empty)
     ]
-    frame = (
-        sequence_rows(plan, steps)
-        if plan.scope.is_sequence
-        else within_window(plan, session().from_arrow(steps[0]))
-    )
+    frame = sequence_rows(plan, steps) if plan.scope.is_sequence else within_window(plan, frame_of(steps[0]))
     return run_frame(plan, frame, clock)
 
 
@@ -149,7 +145,7 @@ def run_part(part: QueryPart) -> PartAnswer:
     rows = _rows(part.task, part.columns)
     tables = plan.read.named(rows)
     newest = max((_newest(plan, step, table) for step, table in enumerate(tables)), default=0)
-    frames = [selected(plan, step, session().from_arrow(table)) for step, table in enumerate(tables)]
+    frames = [selected(plan, step, frame_of(table)) for step, table in enumerate(tables)]
     if _is_of_states(plan):
         return PartAnswer((states_of(plan, frames[0]),) if rows.num_rows else (), newest)
     query = plan.query
@@ -206,7 +202,7 @@ class FreshPart:
 def fresh_of(plan: QueryPlan, rows: pa.Table, after: Cursor) -> Fresh:
     """Return what came after a cursor, of the rows of a scan."""
     delta, cursor = plan.read.fresh_of(rows, after)
-    frame = selected(plan, 0, session().from_arrow(delta))
+    frame = selected(plan, 0, frame_of(delta))
     if plan.grouping is None:
         return Fresh(finished_rows(frame, delta.schema), delta.num_rows, cursor)
     states = states_of(plan, frame)

@@ -21,7 +21,7 @@ from weir.events.query.matching import matched
 from weir.events.query.planner import EVERYTHING, BoundAggregate, Grouping, QueryPlan
 from weir.events.query.scope import Column, failure
 from weir.events.query.selecting import few_rows, is_selection
-from weir.events.query.sessions import session
+from weir.events.query.sessions import frame_of
 from weir.events.visibility import all_of, instant, whole_number
 
 __all__ = ["aggregate_type", "explain_query", "run_query", "selected"]
@@ -114,7 +114,7 @@ def _top_rows(plan: QueryPlan, clock: HybridClock) -> pa.Table:
     def choose(rows: pa.Table) -> NDArray[np.int64]:
         (named,) = narrow.named(rows)
         numbered = named.append_column(_NUMBER, pa.array(np.arange(named.num_rows)))
-        frame = selected(plan, 0, session().from_arrow(numbered))
+        frame = selected(plan, 0, frame_of(numbered))
         chosen = _limited(ordered_rows(plan, frame), plan).select(col(_NUMBER)).to_arrow_table()
         found: NDArray[np.int64] = chosen.column(0).to_numpy()
         return found
@@ -140,9 +140,8 @@ def observe(clock: HybridClock, ids: pa.ChunkedArray) -> None:
 
 def joined_rows(plan: QueryPlan) -> DataFrame:
     """Return the rows of a query: selected events, or matches of them."""
-    context = session()
     tables = plan.read.tables()
-    frames = [selected(plan, step, context.from_arrow(table)) for step, table in enumerate(tables)]
+    frames = [selected(plan, step, frame_of(table)) for step, table in enumerate(tables)]
     if not plan.scope.is_sequence:
         return within_window(plan, frames[0])
     return sequence_rows(
@@ -165,7 +164,7 @@ def sequence_rows(plan: QueryPlan, steps: Sequence[pa.Table]) -> DataFrame:
     for table, chosen in zip(steps, rows, strict=True):
         taken = table.select([name for name in table.column_names if name in used]).take(pa.array(chosen))
         columns.update(zip(taken.column_names, taken.columns, strict=True))
-    return within_window(plan, session().from_arrow(pa.table(columns)))
+    return within_window(plan, frame_of(pa.table(columns)))
 
 
 def _used_of_matches(plan: QueryPlan) -> set[str]:

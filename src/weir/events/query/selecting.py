@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from weir.events.language import tree
 from weir.events.query.conditions import condition_of, fields_of_condition
 from weir.events.query.planner import EVERYTHING, QueryPlan
-from weir.events.query.sessions import session
+from weir.events.query.sessions import frame_of
 from weir.events.visibility import all_of
 
 __all__ = ["few_rows", "is_selection"]
@@ -61,7 +61,7 @@ def few_rows(plan: QueryPlan) -> pa.Table | None:
         found: NDArray[np.int64] = np.arange(rows.num_rows)
         if later:
             (named,) = narrow.named(rows)
-            frame = session().from_arrow(named.append_column(_NUMBER, pa.array(found)))
+            frame = frame_of(named.append_column(_NUMBER, pa.array(found)))
             condition = all_of(
                 condition_of(one, plan.scope, lambda column: col(column.internal)) for one in later
             )

@@ -18,7 +18,7 @@ from weir.events.query.planner import QueryPlan
 from weir.events.query.reading import Bounds, StepRead, StepsRead
 from weir.events.query.running import observe, run_rows, selected
 from weir.events.query.scope import Column, Scope
-from weir.events.query.sessions import session
+from weir.events.query.sessions import frame_of, session
 from weir.events.result import Result
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
 from weir.table.table import Table
@@ -107,7 +107,7 @@ def query_by_sql(plan: QueryPlan, where: str, clock: HybridClock) -> Result:
 
     def run() -> pa.Table:
         def rows() -> pa.Table:
-            frame = selected(whole, 0, session().from_arrow(whole.read.tables()[0]))
+            frame = selected(whole, 0, frame_of(whole.read.tables()[0]))
             try:
                 named = _shown(columns, frame).filter(parsed(_shown(columns, frame)))
                 renamed = named.select(*(col(_quoted(one.name)).alias(one.internal) for one in columns))
@@ -185,9 +185,7 @@ class SqlPlan:
             for step, table in enumerate(read.tables()):
                 columns = read.scope.columns_of(step)
                 observe(clock, table.column(read.scope.core(step)[0].internal))
-                context.register_view(
-                    _quoted(read.scope.types[step].name), _shown(columns, context.from_arrow(table))
-                )
+                context.register_view(_quoted(read.scope.types[step].name), _shown(columns, frame_of(table)))
         try:
             frame = context.sql_with_options(self.query, _ONLY_QUERIES)
             batches = frame.collect()

@@ -11,7 +11,7 @@ from datafusion import DataFrame, Expr, col, functions, lit
 
 from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
 from weir.events.query.running import finished_groups, group_keys, grouped_fields, summed_type
-from weir.events.query.sessions import session
+from weir.events.query.sessions import frame_of
 from weir.events.visibility import whole_number
 
 __all__ = ["merged_states", "of_states", "state_schema", "states_of"]
@@ -108,7 +108,7 @@ def merged_states(grouping: Grouping, states: Sequence[pa.Table]) -> pa.Table:
     # Groups of one key text have one key.
     values += [functions.first_value(col(name)).alias(name) for name in keys]
     values.append(functions.count(whole_number(1)).alias("none"))
-    merged = session().from_arrow(whole).aggregate([col(KEY)], values).to_arrow_table()
+    merged = frame_of(whole).aggregate([col(KEY)], values).to_arrow_table()
     merged = merged.set_column(merged.column_names.index(KEY), KEY, merged.column(KEY).cast(pa.string()))
     columns = []
     for one in schema:
@@ -151,7 +151,7 @@ def of_states(plan: QueryPlan, states: pa.Table) -> pa.Table:
     assert grouping is not None
     if states.num_rows == 0 and not grouping.is_grouped:
         states = _nothing(grouping)
-    frame = session().from_arrow(states)
+    frame = frame_of(states)
     keys = [col(name) for name in states.column_names if name.startswith("k") and name != KEY]
     values = [_value(at, one).alias(f"a{at}") for at, one in enumerate(grouping.aggregates)]
     return finished_groups(plan, frame.select(*keys, *values))
