@@ -64,6 +64,7 @@ _SERVICE_SUBJECTS = {
     "million": "benchmarks.million",
     "cold": "benchmarks.cold",
 }
+_LONG_SUBJECTS = {"event-growth": "benchmarks.event_growth"}
 _SPARK = "spark"
 _OF_SPARK = [*_SPARK_SUBJECTS, "merging"]
 
@@ -97,6 +98,8 @@ def _scale(arguments: argparse.Namespace) -> Scale:
         scale = replace(scale, largest_base_rows=arguments.largest_base_rows)
     if arguments.base_rows is not None:
         scale = replace(scale, spark=replace(scale.spark, base_rows=arguments.base_rows))
+    if arguments.events is not None:
+        scale = replace(scale, events=arguments.events)
     return scale
 
 
@@ -109,7 +112,7 @@ def _names(asked: list[str] | None) -> list[str]:
 def _subject(name: str) -> Subject:
     if name in _SUBJECTS:
         return _SUBJECTS[name]
-    subject: Subject = import_module({**_SPARK_SUBJECTS, **_SERVICE_SUBJECTS}[name]).run
+    subject: Subject = import_module({**_SPARK_SUBJECTS, **_SERVICE_SUBJECTS, **_LONG_SUBJECTS}[name]).run
     return subject
 
 
@@ -120,15 +123,21 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, _SPARK]),
-        help="one subject; may be repeated (default: all but chroma, namespaces, million, cold, and those of "
-        "Spark, which 'spark' stands for)",
+        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, *_LONG_SUBJECTS, _SPARK]),
+        help="one subject; may be repeated (default: all but chroma, namespaces, million, cold, "
+        "event-growth, and those of Spark, which 'spark' stands for)",
     )
     parser.add_argument(
         "--base-rows",
         type=int,
         metavar="N",
         help="rows of the base table that streams write to (default: 1,000,000)",
+    )
+    parser.add_argument(
+        "--events",
+        type=int,
+        metavar="N",
+        help="about how many events event-growth writes into one store (default: 10,000,000)",
     )
     parser.add_argument("--quick", action="store_true", help="a small size: a trial, not a measurement")
     parser.add_argument(

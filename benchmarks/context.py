@@ -63,6 +63,8 @@ class Scale:
         full size.
     largest_base_rows : int
         Rows of the largest base table that merges are measured on; they are on 1, 5 and 20 million.
+    events : int
+        Events that are written into one store, to see whether it slows down.
     spark : SparkScale
         How much work to do on Spark.
     """
@@ -74,6 +76,7 @@ class Scale:
     touched_mebibytes: int
     quick: bool
     largest_base_rows: int = 1_000_000
+    events: int = 10_000_000
     spark: SparkScale = SparkScale()
 
     @classmethod
@@ -92,6 +95,7 @@ class Scale:
             touched_mebibytes=500,
             quick=True,
             largest_base_rows=0,
+            events=150_000,
             spark=SparkScale.trial(),
         )
 

@@ -19,7 +19,7 @@ from benchmarks.harness import Case, Contender, Sense, Target, measure
 from weir.demo.typed_events import event_types, loaded, typed_batches
 from weir.events import EventStore
 
-__all__ = ["run"]
+__all__ = ["created", "run"]
 
 _WEIR, _SQLITE, _DUCKDB = "weir events", "SQLite", "DuckDB over Parquet"
 _SHOW, _QUERY = "weir, SHOW", "weir, the query"
@@ -41,7 +41,7 @@ def run(context: Context) -> Result:
     place = context.directory / "events"
     context.say("events: writing the flights")
     batches = list(typed_batches(loaded(_TRIAL_FLIGHTS if context.scale.quick else None)))
-    store = _created(place / "flights", batches)
+    store = created(place / "flights", _carriers(batches))
     store.remember("delays", _DELAYS)
     with store.writer() as writer:
         for batch in batches:
@@ -70,14 +70,18 @@ def run(context: Context) -> Result:
     )
 
 
-def _created(path: Path, batches: list[_Batch]) -> EventStore:
-    carriers = sorted(
-        {one for batch in batches for _, rows in batch for one in rows.column("carrier").unique().to_pylist()}
-    )
+def created(path: Path, carriers: list[str]) -> EventStore:
+    """Create a store with the types of flight events."""
     store: EventStore = weir.events.create(path)
     for name, fields in event_types(carriers).items():
         store.define(name, fields)
     return store
+
+
+def _carriers(batches: list[_Batch]) -> list[str]:
+    return sorted(
+        {one for batch in batches for _, rows in batch for one in rows.column("carrier").unique().to_pylist()}
+    )
 
 
 # --- Writing -------------------------------------------------------------------------------------
@@ -86,13 +90,14 @@ def _created(path: Path, batches: list[_Batch]) -> EventStore:
 def _ingest(context: Context, place: Path, batches: list[_Batch]) -> Iterator[Case]:
     numbers = itertools.count()
     few = batches[:_INGESTED]
+    carriers = _carriers(batches)
     rows = sum(table.num_rows for batch in few for _, table in batch) // len(few)
     rounds = min(3, context.scale.rounds)
 
     @contextmanager
     def ours() -> Iterator[Callable[[], object]]:
         turn = itertools.cycle(few)
-        with _created(place / f"weir-{next(numbers)}", batches) as store, store.writer() as writer:
+        with created(place / f"weir-{next(numbers)}", carriers) as store, store.writer() as writer:
             yield lambda: writer.ingest_all(next(turn))
 
     @contextmanager
@@ -114,7 +119,7 @@ def _ingest(context: Context, place: Path, batches: list[_Batch]) -> Iterator[Ca
     @contextmanager
     def our_threads() -> Iterator[Callable[[], object]]:
         with (
-            _created(place / f"weir-{next(numbers)}", batches) as store,
+            created(place / f"weir-{next(numbers)}", carriers) as store,
             store.writer() as writer,
             ThreadPoolExecutor(_THREADS) as pool,
         ):

@@ -1,0 +1,117 @@
+"""Ten million events into one store: whether the last come as fast as the first, and in how much memory."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import resource
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.context import Context, Result
+from benchmarks.events import created
+from benchmarks.harness import Case, Measurement, Sense, Target
+from weir.demo.typed_events import loaded, typed_batches
+
+__all__ = ["run"]
+
+_BATCHES = 10
+"""Batches of about 10,000 events that are timed as one."""
+_MOST_MEBIBYTES = 1024
+_TRIAL_FLIGHTS = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A year of flights written, and kept up.
+
+    Parameters
+    ----------
+    events : int
+        How many.
+    seconds : tuple of float
+        Of every so many batches.
+    upkeep : float
+        Seconds that upkeep took afterwards.
+    mebibytes : float
+        The most memory that the process has had by then.
+    """
+
+    events: int
+    seconds: tuple[float, ...]
+    upkeep: float
+    mebibytes: float
+
+
+def run(context: Context) -> Result:
+    """Write the flights of a year again and again, from a process of their own."""
+    stretches = _written(context)
+    first, last = stretches[0], stretches[-1]
+    names = f"the first {first.events:,}", f"the last {last.events:,}"
+    measurements = tuple(
+        Measurement(name, (one.seconds,)) for name, one in zip(names, (first, last), strict=True)
+    )
+    speeds = ", ".join(f"{one.events / sum(one.seconds):,.0f}" for one in stretches)
+    upkeep = ", ".join(f"{one.upkeep:.1f}" for one in stretches)
+    return Result(
+        "event-growth",
+        f"{sum(one.events for one in stretches):,} events in batches of 10,000 into one store, fsync on",
+        (
+            f"events a second, stretch by stretch: {speeds}",
+            f"seconds that upkeep took after each: {upkeep}",
+            f"at most {last.mebibytes:,.0f} MiB resident, flights included (to be {_MOST_MEBIBYTES:,})",
+        ),
+        [
+            Case(
+                "event-growth",
+                f"ingest of {_BATCHES} batches",
+                measurements,
+                (Target(names[1], Sense.WITHIN, 1.2, (names[0],)),),
+                rows_per_call=first.events // len(first.seconds),
+            )
+        ],
+    )
+
+
+def _written(context: Context) -> list[_Stretch]:
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    # Its memory is that of nobody else.
+    arguments = context.directory / "event-growth", context.scale.events, context.scale.quick, sending
+    process = multiprocessing.get_context("spawn").Process(target=_write, args=arguments)
+    process.start()
+    sending.close()
+    found: list[_Stretch] = []
+    try:
+        while True:
+            found.append(receiving.recv())
+            events = sum(one.events for one in found)
+            context.say(f"event-growth: {events:,} events, at most {found[-1].mebibytes:,.0f} MiB resident")
+    except EOFError:
+        process.join()
+    if process.exitcode:
+        raise RuntimeError(f"the process that writes has failed: {process.exitcode}")
+    return found
+
+
+def _write(place: Path, events: int, quick: bool, sending: Connection) -> None:
+    flights = loaded(_TRIAL_FLIGHTS if quick else None)
+    carriers = sorted(flights.facts.column("carrier").unique().to_pylist())
+    written = 0
+    with created(place, carriers) as store, store.writer() as writer:
+        while written < events:
+            seconds, before = [], written
+            batches = typed_batches(flights)
+            while group := list(itertools.islice(batches, _BATCHES)):
+                began = time.perf_counter()
+                for batch in group:
+                    writer.ingest_all(batch)
+                if len(group) == _BATCHES:
+                    seconds.append(time.perf_counter() - began)
+                written += sum(rows.num_rows for batch in group for _, rows in batch)
+            began = time.perf_counter()
+            store.maintain()
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            sending.send(_Stretch(written - before, tuple(seconds), time.perf_counter() - began, peak))
+    sending.close()
