@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,6 +23,7 @@ from tests.conformance import library
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
+from weir.errors import SchemaError
 from weir.storage.counting import CountingStore
 from weir.storage.local import LocalStore
 
@@ -31,6 +33,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()
 X = pa.field("x", pa.int64())
 Y = pa.field("y", pa.int64())
 ROW = {"id": 1, "v": 10, "x": 77}
+_TICK_SECONDS = 0.02  # of the clock by which a file system says when a file was stored
 
 
 def make(place: Path) -> weir.Table:
@@ -320,6 +323,82 @@ class TestRowsOfTheLibraryWithoutAMark:
         self.write(place, flush=flush)
         reuse(place, field)
         self.check(place, field.name, None)
+
+    def test_a_merge_marks_the_columns_while_there_are_versions_that_tell_when_they_came(
+        self, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "t"
+        self.make(place)
+        self.write(place, flush=True)
+        opened(place).maintenance.merge()
+        assert None not in BaseTable.open(LocalStore(place, fsync=False)).marks.values()
+        dataset(place).cleanup_old_versions(timedelta(0), delete_unverified=True)
+        self.write(place, flush=True)
+        default_context().cache.clear()
+        assert rows(opened(place))[1:] == [ROW]
+        dataset(place).drop_columns(["x"])
+        dataset(place).add_columns(X)
+        default_context().cache.clear()
+        assert rows(opened(place))[1:] == [{**ROW, "x": None}]
+
+    def test_nothing_shows_of_what_the_library_flushes_after_one_of_the_same_name_came(
+        self, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "t"
+        self.make(place)
+        self.write(place, flush=False)
+        time.sleep(_TICK_SECONDS)
+        reuse(place, X)
+        library.close_writers()
+        self.check(place, "x", None)
+
+    def test_what_the_library_flushes_of_two_columns_of_one_name_is_refused_by_name(
+        self, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "t"
+        self.make(place)
+        (shard,) = library.shards_of(place)
+        theirs = library.open_writer(place, shard)
+        schema = pa.schema([*SCHEMA, X])
+        theirs.put(pa.Table.from_pylist([ROW], schema))
+        time.sleep(_TICK_SECONDS)
+        reuse(place, X)
+        theirs.put(pa.Table.from_pylist([{**ROW, "id": 2, "x": 88}], schema))
+        table = opened(place)
+        assert rows(table)[1:] == [{**ROW, "x": None}, {**ROW, "id": 2, "x": 88}]
+        library.close_writers()
+        for read in (lambda: rows(opened(place)), lambda: opened(place).get([1]), table.maintenance.merge):
+            with pytest.raises(SchemaError, match=r"generation 2 .* values of column 'x'.*dropped"):
+                read()
+        found = table.maintenance.verify().errors
+        assert any("column 'x'" in one.message for one in found), found
+        table.alter(drop=["x"])
+        table.alter(add=[X])
+        default_context().cache.clear()
+        shown = [{"id": 0, "v": 0, "x": None}, {**ROW, "x": None}, {**ROW, "id": 2, "x": None}]
+        assert rows(opened(place)) == shown
+        opened(place).maintenance.merge()
+        assert dataset(place).to_table().sort_by("id").to_pylist() == shown
+
+    def test_what_a_second_writer_of_the_library_takes_over_without_the_column_counts_for_nothing(
+        self, tmp_path: Path
+    ) -> None:
+        """Its generation has the column, and rows from before it came, which had none of its id."""
+        place = tmp_path / "t"
+        with weir.create(place, SCHEMA, primary_key="id", fsync=False).writer() as writer:
+            writer.upsert([{"id": 0, "v": 0}])
+        (shard,) = library.shards_of(place)
+        first = library.open_writer(place, shard)
+        first.put(pa.Table.from_pylist([{"id": 2, "v": 20}], SCHEMA))
+        time.sleep(_TICK_SECONDS)
+        dataset(place).add_columns(X)
+        second = library.open_writer(place, shard)
+        second.put(pa.Table.from_pylist([ROW], pa.schema([*SCHEMA, X])))
+        library.close_writers()
+        shown = [{"id": 0, "v": 0, "x": None}, ROW, {"id": 2, "v": 20, "x": None}]
+        assert rows(opened(place)) == shown
+        opened(place).maintenance.merge()
+        assert dataset(place).to_table().sort_by("id").to_pylist() == shown
 
     @pytest.mark.parametrize("flush", [False, True])
     def test_what_is_written_to_the_next_one_shows(self, tmp_path: Path, flush: bool) -> None:

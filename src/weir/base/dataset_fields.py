@@ -17,7 +17,6 @@ from weir.format.field_births import (
     Births,
     births_of,
     has_marks,
-    stored_at,
     unmarked_in,
     with_births,
 )
@@ -84,7 +83,7 @@ def generation_columns(
     dataset: lance.LanceDataset,
     schema: pa.Schema,
     catalog: Callable[[], GenerationCatalog | None],
-    written: Callable[[], datetime | None] = lambda: None,
+    stored: Callable[[pa.Schema, BeforeMarks], pa.Schema] = lambda own, _: own,
 ) -> Resolution:
     """Return the plan from the columns of a generation to those of a table.
 
@@ -100,12 +99,13 @@ def generation_columns(
         The table's columns, with their field ids, and ``_tombstone``.
     catalog : callable
         Returns the generation's catalog, if it has one.
-    written : callable, optional
-        Returns when the generation was written, which is asked for where columns have no mark.
+    stored : callable, optional
+        Takes the generation's columns, and what is known of the table's before they were marked; returns
+        those that rows were stored with, and when. Asked where columns have no mark.
     """
     own = generation_schema(dataset)
-    if not has_marks(own) and unmarked_in(schema) and (time := written()) is not None:
-        own = stored_at(own, time)
+    if not has_marks(own) and (before := unmarked_in(schema)):
+        own = stored(own, before)
     by_id = resolve(own, schema)
     by_name = resolve(dataset.schema, schema)
     if by_id.comes_to(by_name):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from weir.base.dataset_fields import generation_columns, generation_written
+from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, ObjectNotFoundError
@@ -26,6 +26,7 @@ from weir.format.wal_entry import TOMBSTONE
 from weir.indexing.library_message import library_message
 from weir.lsm.damage import reading
 from weir.lsm.keys import KeyIndex, KeySet
+from weir.lsm.stored_columns import stored_columns
 from weir.storage.interface import Bytes, ObjectStore
 
 __all__ = ["Generation"]
@@ -129,7 +130,7 @@ class Generation:
             self.dataset,
             self._row_schema,
             lambda: self.catalog,
-            partial(generation_written, self.store, self.path),
+            partial(stored_columns, self.store, self.shard_id, self.flushed),
         )
         return Resolution(schema, found.columns)
 

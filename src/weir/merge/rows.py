@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.damaged_file import damaged_file
-from weir.base.dataset_fields import generation_columns, generation_written
+from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
     LibraryFailure,
@@ -38,6 +38,7 @@ from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.folded_rows import settled_rows
 from weir.lsm.generation_files import check_generation_files
+from weir.lsm.stored_columns import stored_columns
 from weir.merge.plan import MergeTask
 
 __all__ = [
@@ -382,9 +383,8 @@ def _columns(
     task: MergeTask, flushed: FlushedGeneration, dataset: lance.LanceDataset, schema: pa.Schema
 ) -> Resolution:
     """Return how the columns of a table are made of those of a generation."""
-    path = layout.generation_path(task.shard_id, flushed.path)
-    written = partial(generation_written, task.store, path)
-    return generation_columns(dataset, schema, lambda: _catalog(task, flushed), written)
+    stored = partial(stored_columns, task.store, task.shard_id, flushed)
+    return generation_columns(dataset, schema, lambda: _catalog(task, flushed), stored)
 
 
 def _scan_keys(dataset: lance.LanceDataset, keys: Resolution) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
+from weir.base.column_marks import mark_columns
 from weir.base.details_commit import note_unknown_fields, restore_unknown_fields
 from weir.base.key_index import extend_key_index
 from weir.base.published import is_left_behind, publish_shards
@@ -255,6 +256,9 @@ def merge_generations(
     divided = divided and is_due and can_be_divided(base)
     groups = (merge_rounds(tasks) if divided else group_merges(tasks)) if is_due else ()
     total = sum(group.shards for group in groups)
+    if groups:
+        # As long as the versions are there that tell when its columns came.
+        base = mark_columns(base)
     # Also where a merge has died between its commit and the end.
     base = note_unknown_fields(base)
     applied: list[MergeResult] = []

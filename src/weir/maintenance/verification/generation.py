@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
-from weir.base.dataset_fields import generation_columns, generation_written
+from weir.base.dataset_fields import generation_columns
 from weir.base.table import library_options
-from weir.errors import CorruptionError, StorageError, WeirError
+from weir.errors import CorruptionError, SchemaError, StorageError, WeirError
 from weir.format import layout, pk_index
 from weir.format.bloom_filter import BloomFilter
 from weir.format.field_ids import without_field_ids
@@ -27,6 +27,7 @@ from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
 from weir.lsm.generation_files import check_generation_files
+from weir.lsm.stored_columns import stored_columns
 from weir.maintenance.verification.catalog import CatalogCheck
 from weir.maintenance.verification.facts import TableFacts
 from weir.maintenance.verification.finding import Finding, Findings
@@ -121,6 +122,9 @@ def _check_content(content: _Content) -> tuple[Finding, ...]:
     except (CorruptionError, StorageError) as error:
         findings.error("generation.unreadable", check.path, error.message)
         return tuple(findings.found)
+    except SchemaError as error:
+        findings.error("generation.columns", check.path, error.message)
+        return tuple(findings.found)
     if catalog is not None:
         catalog.report(findings)
         _check_place(check, catalog.catalog, findings)
@@ -167,7 +171,7 @@ def _read_rows(check: GenerationCheck, catalog: CatalogCheck | None) -> _Rows:
             dataset,
             table.row_schema,
             lambda: None if catalog is None else catalog.catalog,
-            partial(generation_written, table.store, check.path),
+            partial(stored_columns, table.store, check.manifest.shard_id, check.flushed),
         )
         resolved.apply(_no_rows(dataset.schema), where=uri)
         if router is not None:
