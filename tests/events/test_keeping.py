@@ -112,6 +112,27 @@ def test_rows_that_were_laid_down_and_never_appended_are_removed(store: EventSto
     assert [one.path for one in objects.list(STAGED)] == [f"{STAGED}/new.arrow"]
 
 
+def test_what_was_forgotten_leaves_every_file(store: EventStore) -> None:
+    folder = Path(store.path)
+    store.remember("remembered", "QUERY a")
+    with store.writer() as writer:
+        for number in range(12):
+            writer.append("a", f"user-{number % 2}", {"g": f"SECRET{number % 2}"})
+    store.show("remembered").to_table()
+    store.maintain()
+    store.forget("user-1")
+
+    def held_by() -> list[str]:
+        files = [one for one in folder.rglob("*") if one.is_file()]
+        return sorted(str(one) for one in files if b"SECRET1" in one.read_bytes())
+
+    assert held_by()
+    for _ in range(3):
+        store.maintain(horizon=timedelta(0))
+    assert held_by() == []
+    assert store.replay().to_table().num_rows == 6
+
+
 def test_ids_are_above_those_that_were_erased(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """No row tells of them any more, and the clock of the next process is behind."""
     store.remember("all", "QUERY a COUNT")

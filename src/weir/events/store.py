@@ -793,6 +793,10 @@ class EventStore:
         if erasure.events:
             for table in self.tables.values():
                 table.maintenance.compact(max_deleted=0.0)
+        if self._catalog(True).erasures:
+            # Earlier versions have what was erased, and are kept unless somebody says for how long.
+            for table in self.tables.values():
+                table.maintenance.collect_garbage(horizon=horizon, version_retention=horizon)
         return MaintainReport(erasure, reports)
 
     def _delete(self, keys: pa.Table) -> None:
