@@ -874,6 +874,11 @@ def births_of_columns(
     return ColumnBirths(marks)
 
 
+def mark_columns(base: BaseTable) -> BaseTable:
+    """Stand in for :func:`weir.base.column_marks.mark_columns`: columns stay as they are here."""
+    return base
+
+
 def what_is_torn(store: SimulatedStore, manifest: TableManifest) -> None:
     """Stand in for :func:`weir.base.torn_versions.what_is_torn`: no power is cut here."""
 

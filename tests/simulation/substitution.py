@@ -30,6 +30,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 from tests.simulation import compaction, library, once, primitives, process_wide, released, world
 
 import weir.base.column_births
+import weir.base.column_marks
 import weir.base.deleted_rows
 import weir.base.durability
 import weir.base.file_checksums
@@ -176,6 +177,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.deleted_rows.refuse_damaged_deletion_files, library.refuse_damaged_deletion_files),
         (weir.base.key_index_files.refuse_damaged_key_index, library.refuse_damaged_key_index),
         (weir.base.column_births.births_of_columns, library.births_of_columns),
+        (weir.base.column_marks.mark_columns, library.mark_columns),
         (weir.base.publish.publish_details, library.publish_details),
         (weir.base.torn_versions.what_is_torn, library.what_is_torn),
         (weir.base.published._to_lance_bytes, library.to_lance_bytes),
