@@ -8,9 +8,12 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
+import weir
 from weir.base.dataset_fields import generation_schema, row_schema
 from weir.base.schema import key_metadata
-from weir.format.field_ids import FIELD_ID, new_field_ids, with_field_ids
+from weir.base.table import BaseTable
+from weir.format.field_ids import FIELD_ID, interned, new_field_ids, with_field_ids
+from weir.storage.open import open_store
 
 _TYPES = pa.schema(
     [
@@ -54,3 +57,31 @@ def test_ids_are_those_of_the_librarys_own_files(tmp_path: Path) -> None:
         (field.metadata or {}).get(FIELD_ID) for field in theirs
     ]
     assert [field.type for field in found] == [field.type for field in theirs]
+
+
+def test_the_order_of_metadata_tells_no_schemas_apart(tmp_path: Path) -> None:
+    """The library returns it in another order each time, and a writer flushes where columns change."""
+    both = {
+        b"lance-schema:unenforced-primary-key": b"true",
+        b"lance-schema:unenforced-primary-key:position": b"1",
+    }
+    turned = dict(reversed(both.items()))
+    one, other = (
+        pa.schema(
+            [
+                pa.field("id", pa.int64(), metadata=metadata),
+                pa.field("in", pa.struct([pa.field("x", pa.int8(), metadata=metadata)])),
+            ],
+            metadata=metadata,
+        )
+        for metadata in (both, turned)
+    )
+    assert one.serialize() != other.serialize()
+    assert interned(one) is interned(other)
+    assert interned(one) is not interned(one.remove_metadata())
+
+    uri = str(tmp_path / "t")
+    keys = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in "ab"])
+    weir.create(uri, keys, primary_key=["a", "b"])
+    found = [BaseTable.open(open_store(uri)).row_schema for _ in range(16)]
+    assert all(one is found[0] for one in found)

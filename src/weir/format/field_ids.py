@@ -8,7 +8,7 @@ and values is the exception, since Arrow keeps no metadata there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -154,7 +154,10 @@ class SchemaIdentity:
 
 
 def fingerprint(schema: pa.Schema) -> int:
-    """Return a number that tells schemas apart, by names, types and ids: for the keys of caches."""
+    """Return a number that tells schemas apart, by names, types and ids: for the keys of caches.
+
+    The order of metadata makes no difference: the library returns it in another one each time.
+    """
     return _fingerprint(SchemaIdentity(schema))
 
 
@@ -171,7 +174,19 @@ def interned(schema: pa.Schema) -> pa.Schema:
 
 @lru_cache(maxsize=256)
 def _fingerprint(of: SchemaIdentity) -> int:
-    return xxhash.xxh3_128_intdigest(of.schema.serialize().to_pybytes())
+    metadata = _in_order(of.schema.metadata)
+    ordered = pa.schema([_with_metadata_in_order(field) for field in of.schema], metadata=metadata)
+    return xxhash.xxh3_128_intdigest(ordered.serialize().to_pybytes())
+
+
+def _with_metadata_in_order(field: pa.Field) -> pa.Field:
+    children = [_with_metadata_in_order(child) for child in children_of(field.type)]
+    type = with_children(field.type, children) if children else field.type
+    return field.with_type(type).with_metadata(_in_order(field.metadata))
+
+
+def _in_order(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    return None if metadata is None else dict(sorted(metadata.items()))
 
 
 def new_field_ids(schema: pa.Schema) -> tuple[FieldId, ...]:
