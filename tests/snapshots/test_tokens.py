@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import secrets
 import shutil
@@ -39,6 +40,7 @@ from weir.errors import (
 from weir.format import layout, shard_manifest
 from weir.format.snapshot_pin import SNAPSHOTS, pin_path
 from weir.format.snapshot_token import SnapshotToken
+from weir.snapshots.snapshot import ReadSnapshot
 from weir.snapshots.tokens import expired_pins, live_roots
 from weir.storage.counting import CountingStore
 from weir.storage.interface import ObjectStore
@@ -579,3 +581,19 @@ def test_what_a_snapshot_costs(tmp_path: Path, has_tail: bool) -> None:
     table.snapshot()
     assert store.counts["put_if_absent"] == 1
     assert store.counts["head"] <= shards * 6 + 2
+
+
+def test_few_of_the_states_that_reads_were_of_are_held(tmp_path: Path) -> None:
+    """Each holds on to a version of the base table, and so to open files of its indexes."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = weir.create(tmp_path / "t", schema, primary_key="id")
+    reader, tokens = table.internals.reader, []
+    with table.writer() as writer:
+        for number in range(40):
+            writer.upsert([{"id": number}])
+            tokens.append(str(reader.token_of_seen()))
+            assert table.scan(at=tokens[-1]).count() == number + 1
+    gc.collect()
+    held = [one for one in gc.get_objects() if isinstance(one, ReadSnapshot) and one.base.uri == table.uri]
+    assert len(held) <= 20
+    assert [table.scan(at=token).count() for token in tokens] == list(range(1, 41))

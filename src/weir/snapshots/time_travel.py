@@ -10,10 +10,12 @@ for their own.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
@@ -34,6 +36,10 @@ from weir.storage.interface import ObjectStore
 
 __all__ = ["TokenReader", "before_the_first", "view_at"]
 
+_MOST = 16
+"""Snapshots that a reader remembers, those used last. What one takes in memory says little of what it costs: it
+holds on to a version of the base table, and to all that the library has opened of its indexes."""
+
 
 class TokenReader:
     """Takes the snapshots of one table that tokens name, and remembers some of them.
@@ -49,6 +55,8 @@ class TokenReader:
     def __init__(self, store: ObjectStore, base: BaseTable) -> None:
         self._store = store
         self._base = base
+        self._lock = Lock()
+        self._recent: OrderedDict[Hashable, None] = OrderedDict()
 
     def take(self, token: SnapshotToken) -> ReadSnapshot:
         """Return the snapshot that a token names.
@@ -63,11 +71,25 @@ class TokenReader:
             If deleted rows would be read.
         """
         token = token.unpinned()
-        return self._store.engine.cache.get_or_load(self._key(token), lambda: self._load(token), _nbytes)
+        key = self._key(token)
+        found = self._store.engine.cache.get_or_load(key, lambda: self._load(token), _nbytes)
+        self._is_used(key)
+        return found
 
     def remember(self, token: SnapshotToken, snapshot: ReadSnapshot) -> None:
         """Have a token name a snapshot that was taken already."""
-        self._store.engine.cache.put(self._key(token.unpinned()), snapshot, _nbytes(snapshot))
+        key = self._key(token.unpinned())
+        self._store.engine.cache.put(key, snapshot, _nbytes(snapshot))
+        self._is_used(key)
+
+    def _is_used(self, key: Hashable) -> None:
+        """Forget the snapshot that nobody has asked for longest, if there are too many."""
+        with self._lock:
+            self._recent[key] = None
+            self._recent.move_to_end(key)
+            gone = [self._recent.popitem(last=False)[0] for _ in range(len(self._recent) - _MOST)]
+        if gone:
+            self._store.engine.cache.discard(gone)
 
     def _key(self, token: SnapshotToken) -> Hashable:
         # What is remembered belongs to this reader: it holds on to its store and credentials.
