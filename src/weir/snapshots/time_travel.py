@@ -37,8 +37,8 @@ from weir.storage.interface import ObjectStore
 __all__ = ["TokenReader", "before_the_first", "view_at"]
 
 _MOST = 16
-"""Snapshots that a reader remembers, those used last. What one takes in memory says little of what it costs: it
-holds on to a version of the base table, and to all that the library has opened of its indexes."""
+"""Snapshots that a reader remembers, those used last. What one takes in memory says little of what it costs:
+it holds on to a version of the base table, and to all that the library has opened of its indexes."""
 
 
 class TokenReader:
