@@ -261,14 +261,16 @@ class Wal:
                 self._is_never_spec_suffix(positions.start)
                 return None
             cached = self._cache.get(self._key(position))
-            return cached if isinstance(cached, WalEntry) else self._load(position, ".arrow")
+            if isinstance(cached, WalEntry):
+                return cached  # under whichever name it was found
+            entry = self._load(position, ".arrow")
+            if entry is not None:
+                self._spec_suffix = False
+            return entry
 
         # The one before the first tells by its name what an absent one would be called.
         before = [] if self._store.is_local else [positions.start - 1]
-        found = self._many([*before, *positions], ask)[len(before) :]
-        if any(entry is not None for entry in found):
-            self._spec_suffix = False
-        return found
+        return self._many([*before, *positions], ask)[len(before) :]
 
     def read_from(
         self, position: int, last: int | None = None, *, remember: bool = True
