@@ -59,7 +59,7 @@ def test_the_first_hour_of_a_namespace(endpoint: RecordedEndpoint) -> None:
         counted(lambda: docs.write(Write(upserts=documents(0))), 27 + LOOK)
         # The definition is looked at, and the log gets an entry.
         counted(lambda: docs.write(Write(upserts=documents(10))), 2 + LOOK)
-        counted(lambda: docs.query(NEAREST), 11)
+        counted(lambda: docs.query(NEAREST), 16)
         # The definition first; then the shards, the end of the log and the base table at once.
         counted(lambda: docs.query(NEAREST), 5, 3)
         counted(lambda: there.query(NEAREST), 17, 11)

@@ -73,13 +73,13 @@ def test_a_micro_batch_costs_so_many_round_trips(tmp_path: Path) -> None:
     store.reset()
     commit(table, 2, task(made, batch(2, value="third")))
     assert dict(store.counts) == {
-        # the query's record, the lease
-        "head": 2,
+        # the query's record, the lease, whether the one log entry before is there
+        "head": 3,
         # which shards there are
         "list_directories": 1,
-        # hint, manifest and the next, lease, where the log begins and ends; that the manifest is the newest,
-        # in its place, and still the newest
-        "get": 9,
+        # hint, manifest and the next, lease, where the log begins and ends, under two names; that the
+        # manifest is the newest, in its place, and still the newest
+        "get": 10,
         # manifest, fence, rows
         "put_if_absent": 3,
         # the hint of the manifest
