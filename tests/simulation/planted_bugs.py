@@ -880,9 +880,7 @@ PLANTED_BUGS = (
         "a shard that is opened lacks what is published meanwhile",
         "I5, I6, I12",
         _published_while_a_shard_is_opened_is_missed,
-        "staging",
-        is_long=True,
-        first_seed=215,
+        "staging beside travellers",
     ),
     PlantedBug(
         "generations are published over rows in memory",

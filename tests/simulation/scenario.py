@@ -296,6 +296,19 @@ _KINDS["staging late"] = replace(
 )
 # Bulk jobs that publish hours after they have staged, with collections in between, and in time.
 _KINDS["staging slowly"] = replace(_KINDS["staging late"], late_by=(5000.0, 5000.0))
+# Many who read a shard for the first time while generations are published.
+_KINDS["staging beside travellers"] = replace(
+    _KINDS["staging"],
+    calls=(6,),
+    readers=(2, 3),
+    mergers=(0,),
+    travellers=(2, 3),
+    consumers=(0,),
+    repeaters=(0,),
+    stagers=(1, 2),
+    collects=0.0,
+    sleep=0.0,
+)
 
 # Merges of many tasks and one commit, beside those of the library.
 _KINDS["merging in waves"] = replace(
@@ -351,8 +364,14 @@ _KINDS["with a merge engine"] = replace(
 )
 
 
-# Those that take long are drawn less often.
-_WEIGHTS = {"staging": 2, "staging late": 1, "staging slowly": 1, "collecting": 3}
+# Those that take long are drawn less often; what is there for a planted bug that is rare elsewhere, never.
+_WEIGHTS = {
+    "staging": 2,
+    "staging late": 1,
+    "staging slowly": 1,
+    "staging beside travellers": 0,
+    "collecting": 3,
+}
 _WEIGHT = 4
 _DRAWN = [name for name in _KINDS for _ in range(_WEIGHTS.get(name, _WEIGHT))]
 
