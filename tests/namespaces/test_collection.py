@@ -8,7 +8,7 @@ import pytest
 
 import weir
 import weir.namespaces
-from weir.errors import CorruptionError, InputError
+from weir.errors import ConflictError, CorruptionError, InputError
 from weir.namespaces import Documents, Write
 from weir.namespaces.attributes import Attribute, AttributeType, Kind, Metric
 from weir.namespaces.definition import Definition
@@ -91,3 +91,59 @@ def test_a_copy_is_not_taken_for_what_another_process_has_made_meanwhile(
         monkeypatch.setattr(Tables, "clone", cloned)
         with pytest.raises(InputError, match="already"):
             here.namespace("copy").copy_from(here.namespace("docs"))
+
+
+def test_tables_that_dead_processes_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False, holder="one") as namespaces:
+        docs = namespaces.namespace("docs")
+
+        def dies(*given: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as dying:
+            dying.setattr(Tables, "drop", dies)
+            docs.write(WRITE)
+            with pytest.raises(KeyboardInterrupt):
+                docs.delete()
+            dying.setattr("weir.namespaces.tables.make_text_index", dies)
+            dying.setattr(Tables, "create", _half_made)
+            with pytest.raises(KeyboardInterrupt):
+                docs.write(WRITE)
+        assert len(namespaces.store.list_directories("namespaces/docs")) == 2
+        assert "docs" in namespaces.dirty.marked()
+        assert docs.remove_leftovers() == 2
+        assert not [*namespaces.store.list("namespaces")]
+        assert docs.find() is None
+        assert namespaces.names() == []
+        docs.write(WRITE)
+        assert docs.remove_leftovers() == 0
+        assert docs.count() == 1
+
+
+def _half_made(tables: Tables, directory: str, definition: Definition) -> weir.Table:
+    place = Path(tables._uri(directory, definition))
+    (place / "data").mkdir(parents=True)
+    (place / "data" / "part.lance").write_bytes(b"rows")
+    raise KeyboardInterrupt
+
+
+def test_whoever_sleeps_while_it_makes_a_namespace_does_not_name_a_table_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs = namespaces.namespace("docs")
+        create = Tables.create
+
+        def sleeps(tables: Tables, directory: str, definition: Definition) -> weir.Table:
+            table = create(tables, directory, definition)
+            with weir.namespaces.open(tmp_path, fsync=False) as others:
+                assert others.namespace("docs").remove_leftovers() == 1
+            return table
+
+        with monkeypatch.context() as sleeping:
+            sleeping.setattr(Tables, "create", sleeps)
+            with pytest.raises(ConflictError, match="deleted while it was made"):
+                docs.write(WRITE)
+        assert docs.find() is None
+        docs.write(WRITE)
+        assert docs.count() == 1

@@ -1,13 +1,15 @@
 """Which namespaces there are: their definitions, one object each, replaced by compare-and-swap.
 
-``catalog/{name}.json`` below the root. The object of a namespace that was deleted stays, without content, so
-that whoever deletes and whoever makes it anew cannot both win.
+``catalog/{name}.json`` below the root. The object of a namespace that was deleted stays, with nothing but a
+random number: of those who delete it and make it anew only one wins, also where a store tells versions by
+their content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import uuid4
 
 from weir.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, PreconditionError
 from weir.namespaces.definition import Definition, decode, encode
@@ -18,6 +20,8 @@ __all__ = ["Catalog", "Known"]
 
 _DIRECTORY = "catalog"
 _SUFFIX = ".json"
+_DELETED_BYTES = 32
+"""Of the object of a namespace that was deleted, at most; a definition is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Catalog:
         except ObjectNotFoundError:
             return Known(None, "")
         content = bytes(memoryview(data))
-        return Known(decode(content, path) if content else None, version)
+        return Known(decode(content, path) if len(content) > _DELETED_BYTES else None, version)
 
     def replace(self, name: str, definition: Definition | None, known: Known) -> Known:
         """Write a definition over one that was read; None deletes it.
@@ -79,7 +83,7 @@ class Catalog:
         ConflictError
             If somebody else has changed it.
         """
-        path, data = _path(name), b"" if definition is None else encode(definition)
+        path, data = _path(name), uuid4().hex.encode() if definition is None else encode(definition)
         try:
             if not known.version:
                 self._store.put_if_absent(path, data)
@@ -91,7 +95,8 @@ class Catalog:
     def _made(self, name: str, definition: Definition | None) -> Known:
         """Return the definition of a namespace that was made, which others may have changed already."""
         found = self.read(name)
-        if definition is None or found.definition is None or found.definition.table != definition.table:
+        made, wanted = (None if one is None else one.table for one in (found.definition, definition))
+        if made != wanted:
             raise ConflictError("somebody else has changed the namespace", where=name)
         return found
 
@@ -100,7 +105,7 @@ class Catalog:
         found = [
             namespace_of(meta.path.removeprefix(f"{_DIRECTORY}/").removesuffix(_SUFFIX))
             for meta in self._store.list(_DIRECTORY)
-            if meta.size and meta.path.endswith(_SUFFIX)
+            if meta.size > _DELETED_BYTES and meta.path.endswith(_SUFFIX)
         ]
         yield from sorted(found)
 

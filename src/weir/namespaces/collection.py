@@ -135,7 +135,8 @@ def open(
     ['docs']
     >>> namespaces.close()
     """
-    tables = Tables(str(root), storage_options, fsync, writer_options, engine, max_attributes)
+    store = open_store(root, storage_options, fsync=fsync)
+    tables = Tables(str(root), store, storage_options, fsync, writer_options, engine, max_attributes)
     # Whoever serves the root says who it is; others look after what they write themselves.
     process = str(writer_options.get("holder") or "")
-    return Namespaces(open_store(root, storage_options, fsync=fsync), tables, process)
+    return Namespaces(store, tables, process)

@@ -1,7 +1,7 @@
 """What a namespace is: the object that says where its documents are and what their attributes mean.
 
-``namespaces/{name}/namespace.json`` below the root, replaced by compare-and-swap. The documents are in the
-table it names, beside it; a namespace that was deleted and made again has another table.
+The documents are in the table that it names, ``namespaces/{name}/{table}`` below the root; a namespace that
+was deleted and made again has another one. See :mod:`weir.namespaces.catalog` for where it is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Definition:
     Parameters
     ----------
     table : str
-        The directory of its table, beside the definition; empty once it was deleted.
+        The directory of its table.
     created_at : datetime
         When it was made.
     id_kind : Kind

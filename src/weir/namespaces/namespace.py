@@ -272,6 +272,7 @@ class Namespace:
             known = self._catalog.read(self.name)
             if known.definition is not None:
                 return self.opened()
+            self._dirty.mark(self.name)  # should this process die now, others find what it leaves
             table = self._tables.create(self._directory, definition)
             return self._published(definition, known, table)
 
@@ -281,7 +282,12 @@ class Namespace:
         except ConflictError:
             with suppress(WeirError):
                 self._tables.drop(self._directory, definition)
-            return self.opened()
+            found = self.find()
+            if found is None:
+                raise ConflictError(
+                    "the namespace was deleted while it was made", where=self.name, hint="Try again"
+                ) from None
+            return found
         return self._hold(self._opened_as(made, table))
 
     def _prepared(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
@@ -459,13 +465,34 @@ class Namespace:
 
     def collect(self, horizon: timedelta) -> bool:
         """Remove what merges have replaced, and has been marked for so long; return whether that was all."""
+        removed = self.remove_leftovers()
         opened = self.find()
         if opened is None:
-            return True
-        if opened.is_dirty:
+            return not removed
+        if opened.is_dirty or removed:
             return False
         report = opened.table.maintenance.collect_garbage(horizon=horizon)
         return not report.waiting_objects and not report.deleted_objects
+
+    def remove_leftovers(self) -> int:
+        """Remove tables that processes left which died while they made or deleted the namespace.
+
+        Returns
+        -------
+        int
+            How many tables. Whoever makes the namespace at this moment may have to begin anew.
+        """
+        tables = self._tables.names(self._directory)
+        with self._changing:
+            known = self._catalog.read(self.name)
+            kept = None if known.definition is None else known.definition.table
+            left = [table for table in tables if table != kept]
+            if left and kept is None:
+                # Whoever is about to name one of them has read this version, and would have to replace it.
+                self._replace(None, known)
+            for table in left:
+                self._tables.remove(self._directory, table)
+        return len(left)
 
     def rest(self, unused: float) -> bool:
         """Let go of the table if nobody has used it for so many seconds, and everything is merged.
@@ -646,6 +673,7 @@ class Namespace:
                 opened = self.opened()
                 if opened.definition.read_only:
                     raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
+                self._dirty.mark(self.name)  # its table is removed later, if not here
                 try:
                     self._replace(None, opened.known)
                 except ConflictError:
@@ -678,6 +706,7 @@ class Namespace:
                 created_at=datetime.now(UTC),
                 read_only=False,
             )
+            self._dirty.mark(self.name)
             token = at or opened.table.snapshot(retain=timedelta(hours=1))
             try:
                 table = self._tables.clone(opened.table, token, self._directory, definition)

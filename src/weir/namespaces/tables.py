@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import weir
 from weir.engine.context import EngineContext
+from weir.errors import TableNotFoundError
 from weir.namespaces.definition import Definition
 from weir.namespaces.indexes import make_text_index
 from weir.namespaces.names import ID
+from weir.storage.interface import ObjectStore
 
 __all__ = ["Tables"]
+
+_DIRECTORY = "namespaces"
 
 
 class Tables:
@@ -21,6 +26,8 @@ class Tables:
     ----------
     root : str
         The directory or bucket path of all namespaces.
+    store : ObjectStore
+        The same.
     storage_options : mapping of str to str, optional
         Of the store.
     fsync : bool
@@ -36,6 +43,7 @@ class Tables:
     def __init__(
         self,
         root: str,
+        store: ObjectStore,
         storage_options: Mapping[str, str] | None,
         fsync: bool,
         writer_options: Mapping[str, Any],
@@ -44,12 +52,13 @@ class Tables:
     ) -> None:
         self.max_attributes = max_attributes
         self._root = root.rstrip("/")
+        self._store = store
         self._engine = engine
         self._options: dict[str, Any] = {"storage_options": storage_options, "fsync": fsync}
         self.writer_options = writer_options
 
     def _uri(self, directory: str, definition: Definition) -> str:
-        return f"{self._root}/namespaces/{directory}/{definition.table}"
+        return f"{self._root}/{_DIRECTORY}/{directory}/{definition.table}"
 
     def create(self, directory: str, definition: Definition) -> weir.Table:
         """Make the table of a namespace."""
@@ -73,6 +82,17 @@ class Tables:
     def drop(self, directory: str, definition: Definition) -> None:
         """Remove the table of a namespace."""
         weir.drop(self._uri(directory, definition), takeover=True, **self._options)
+
+    def names(self, directory: str) -> list[str]:
+        """Return the tables that there are of a namespace, also those that are half made. One listing."""
+        return [*self._store.list_directories(f"{_DIRECTORY}/{directory}")]
+
+    def remove(self, directory: str, name: str) -> None:
+        """Remove a table that no definition names and none will, and whatever else is at its place."""
+        place = f"{_DIRECTORY}/{directory}/{name}"
+        with suppress(TableNotFoundError):
+            weir.drop(f"{self._root}/{place}", takeover=True, **self._options)
+        self._store.delete([meta.path for meta in self._store.list(place)])
 
     def clone(self, source: weir.Table, at: Any, directory: str, definition: Definition) -> weir.Table:
         """Copy a state of a table to be that of a namespace."""
