@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -331,6 +333,33 @@ def test_many_threads_and_one_expected_version(store: EventStore) -> None:
         )
     assert len({one.version for one in results}) == 60
     assert ids(store) == sorted(ids(store))
+
+
+def test_what_is_on_its_way_to_the_log_counts_for_an_expected_version(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Versions that were known may have ended, so they are read again: without what is not durable yet.
+    store.retain("signup", timedelta(days=1))
+    synced = os.fsync
+
+    def slowly(descriptor: int) -> None:
+        time.sleep(0.1)
+        synced(descriptor)
+
+    with store.writer() as writer, ThreadPoolExecutor(3) as pool:
+        writer.append("order", "u", {"amount": 0})
+        monkeypatch.setattr(os, "fsync", slowly)
+
+        def append(number: int) -> bool:
+            time.sleep(number * 0.04)
+            try:
+                writer.append("order", "v", {"amount": number}, expected=0)
+            except ConflictError:
+                return False
+            return True
+
+        assert sum(pool.map(append, range(3))) == 1
+    assert store.replay("v").to_table().num_rows == 1
 
 
 def test_two_writers_take_turns(store: EventStore) -> None:

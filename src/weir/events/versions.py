@@ -74,18 +74,23 @@ class ContextVersions:
             self._known.clear()
         self._known[context] = version, shard
 
-    def get(self, context: str, shard: int) -> int:
-        """Return the version of a context whose shard is held, 0 if it has no events."""
+    def clear_outdated(self) -> None:
+        """Forget what may have ended with no write of its shard: events are forgotten, or retained away."""
         catalog = self._catalog(True)
-        # What is forgotten or retained away ends with no write of this shard.
         if catalog.erasures != self._erasures or any(
             one.age is not None for one in catalog.retention.values()
         ):
             self._known.clear()
             self._erasures = catalog.erasures
+
+    def get(self, context: str, shard: int) -> int:
+        """Return the version of a context whose shard is held, 0 if it has no events.
+
+        One that is not known is read: what has been queued for it has to be durable by then.
+        """
         found = self._known.get(context)
         if found is None:
-            rows = scan_events(self._table, catalog, ["event_id"], [of_context(context)])
+            rows = scan_events(self._table, self._catalog(True), ["event_id"], [of_context(context)])
             version = pc.max(rows.column("event_id")).as_py() or 0
             self.put(context, shard, version)
             return version

@@ -422,6 +422,8 @@ class EventWriter:
         self._claimed |= missing
 
     def _check_version(self, context: str, shard: int, expected: int) -> None:
+        # First: a read that took its place would not see what is on its way to the log.
+        self._versions.clear_outdated()
         for future in self._pending.pop(shard, []):
             if not self._versions.knows(context):
                 with suppress(Exception):
