@@ -200,6 +200,8 @@ def test_what_goes_by_keys_is_refused(tmp_path: Path) -> None:
         ({"primary_key": None, "merge_engine": "first_row"}, OptionError),
         ({"primary_key": None, "sequence_by": "at"}, OptionError),
         ({"primary_key": "at", "sort_by": "text"}, OptionError),
+        ({"primary_key": None, "sort_by": None}, OptionError),
+        ({"primary_key": None, "sort_by": [3]}, OptionError),
         ({"primary_key": "missing", "dedup": False}, SchemaError),
         ({"primary_key": "at", "dedup": "no"}, OptionError),
     ],

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base import torn_versions
 from weir.base.manifest import manifest_path
 from weir.base.torn_versions import SET_ASIDE
 from weir.engine.context import default_context
+from weir.errors import CorruptionError
 from weir.maintenance.version_repairs import SetAsideTornVersion, SetAsideUnreadableManifest
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
@@ -107,3 +109,50 @@ def test_a_collection_sets_older_manifests_aside_that_nobody_can_read(table: wei
     again.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
     assert not manifest(table, older).exists()
     assert again.scan().count() == 4
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [(emptied, "page_data.lance"), (zeroed, "page_data.lance"), (removed, "page_lookup.lance")],
+)
+def test_a_table_of_which_nothing_but_an_index_is_torn_is_read_and_the_index_made_anew(
+    tmp_path: Path, damage: Callable[[Path], None], name: str
+) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": number, "value": "a"} for number in range(10)])
+    table.maintenance.merge()
+    table.maintenance.catch_up_indexes()
+    damaged = [*Path(table.uri, "_indices").glob(f"*/{name}")]
+    for path in damaged:
+        damage(path)
+    torn_versions._whole.clear()
+    default_context().cache.clear()
+
+    table = weir.open(table.uri)
+    assert table.scan().to_table().num_rows == 10
+    assert not table.maintenance.verify().passed
+    with pytest.raises(CorruptionError, match="_indices/"):
+        table.get([5])
+    with table.writer() as writer:
+        writer.upsert([{"id": 5, "value": "b"}])
+
+    (planned,) = table.maintenance.repair(dry_run=True).repairs
+    assert planned.where in [str(path.parent) for path in damaged]
+    assert table.maintenance.repair().repairs == (planned,)
+    assert table.maintenance.repair().repairs == ()
+    assert table.maintenance.verify().errors == ()
+    table.maintenance.merge()
+    assert table.get([5, 6]).sort_by("id")["value"].to_pylist() == ["b", "a"]

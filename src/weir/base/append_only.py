@@ -37,7 +37,10 @@ def chosen_append_only(
     """
     if not isinstance(dedup, bool):
         raise OptionError(f"dedup is True or False, got {dedup!r:.80}", where="dedup")
-    names = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
+    names = (sort_by,) if isinstance(sort_by, str) else sort_by
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"sort_by is a column or a list of columns, got {sort_by!r:.80}", where="sort_by")
+    names = tuple(names)
     if primary_key and dedup:
         if names:
             raise OptionError(

@@ -49,6 +49,7 @@ from weir.storage.local import LocalStore
 __all__ = [
     "FragmentLeft",
     "RowChange",
+    "append_fragments",
     "commit_rows",
     "deletion_files",
     "fragment_files",
@@ -64,6 +65,7 @@ __all__ = [
 
 _log = get_logger(__name__)
 _DATA = "data"
+_BRANCH_ELSEWHERE = "Can not find the root location of branch"
 _NO_FIELD = -2
 """What the library writes in place of the id of a field that a data file has, and that is read no more."""
 
@@ -163,9 +165,36 @@ def write_fragment_files(
     batches : iterable of RecordBatch
         The rows. They are written as they come.
     """
-    reader = pa.RecordBatchReader.from_batches(schema, batches)
-    written = write_fragments(reader, dataset, mode="append")
+    left = iter(batches)
+    written = append_fragments(lambda: pa.RecordBatchReader.from_batches(schema, left), dataset)
     return tuple(_text(one) for one in written if one.physical_rows)
+
+
+def append_fragments(
+    rows: Callable[[], pa.RecordBatchReader | pa.Table], dataset: lance.LanceDataset, **options: Any
+) -> list[FragmentMetadata]:
+    """Write rows into fragments that belong to no version yet.
+
+    Parameters
+    ----------
+    rows : callable
+        Returns the rows, none of which was read when it is called again.
+    dataset : LanceDataset
+        The base table.
+    **options
+        For the library.
+    """
+    written: list[FragmentMetadata]
+    try:
+        written = write_fragments(rows(), dataset, mode="append", **options)
+        return written
+    except ValueError as error:
+        if _BRANCH_ELSEWHERE not in str(error):
+            raise
+    # Of a copy of the directory of a branch the library looks for the branch, and does not find it.
+    options.setdefault("storage_options", dataset.latest_storage_options())
+    written = write_fragments(rows(), dataset.uri, mode="append", **options)
+    return written
 
 
 def fragments_with_files(

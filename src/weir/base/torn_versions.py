@@ -15,6 +15,8 @@ moves nothing else when it wakes.
 
 What looks torn and is not what a loss of power leaves is an error, and stays where it is: versions whose
 commits lie far apart, and those without which merged generations would be missing that have been collected.
+But a version of which only indexes are torn is read then: its rows are all there, reads that need an index
+say that it is damaged, and :mod:`weir.maintenance.index_repairs` builds it anew from the rows.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ _HINT = f"{VERSIONS}/latest_version_hint.json"
 _UNSYNCED_FOR = timedelta(minutes=15)
 """No system keeps what was written from the disk for longer: versions torn by one loss of power were
 committed within it."""
+_INDEXES = "_indices/"
 _MAGIC = b"LANC"
 _TAIL = 16
 _BLOCK = 512
@@ -112,7 +115,7 @@ class SoundVersion:
     torn: tuple[TornVersion, ...]
 
 
-def what_is_torn(store: ObjectStore, manifest: TableManifest) -> str | None:
+def what_is_torn(store: ObjectStore, manifest: TableManifest, *, indexes: bool = True) -> str | None:
     """Return what of a version is empty, short or gone; None if all is there.
 
     A file is looked at once by a process: its name is random, and it does not change.
@@ -123,6 +126,8 @@ def what_is_torn(store: ObjectStore, manifest: TableManifest) -> str | None:
         The table's store. Objects of one that is not local are whole.
     manifest : TableManifest
         The manifest of the version.
+    indexes : bool, default True
+        Whether to look at the files of indexes too.
     """
     if not store.is_local:
         return None
@@ -137,7 +142,7 @@ def what_is_torn(store: ObjectStore, manifest: TableManifest) -> str | None:
     recent = time.time() - _UNSYNCED_FOR.total_seconds()
     with contextlib.suppress(OSError):
         recent = os.stat(os.path.join(store.uri, manifest.path)).st_mtime - _UNSYNCED_FOR.total_seconds()
-    needed = files.needed
+    needed = [file for file in files.needed if indexes or not file.path.startswith(_INDEXES)]
     for file in needed:
         if file.path not in known:
             location = os.path.join(store.uri, file.path)
@@ -189,6 +194,8 @@ def _is_cut_short(data: Bytes, end: bytes) -> bool:
 def newest_sound_version(store: ObjectStore) -> SoundVersion | None:
     """Return the newest version of a local table that can be read, and those above it that cannot.
 
+    If there is none to go back to, one of which nothing but indexes is torn can be read.
+
     Returns
     -------
     SoundVersion or None
@@ -199,6 +206,15 @@ def newest_sound_version(store: ObjectStore) -> SoundVersion | None:
     CorruptionError
         No version can be read, or what is there is not what a loss of power leaves.
     """
+    try:
+        return _newest_sound(store, indexes=True)
+    except CorruptionError:
+        with contextlib.suppress(CorruptionError):
+            return _newest_sound(store, indexes=False)
+        raise
+
+
+def _newest_sound(store: ObjectStore, *, indexes: bool) -> SoundVersion | None:
     listed = _listed(store)
     torn: list[TornVersion] = []
     for version in sorted(listed, reverse=True):
@@ -208,7 +224,7 @@ def newest_sound_version(store: ObjectStore) -> SoundVersion | None:
         except ObjectNotFoundError:
             continue  # set aside or cleaned up since
         manifest = TableManifest(version, entry.path, data, f"{store.uri}/{entry.path}")
-        reason = what_is_torn(store, manifest)
+        reason = what_is_torn(store, manifest, indexes=indexes)
         if reason is None:
             found = SoundVersion(manifest, tuple(torn))
             _check(store, found)

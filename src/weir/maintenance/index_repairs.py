@@ -1,4 +1,4 @@
-"""Repairs of indexes of the base table: one whose files are out of reach is built anew from the rows."""
+"""Repairs of indexes of the base table: one whose files are gone or damaged is built anew from the rows."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from weir.base.index_list import existing_indexes
-from weir.base.index_store import index_store
 from weir.base.index_upkeep import RebuildTask, rebuild_of
 from weir.base.table import BaseTable
-from weir.indexing.describe import ExistingIndex
+from weir.maintenance.verification.base_index import BaseIndexCheck, base_index_checks, check_base_index
 
 __all__ = ["IndexRepair", "repair_indexes"]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRepair:
-    """An index, some of whose files are gone, is built anew from the rows of the base table.
+    """An index, some of whose files are gone or damaged, is built anew from the rows of the base table.
 
-    The library leaves such an index when it compacts a branch or a clone: what it moves along it writes
+    The library leaves one without files when it compacts a branch or a clone: what it moves along it writes
     below that table, and looks for it below the one it was made from.
 
     Parameters
     ----------
     where : str
-        The first segment without files.
+        The first segment that cannot be read.
     message : str
         What is wrong with the index, and what is done.
     name : str
@@ -43,7 +42,7 @@ class IndexRepair:
 
 
 def repair_indexes(base: BaseTable, *, dry_run: bool = False) -> list[IndexRepair]:
-    """Build indexes anew whose files are gone, or say which would be.
+    """Build indexes anew whose files are gone or cannot be read, or say which would be. Reads all of them.
 
     Parameters
     ----------
@@ -59,23 +58,23 @@ def repair_indexes(base: BaseTable, *, dry_run: bool = False) -> list[IndexRepai
     StorageError
         The store failed.
     """
+    checks = base_index_checks(base, rows=False)
     repairs = []
     for index in existing_indexes(base.dataset):
-        lost = _lost(base, index)
         # What Weir does not build can only be dropped, which is for its owner to decide.
-        if lost is None or index.definition is None:
+        if index.definition is None:
             continue
+        lost = next(filter(None, (_lost(one) for one in checks if one.name == index.name)), None)
+        if lost is None:
+            continue
+        where, problem = lost
         if not dry_run:
             rebuild_of(RebuildTask.of(base, index))
-        message = f"the files of index {index.name!r} are gone: it is built anew"
-        repairs.append(IndexRepair(lost, message, index.name))
+        repairs.append(IndexRepair(where, f"{problem}: it is built anew", index.name))
     return repairs
 
 
-def _lost(base: BaseTable, index: ExistingIndex) -> str | None:
-    for segment in index.segments:
-        store = index_store(base, segment.uuid)
-        path = f"_indices/{segment.uuid}"
-        if not store.list(path):
-            return f"{store.uri}/{path}"
-    return None
+def _lost(check: BaseIndexCheck) -> tuple[str, str] | None:
+    """Return where a segment is that cannot be read, and what is wrong with its index."""
+    found = check_base_index(check)
+    return (found[0].where, found[0].message) if found else None

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import lance
 import pyarrow as pa
 from lance.dataset import LanceOperation
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import FragmentMetadata
 
 from weir.base.durability import sync_objects
 from weir.base.file_checksums import fragment_files, refuse_damaged
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.row_commit import append_fragments
 from weir.base.table import BaseTable, library_options
 from weir.engine.runner import Runner
 from weir.errors import ConflictError
@@ -127,10 +128,9 @@ def sort_fragments(task: SortTask) -> SortedFragments:
         rows: pa.Table = base.dataset.scanner(fragments=chosen, scan_in_order=True).to_table()
         written: Sequence[FragmentMetadata] = ()
         if rows.num_rows:
-            written = write_fragments(
-                sorted_rows(rows, base.sort_by),
+            written = append_fragments(
+                lambda: sorted_rows(rows, base.sort_by),
                 base.dataset,
-                mode="append",
                 max_rows_per_file=max(rows.num_rows, 1),
                 storage_options=library_options(base.store),
             )

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 from lance.dataset import LanceOperation
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import FragmentMetadata
 
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import sync_objects
@@ -21,6 +21,7 @@ from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import read_manifest
 from weir.base.merge_guard import guard_id
 from weir.base.publish import publish_schema
+from weir.base.row_commit import append_fragments
 from weir.base.table import BaseTable, library_options
 from weir.engine import failpoint
 from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, WeirError
@@ -199,15 +200,16 @@ def _written(base: BaseTable, runs: Sequence[Run]) -> tuple[list[FragmentMetadat
             raise
 
     plain = base.schema
-    data: pa.Table | pa.RecordBatchReader
-    if base.sort_by:
-        data = sorted_rows(pa.Table.from_batches(list(batches()), schema=plain), base.sort_by)
-    else:
-        data = pa.RecordBatchReader.from_batches(plain, batches())
+    left = batches()
+    data = (
+        sorted_rows(pa.Table.from_batches(list(left), schema=plain), base.sort_by) if base.sort_by else None
+    )
+
+    def rows_left() -> pa.Table | pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(plain, left) if data is None else data
+
     try:
-        fragments: list[FragmentMetadata] = write_fragments(
-            data, base.dataset, mode="append", storage_options=library_options(base.store)
-        )
+        fragments = append_fragments(rows_left, base.dataset, storage_options=library_options(base.store))
     except LIBRARY_ERRORS as error:
         if failure is not None:
             raise failure from error

@@ -450,6 +450,8 @@ class TableMaintenance:
         are empty, short or gone, are set aside, where they can be looked at; what they had merged is merged
         again by the next merge. Every commit of Weir does this by itself, and no reader does.
 
+        Indexes whose files are gone or damaged are built anew from the rows. All files of indexes are read.
+
         Parameters
         ----------
         dry_run : bool

@@ -106,6 +106,7 @@ class World:
         # A clone's shards have ids of Weir's own, and files of other tables may be the base table's.
         self.is_clone = False
         self.borrows = False
+        self.copied_branch = False
 
     def _make(self) -> None:
         shape, rule = self.model.shape, self.rule
@@ -516,6 +517,8 @@ class World:
         how = chance.choice(["shallow", "deep", "branch", "copy"])
         if how != "deep" and not isinstance(self.place, Path):
             return
+        if how != "copy" and self.copied_branch:
+            return  # the library looks for a branch where it made it
         if how == "shallow":
             dataset.shallow_clone(str(target), dataset.version)
         elif how == "deep":
@@ -532,6 +535,7 @@ class World:
         self._compare(f"a clone by {how}", clone.scan().to_table())
         if chance.random() < 0.7:
             self.borrows = self.borrows or how in ("shallow", "branch")
+            self.copied_branch = self.copied_branch or (how == "copy" and "tree" in Path(self.place).parts)
             self._go_on_in(clone, target, rows)
             # Until its first write it has the merge progress of its source, which the library believes, and
             # is no table of its own.
