@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lance
@@ -23,6 +24,7 @@ from weir.errors import (
     OptionError,
     SchemaError,
     ShardingError,
+    StorageError,
 )
 from weir.format.resharding import is_resharding
 from weir.format.shard_manifest import ShardStatus
@@ -348,6 +350,101 @@ def test_a_shard_that_is_made_too_late_gets_no_rows(tmp_path: Path) -> None:
         not one.flushed_generations and one.status is ShardStatus.ACTIVE for one in former
     )
     assert shown(table) == dict.fromkeys(range(50), 2)
+
+
+def test_a_shard_gets_no_rows_before_the_table_was_asked(tmp_path: Path) -> None:
+    """The store fails just when a writer asks whether the shard that it has made is late."""
+    table = made(tmp_path / "t", 64)
+    with weir.open(tmp_path / "t", fsync=False).writer() as writer:
+        writer.upsert(rows([1], 1))
+        table.alter(shard_by=weir.bucket("id", 2))
+        table.upsert(rows([1, 7], 2))
+        shards = writer._writes.parts.shards
+        ask = shards._is_resharded
+
+        def fail() -> bool:
+            shards._is_resharded = ask
+            raise StorageError("the store does not answer")
+
+        shards._is_resharded = fail
+        with pytest.raises(StorageError, match="does not answer"):
+            writer.upsert(rows([7], 3))
+        writer.upsert(rows([7], 4))
+    assert shown(table) == {1: 2, 7: 4}
+
+
+class Held:
+    """Resharding into so many shards that goes on, when it has begun, as soon as it may."""
+
+    def __init__(self, table: weir.Table, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun, self._may_go_on = threading.Event(), threading.Event()
+
+        def reach(name: str) -> None:
+            if name == "reshard.begun":
+                begun.set()
+                assert self._may_go_on.wait(30)
+
+        monkeypatch.setattr(reshard, "failpoint", SimpleNamespace(reach=reach))
+        own = weir.open(table.uri, fsync=False)
+        self._thread = threading.Thread(target=lambda: own.alter(shard_by=weir.bucket("id", shards)))
+        self._thread.start()
+        assert begun.wait(30)
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+    def end(self) -> None:
+        self.go_on()
+        self._thread.join()
+
+
+def test_who_begins_to_write_meanwhile_goes_on_when_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path / "t")
+    table.upsert(rows(range(4), 1))
+    resharding = Held(table, 5, monkeypatch)
+    other = weir.open(tmp_path / "t", fsync=False)
+    threading.Timer(0.2, resharding.go_on).start()
+    with other.writer() as writer:
+        writer.upsert(rows([1], 2))
+    resharding.end()
+    assert shown(table) == {0: 1, 1: 2, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_repeatable_write_is_done_once_where_another_writer_does_it_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: bool
+) -> None:
+    """What former shards have of it counts as it is when they are sealed, not when somebody else looks."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key=None, shard_by=weir.bucket("id", 2), fsync=False)
+    batch, source = pa.Table.from_pylist(rows(range(8), 1), SCHEMA), weir.Source.once("x")
+    with table.writer() as former:
+        former.upsert(rows(range(100, 108), 1))
+        resharding = Held(table, 5, monkeypatch)
+        other = weir.open(tmp_path / "t", fsync=False)
+        internals = other.internals
+        with other.writer() as writer:
+            shards = writer._writes.parts.shards
+            find = shards._find_shards
+
+            def find_late(values: Any) -> Any:
+                former.upsert(batch, source=source)
+                resharding.end()
+                return find(values)
+
+            monkeypatch.setattr(shards, "_find_shards", find_late)
+            if staged:
+                log_rows = batch.append_column("_tombstone", pa.array([False] * 8)).cast(internals.row_schema)
+                routed = internals.router.route(log_rows)
+                spec_id = internals.router.spec.spec_id
+                laid_down = [
+                    (values, [internals.stage(values, own, spec_id=spec_id)]) for values, own in routed
+                ]
+                writer.publish_routed(laid_down, source=source)
+            else:
+                writer.upsert(batch, source=source)
+    assert sorted(table.scan(["id"]).to_table()["id"].to_pylist()) == [*range(8), *range(100, 108)]
 
 
 def test_the_library_writes_no_shard_of_such_a_table(tmp_path: Path) -> None:

@@ -139,9 +139,10 @@ def finish_resharding(base: BaseTable, runner: Runner | None = None) -> BaseTabl
 
 
 def followed_resharding(base: BaseTable, spec_id: int) -> BaseTable | None:
-    """Return a table that is sharded by another rule than that of a writer; None if it is not.
+    """Return a table once it is sharded by another rule than that of a writer; None if it is not.
 
-    Waits while somebody is resharding it, and finishes that if it takes as long as if they had died.
+    Waits while somebody is resharding it, and finishes that if it takes as long as if they had died. The rule
+    of a writer that was opened meanwhile may be the new one: then it can be written from then on.
 
     Parameters
     ----------
@@ -151,13 +152,15 @@ def followed_resharding(base: BaseTable, spec_id: int) -> BaseTable | None:
         The rule that the writer goes by.
     """
     base = base.latest()
+    if not is_resharding(base.details):
+        return None if newest_spec_id(base.details) == spec_id else base
     give_up = time.monotonic() + _WAIT_SECONDS
     while is_resharding(base.details):
         if time.monotonic() >= give_up:
             return finish_resharding(base)
         time.sleep(_POLL_SECONDS)
         base = base.latest()
-    return None if newest_spec_id(base.details) == spec_id else base
+    return base
 
 
 def _close(base: BaseTable, shard_id: UUID) -> None:

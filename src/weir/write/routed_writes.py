@@ -222,10 +222,12 @@ class RoutedWrites:
             parts = self.parts
             if parts.spec_id != split_by:
                 routed, split_by = parts.rerouted(routed, whole=source is not None), parts.spec_id
-            if source is not None:
-                routed = parts.not_done(routed, source)
             try:
                 shards = parts.shards.of([values for values, _ in routed])
+                if source is not None:
+                    # Only now, that there are shards of this rule, those of former ones get nothing more.
+                    routed = parts.not_done(routed, source)
+                    shards = parts.shards.of([values for values, _ in routed])
                 prepared = [
                     (shard, shard.prepare(write, source, schema=columns.row_schema))
                     for shard, (_, write) in zip(shards, routed, strict=True)

@@ -76,6 +76,8 @@ class ShardPool:
         self._find_shards = find_shards
         self._is_resharded = is_resharded
         self._held: dict[ShardValues, HeldShard] = {}
+        # Those of them that may have come too late: nothing is written to them before the table was asked.
+        self._unasked: set[ShardValues] = set()
         # A named writer starts again by fencing its former self, also in the same process.
         self._table = table if options.holder is None else (table, object())
         self._options = options
@@ -111,8 +113,8 @@ class ShardPool:
         LeaseHeldError
             If another process holds the lease of a shard, or another writer of this one has it to itself.
         """
-        if any(values not in self._held for values in wanted):
-            self._join([values for values in dict.fromkeys(wanted) if values not in self._held], alone=False)
+        if any(values not in self._held or values in self._unasked for values in wanted):
+            self._join(list(dict.fromkeys(wanted)), alone=False)
         return [self._held[values].writer for values in wanted]
 
     def claim_alone(self, wanted: Collection[ShardValues]) -> None:
@@ -139,6 +141,8 @@ class ShardPool:
                         self._held[values].keep_alone(self)
             if missing:
                 self._claim(missing, alone=alone)
+            if not self._unasked.isdisjoint(wanted):
+                self._refuse_if_resharded()
 
     def _claim(self, missing: list[ShardValues], *, alone: bool) -> None:
         shard_ids = self._find_shards(missing)
@@ -148,6 +152,7 @@ class ShardPool:
                 context = replace(self._context, heartbeat=heartbeat)
                 return ShardWriter(context, shard_ids[values], values.to_manifest())
 
+            self._unasked.add(values)
             self._held[values] = self.engine.part(HeldShards).join(
                 self._table,
                 shard_ids[values],
@@ -164,13 +169,16 @@ class ShardPool:
             # A claim is a score of round trips, one after the other; on a local disk it waits for that.
             for _ in concurrent_map(claim, missing, is_local=False, engine=self.engine):
                 pass
+
+    def _refuse_if_resharded(self) -> None:
         # Whoever reshards the table says so and then looks for shards; we make shards and then look.
         if self._is_resharded():
             raise ShardSealedError(
                 "the table is sharded by another rule by now",
-                where=str(shard_ids[missing[0]]),
+                where=self._context.store.uri,
                 hint="Open a new writer with table.writer()",
             )
+        self._unasked.clear()
 
     def start(
         self,

@@ -706,11 +706,13 @@ class TableWriter:
         parts.shards.begin_write()
         if not staged:
             return WriteResult(0, {})
-        is_begun = source is not None and parts.former.cover(source)
-        if spec_id not in (None, parts.spec_id) or is_begun:
+        if spec_id not in (None, parts.spec_id):
             return self._logged(staged, source)
         try:
-            return self._published(parts, staged, source)
+            shards = parts.shards.of([values for values, _ in staged])
+            if source is None or not parts.former.cover(source):
+                return self._published(parts, shards, staged, source)
+            return self._logged(staged, source)
         except FENCED as error:
             self._writes.follow(parts, error)
             return self._logged(staged, source)
@@ -735,10 +737,10 @@ class TableWriter:
     def _published(
         self,
         parts: WriterParts,
+        shards: Sequence[ShardWriter],
         staged: Sequence[tuple[ShardValues, Sequence[StagedGeneration]]],
         source: Source | None,
     ) -> WriteResult:
-        shards = parts.shards.of([values for values, _ in staged])
         work = [
             (shard, parts.shards.start(shard.publish, generations, source))
             for shard, (_, generations) in zip(shards, staged, strict=True)
