@@ -17,6 +17,7 @@ from lance.mem_wal import LsmScanner, ShardSnapshot
 import weir
 from weir.base.table import BaseTable
 from weir.errors import FilterError, LeaseHeldError, OptionError, SchemaError, WeirError
+from weir.maintenance import sorted_compaction
 from weir.merge.commit import merge_runs
 from weir.merge.plan import plan_merge
 
@@ -127,6 +128,37 @@ def test_generations_and_fragments_are_sorted(tmp_path: Path) -> None:
     assert (report.fragments_removed, report.fragments_added) == (2, 1)
     assert fragments(table) == [[0, 0, 1, 1, 2, 2, 3, 3, 17, 18, 19, 20, None, None, None, None]]
     assert table.scan(filter="at BETWEEN 1 AND 2").count() == 4
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_conflict_with_its_own_commit_takes_no_files_from_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """The library calls it a conflict where it does not learn what became of a commit."""
+    table = made(tmp_path / "t", sort_by="at")
+    for number in range(3):
+        with table.writer() as writer:
+            writer.upsert([row(10 - number), row(number)])
+        table.maintenance.merge()
+    replacing = sorted_compaction._replacing
+
+    def unanswered(result: sorted_compaction.SortedFragments) -> Callable[[BaseTable, Any], None]:
+        commit = replacing(result)
+
+        def attempt(base: BaseTable, dataset: Any) -> None:
+            if is_committed:
+                commit(base, dataset)
+            raise OSError("Unable to determine the commit result for version 9")
+
+        return attempt
+
+    monkeypatch.setattr(sorted_compaction, "_replacing", unanswered)
+    files = set((tmp_path / "t" / "data").iterdir())
+    report = table.maintenance.compact()
+    assert (report.fragments_added, report.tasks_lost) == ((1, 0) if is_committed else (0, 1))
+    assert len(set((tmp_path / "t" / "data").iterdir()) - files) == int(is_committed)
+    found = weir.open(tmp_path / "t", fsync=False).scan(["at"]).to_table()
+    assert sorted(found["at"].to_pylist()) == [0, 1, 2, 8, 9, 10]
 
 
 def test_an_index_finds_rows_after_a_sorted_compaction(tmp_path: Path) -> None:

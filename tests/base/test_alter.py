@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from lance.dataset import LanceOperation
 from lance.fragment import write_fragments
 from tests.base.table_kit import new_store
 
+from weir.base import alter
 from weir.base.alter import LAST_FIELD_ID, alter_base_table
 from weir.base.alteration import Alteration
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
+from weir.base.publish import publish_schema
 from weir.base.schema import all_field_ids
 from weir.base.table import BaseTable
 from weir.engine import failpoint
-from weir.errors import SchemaError
+from weir.errors import SchemaError, StorageError
 from weir.format.index_details import ShardFieldSpec, ShardSpec
 from weir.format.widening import widened
 
@@ -148,6 +151,25 @@ def test_the_library_goes_on_with_the_table(base: BaseTable) -> None:
     assert dataset.to_table(filter="a = 1099511627776").num_rows == 1
     assert dataset.count_rows() == len(LEFT)
     dataset.validate()  # type: ignore[no-untyped-call]
+
+
+def test_a_version_that_comes_about_after_its_answer_was_given_up_has_its_files(
+    base: BaseTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[Callable[[], int | None]] = []
+
+    def publish(*arguments: Any) -> int | None:
+        late.append(partial(publish_schema, *arguments))
+        raise StorageError("the store does not answer")
+
+    monkeypatch.setattr(alter, "publish_schema", publish)
+    with pytest.raises(StorageError, match="does not answer"):
+        _alter(base, widen={"a": pa.int64()})
+    (request,) = late
+    assert request() is not None
+    newest = base.latest()
+    assert newest.schema.field("a").type == pa.int64()
+    assert _rows(newest) == [_row(number) for number in LEFT]
 
 
 @pytest.mark.covering

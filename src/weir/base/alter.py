@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import lance
@@ -36,7 +37,7 @@ from weir.base.scratch import scratch_directory
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
-from weir.errors import ConflictError, ObjectNotFoundError
+from weir.errors import ConflictError, ObjectNotFoundError, WeirError
 from weir.format.field_births import BeforeMarks, Births, birth_at
 from weir.format.index_details import INDEX_NAME, IndexDetails
 from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, marks_for, paths
@@ -87,50 +88,54 @@ def alter_base_table(
     """
     properties = properties or PropertyChanges()
     recast: Recast | None = None
-    for attempt in range(_MAX_ATTEMPTS):
-        wait_for_turn(attempt)
-        base = base.latest_to_change()
-        try:
-            manifest = read_manifest(base.store, base.version)
-        except ObjectNotFoundError:
-            continue  # cleaned up, so there is a newer version
-        fields = decode_fields(manifest.data, where=manifest.where)
-        altered = alteration.applied(base.schema, _needed(base, manifest, fields, properties))
-        append = base.append_only
-        required = None if append is None else append.unique
-        schema = table_schema(altered.schema, base.primary_key, required=required)
-        # Data files still hold what plain Lance has dropped, under ids that no column has any more.
-        last_id = max(_last_field_id(base.details), base.dataset.max_field_id, *(one.id for one in fields))
-        new_fields = _renumbered(_library_fields(schema), fields, altered.origins, last_id)
-        births = _births(new_fields, base, manifest.version + 1)
-        new_fields = _born(new_fields, births, base.before_marks)
-        details = _with_last_id(base.details, max(last_id, *(one.id for one in new_fields)))
-        ids = {one.name: one.id for one in new_fields if one.parent_id == NO_PARENT}
-        details = properties.applied(base, details, altered.schema, ids, births)
-        if altered.widened and recast is None:
-            recast = _recast(base, alteration, fields)
-        try:
+    may_be_published = False
+    try:
+        for attempt in range(_MAX_ATTEMPTS):
+            wait_for_turn(attempt)
+            base = base.latest_to_change()
+            try:
+                manifest = read_manifest(base.store, base.version)
+            except ObjectNotFoundError:
+                continue  # cleaned up, so there is a newer version
+            fields = decode_fields(manifest.data, where=manifest.where)
+            altered = alteration.applied(base.schema, _needed(base, manifest, fields, properties))
+            append = base.append_only
+            required = None if append is None else append.unique
+            schema = table_schema(altered.schema, base.primary_key, required=required)
+            # Data files still hold what plain Lance has dropped, under ids that no column has any more.
+            last_id = max(
+                _last_field_id(base.details), base.dataset.max_field_id, *(one.id for one in fields)
+            )
+            new_fields = _renumbered(_library_fields(schema), fields, altered.origins, last_id)
+            births = _births(new_fields, base, manifest.version + 1)
+            new_fields = _born(new_fields, births, base.before_marks)
+            details = _with_last_id(base.details, max(last_id, *(one.id for one in new_fields)))
+            ids = {one.name: one.id for one in new_fields if one.parent_id == NO_PARENT}
+            details = properties.applied(base, details, altered.schema, ids, births)
+            if altered.widened and recast is None:
+                recast = _recast(base, alteration, fields)
             operations = _operations(base, schema, new_fields, recast)
             failpoint.reach("alter.before_publish")
+            may_be_published = True
             version = publish_schema(base.store, manifest, details, operations)
-        except BaseException:
-            # What was published in spite of it has its files; what was not refers to none.
-            if recast is not None and base.latest().version == base.version:
+            if version is not None:
+                failpoint.reach("alter.after_publish")
+                _log.info("table.altered", where=base.uri, version=version, columns=",".join(schema.names))
+                altered_base = base.latest()
+                saw(altered_base)
+                return altered_base
+            may_be_published = False
+        raise ConflictError(
+            f"the table changed during each of {_MAX_ATTEMPTS} attempts to alter it",
+            where=base.uri,
+            hint="Run fewer services on the table at once",
+        )
+    except BaseException:
+        # What fails while it is published may have been, or may be yet: then its files are the table's.
+        if recast is not None and not may_be_published:
+            with suppress(WeirError):
                 recast.discard()
-            raise
-        if version is not None:
-            failpoint.reach("alter.after_publish")
-            _log.info("table.altered", where=base.uri, version=version, columns=",".join(schema.names))
-            altered_base = base.latest()
-            saw(altered_base)
-            return altered_base
-    if recast is not None:
-        recast.discard()
-    raise ConflictError(
-        f"the table changed during each of {_MAX_ATTEMPTS} attempts to alter it",
-        where=base.uri,
-        hint="Run fewer services on the table at once",
-    )
+        raise
 
 
 def _needed(

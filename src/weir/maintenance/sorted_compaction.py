@@ -166,10 +166,27 @@ def compact_sorted(
             base = commit_with_library(base, _replacing(result), doing="compaction", attempts=2)
             committed.append(result)
         except ConflictError:
-            base.store.delete([f"data/{file.path}" for one in result.written for file in one.files])
+            base = base.latest()
+            if _is_committed(base, result):
+                committed.append(result)
         if on_progress is not None:
             on_progress(done, len(tasks))
     return base.latest(), committed, len(tasks)
+
+
+def _is_committed(base: BaseTable, result: SortedFragments) -> bool:
+    """Whether what the library takes for a conflict was its own commit, of which the answer was lost.
+
+    Otherwise the new fragments are deleted, if that is certain: nothing has taken the place of the old ones.
+    Where others have, the library's cleanup deletes them some day.
+    """
+    written = {f"data/{file.path}" for one in result.written for file in one.files}
+    there = base.dataset.get_fragments()
+    if written.intersection(fragment_files(one.metadata for one in there)):
+        return True
+    if {one.fragment_id for one in there}.issuperset(result.task.fragments):
+        base.store.delete(written)
+    return False
 
 
 def _replacing(result: SortedFragments) -> Callable[[BaseTable, lance.LanceDataset], None]:
