@@ -47,6 +47,8 @@ its location in :attr:`WeirError.where`.
 
 from __future__ import annotations
 
+from typing import Self, TypeVar
+
 __all__ = [
     "BackpressureError",
     "ConflictError",
@@ -91,6 +93,9 @@ __all__ = [
 ]
 
 
+Kind = TypeVar("Kind", bound="WeirError")
+
+
 class WeirError(Exception):
     """Base of every error raised by Weir.
 
@@ -119,6 +124,16 @@ class WeirError(Exception):
             text = f"{text}. {self.hint}"
         return text
 
+    def again(self: Self) -> Self:
+        """Return the same error, to be raised once more.
+
+        One and the same object that is raised again and again holds on to all that was at hand wherever it
+        was raised: the rows of every write that was refused with it.
+        """
+        same = _rebuild(type(self), self.message, self.where, self.hint)
+        same.__cause__ = self.__cause__
+        return same
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle with the keyword-only arguments."""
         # Errors cross process boundaries in distributed services; keyword-only
@@ -126,7 +141,7 @@ class WeirError(Exception):
         return (_rebuild, (type(self), self.message, self.where, self.hint))
 
 
-def _rebuild(kind: type[WeirError], message: str, where: str | None, hint: str | None) -> WeirError:
+def _rebuild(kind: type[Kind], message: str, where: str | None, hint: str | None) -> Kind:
     return kind(message, where=where, hint=hint)
 
 

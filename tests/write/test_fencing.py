@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,6 +32,22 @@ def stored_rows(store: LocalStore) -> list[tuple[int, list[int], int]]:
         found.append((position, keys, entry.header.writer_epoch))
         position += 1
     return found
+
+
+def test_a_fenced_writer_holds_on_to_nothing_that_it_refuses(
+    store: LocalStore, open_writer: OpenWriter
+) -> None:
+    writer = open_writer(store)
+    open_writer(store, namespace="elsewhere", takeover=True)
+    refused = []
+    for number in range(3):
+        batch = rows((number, "late"))
+        with pytest.raises(FencedError):
+            writer.submit(batch).result()
+        refused.append(weakref.ref(batch))
+        del batch
+    gc.collect()
+    assert [one() for one in refused] == [None] * 3
 
 
 def test_appendix_1_step_by_step(store: LocalStore, open_writer: OpenWriter) -> None:

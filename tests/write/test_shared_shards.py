@@ -289,6 +289,26 @@ def test_the_error_elsewhere_says_who_holds_it(
     assert contents(table) == dict.fromkeys(range(9), 1) | {1: 3}
 
 
+def test_the_last_of_two_that_are_closed_at_once_may_be_faster(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with table.writer() as first:
+        first.upsert(rows([1], 1))
+        second = weir.open(table.uri, fsync=False).writer()
+        second.upsert(rows([1], 2))
+        (shard,) = second._writes.parts.shards.writers
+        write_queued = shard.write_queued
+
+        def late() -> None:
+            monkeypatch.undo()
+            first.close()
+            write_queued()
+
+        monkeypatch.setattr(shard, "write_queued", late)
+        second.close()
+    assert table.status().unflushed_rows == 0
+
+
 def test_an_address_is_a_text(table: weir.Table) -> None:
     with pytest.raises(OptionError, match="address"):
         table.writer(address=8080)

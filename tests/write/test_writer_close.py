@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import shutil
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 import weir
 from weir.errors import FencedError, LeaseHeldError, StorageError, TableNotFoundError, WriterClosedError
+from weir.write.memtable.backpressure import unflushed_of
 from weir.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
@@ -194,6 +197,21 @@ def test_threads_that_all_close(table: weir.Table) -> None:
             for closed in [pool.submit(close) for _ in range(4)]:
                 closed.result()
         assert table.status().unflushed_rows == 0
+
+
+def test_rows_of_a_writer_that_was_dropped_are_not_kept_in_memory(table: weir.Table) -> None:
+    unflushed = unflushed_of(table.internals.store.engine)
+    gc.collect()
+    before = unflushed.used
+    writer = table.writer()
+    writer.upsert(some(40, "x"))
+    shard = weakref.ref(next(iter(writer._writes.parts.shards.writers)))
+    assert unflushed.used > before
+    del writer
+    gc.collect()
+    assert shard() is None
+    assert unflushed.used == before
+    assert table.scan().count() == 40
 
 
 def test_a_writer_that_was_dropped_leaves_its_shards_to_the_next_one_here(table: weir.Table) -> None:

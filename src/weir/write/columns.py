@@ -157,7 +157,7 @@ class FollowedColumns:
             The table uses a feature by now that this version of Weir does not know.
         """
         if self._refused is not None:
-            raise self._refused
+            raise self._refused.again()
         columns = self._columns
         if self._seen.version > columns.version:
             return self.newest()

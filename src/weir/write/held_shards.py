@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from uuid import UUID
 
 from weir.engine.context import EngineContext
 from weir.engine.living import Living
-from weir.errors import LeaseHeldError
+from weir.errors import LeaseHeldError, WriterClosedError
 from weir.write.lease.heartbeat import Heartbeat, lease_renewals
 from weir.write.shard_writer import ShardWriter
 
@@ -124,10 +125,12 @@ class HeldShard:
         """
         if self._leave(user, lambda: self.writer.close(flush=flush)):
             return
-        # What was written through one of its writers is flushed when that one is closed.
-        self.writer.write_queued()
-        if flush:
-            self.writer.flush()
+        # What was written through one of its writers is flushed when that one is closed; by whoever was the
+        # last, if that is closed by now.
+        with suppress(WriterClosedError):
+            self.writer.write_queued()
+            if flush:
+                self.writer.flush()
 
     def abandon(self, user: object) -> None:
         """Use it no more, without a flush; the last one lets go of it."""

@@ -537,7 +537,7 @@ class ShardWriter:
 
     def _refuse_if_stopped(self) -> None:
         if self._memtables.stopped is not None:
-            raise self._memtables.stopped
+            raise self._memtables.stopped.again()
 
     def _refuse_new_writes(self) -> None:
         self._refuse_if_stopped()

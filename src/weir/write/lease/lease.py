@@ -191,9 +191,7 @@ class ShardLease:
             self._resume()
         if self._ended is None and self._terms.clock.uptime() < self._deadline:
             return
-        self._end(self._error("has expired and was not renewed"))
-        assert self._ended is not None
-        raise self._ended
+        raise self._end(self._error("has expired and was not renewed"))
 
     def check_stored(self) -> None:
         """As :meth:`check`, and on a local disk that the lease is there still: one look, no round trip.
@@ -228,7 +226,7 @@ class ShardLease:
         """
         with self._swapping:
             if self._ended is not None:
-                raise self._ended
+                raise self._ended.again()
             if self._is_paused:
                 return
             renewed, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
@@ -360,7 +358,7 @@ class ShardLease:
     def _end(self, error: FencedError) -> FencedError:
         if self._ended is None:
             self._ended = error
-        return self._ended
+        return self._ended.again()
 
     def _error(self, what: str) -> FencedError:
         return FencedError(

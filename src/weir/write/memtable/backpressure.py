@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
 from weir.engine.context import EngineContext
+from weir.engine.living import Living
 from weir.engine.logs import get_logger
 from weir.errors import BackpressureError, WeirError
 from weir.format.shard_manifest import ShardManifest
@@ -65,12 +68,26 @@ class WithMemTables(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Counts:
+    """Bytes of rows that are not flushed."""
+
+    queued: int = 0
+    active: int = 0
+    leaving: int = 0
+
+    @property
+    def used(self) -> int:
+        return self.queued + self.active + self.leaving
+
+
 class UnflushedBytes:
     """Counts the memory of rows that are not flushed, and makes writes wait for room.
 
     The bytes of a write are *queued* when it is admitted, *active* when it is in a MemTable, *leaving*
     when that MemTable waits for its flush, and gone when the flush is done. From half of the limit in
-    active MemTables the largest of them is flushed, however small it is.
+    active MemTables the largest of them is flushed, however small it is. Writers that are dropped without
+    being closed are not kept by it, and count no more in the larger limit.
 
     Parameters
     ----------
@@ -108,18 +125,29 @@ class UnflushedBytes:
         # Entered by itself: see GroupCommit.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._queued = 0
-        self._active = 0
-        self._leaving = 0
+        self._counts = _Counts()
         self._turns: deque[object] = deque()
         self._held_up = 0
-        self._members: list[WithMemTables] = []
+        self._members: Living[WithMemTables] = Living()
+        # What those have left that were collected; they are, wherever a thread is just then, without a lock.
+        self._collected: deque[_Counts] = deque()
+        if within is not None:
+            weakref.finalize(self, within._collected.append, self._counts).atexit = False
         self.peak = 0
 
     @property
     def used(self) -> int:
         """Bytes that are not flushed."""
-        return self._queued + self._active + self._leaving
+        if self._collected:
+            self._take_back()
+        return self._counts.used
+
+    def _take_back(self) -> None:
+        """Count what was collected no more."""
+        with self._lock:
+            while self._collected:
+                left = self._collected.popleft()
+                self._move(queued=-left.queued, active=-left.active, leaving=-left.leaving)
 
     @property
     def urgency(self) -> float:
@@ -130,17 +158,15 @@ class UnflushedBytes:
     def add(self, member: WithMemTables, replayed: int) -> None:
         """Count a shard in, with the bytes that its claim has replayed."""
         with self._lock:
-            self._members.append(member)
-            self._active += replayed
+            self._members.add(member)
+            self._counts.active += replayed
         self._relieve()
         if self._within is not None:
             self._within.add(member, replayed)
 
     def remove(self, member: WithMemTables) -> None:
         """Count a shard out. Its bytes are dropped separately."""
-        with self._lock:
-            if member in self._members:
-                self._members.remove(member)
+        self._members.discard(member)
         if self._within is not None:
             self._within.remove(member)
 
@@ -224,9 +250,9 @@ class UnflushedBytes:
 
     def _move_here(self, *, queued: int = 0, active: int = 0, leaving: int = 0) -> None:
         with self._lock:
-            self._queued += queued
-            self._active += active
-            self._leaving += leaving
+            self._counts.queued += queued
+            self._counts.active += active
+            self._counts.leaving += leaving
             self.peak = max(self.peak, self.used)
             if self._turns or self._held_up:
                 self._changed.notify_all()
@@ -245,7 +271,7 @@ class UnflushedBytes:
         with self._lock:
             if self._turns or self.used + nbytes > _FLUSH_FROM * self._limit:
                 return False
-            self._queued += nbytes
+            self._counts.queued += nbytes
             self.peak = max(self.peak, self.used)
             return True
 
@@ -256,20 +282,20 @@ class UnflushedBytes:
         with self._lock:
             if not self._may_queue(turn, nbytes):
                 return False
-            self._queued += nbytes
+            self._counts.queued += nbytes
             self.peak = max(self.peak, self.used)
             return True
 
     def _relieve(self, wanted: int = 0, *, urgent: bool = False) -> None:
         """Flush the largest active MemTable if they take too much."""
         # Called without the lock: those of shards are taken before it.
-        too_much = self._active > _FLUSH_FROM * self._limit or (
-            urgent and self._active > 0 and self._active + wanted > self._limit
+        active = self._counts.active
+        too_much = active > _FLUSH_FROM * self._limit or (
+            urgent and active > 0 and active + wanted > self._limit
         )
         if not too_much and not urgent:
             return
-        with self._lock:
-            members = tuple(self._members)
+        members = self._members.all()
         if urgent:
             for member in members:
                 member.retry_flush()
@@ -277,7 +303,7 @@ class UnflushedBytes:
             max(members, key=lambda member: member.active_bytes).flush_early()
 
     def _no_room(self, timeout: float) -> BackpressureError:
-        errors = (member.flush_error for member in self._members)
+        errors = (member.flush_error for member in self._members.all())
         cause = next((error for error in errors if error is not None), None)
         failure = BackpressureError(
             f"{self.used:,} bytes of rows waited for their flush for {timeout:g} s; "

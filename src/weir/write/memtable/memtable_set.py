@@ -232,7 +232,7 @@ class MemTables:
                     ) from self.flush_error
                 self._changed.wait(min(remaining, _FLUSH_RETRY_SECONDS))
                 if self.stopped is not None:
-                    raise self.stopped
+                    raise self.stopped.again()
 
     def flush(self) -> None:
         """Flush what is frozen and wait for it.
@@ -249,7 +249,7 @@ class MemTables:
         with self._lock:
             if self.stopped is not None:
                 # What it had is dropped, and for the next owner to flush.
-                raise self.stopped
+                raise self.stopped.again()
             self._flushes_awaited += 1
             try:
                 while self._frozen:
@@ -260,7 +260,7 @@ class MemTables:
                     if self.flush_error is not None:
                         raise self.flush_error
                 if self._dropped and self.stopped is not None:
-                    raise self.stopped
+                    raise self.stopped.again()
             finally:
                 self._flushes_awaited -= 1
 
@@ -290,7 +290,7 @@ class MemTables:
     def stop(self, error: WeirError) -> None:
         """Take no more rows. If the shard is somebody else's, let go of those there are."""
         with self._lock:
-            self.stopped = self.stopped or error
+            self.stopped = self.stopped or error.again()
             if isinstance(error, FencedError) and self._flushing is None:
                 self._drop()
             self._changed.notify_all()
@@ -446,7 +446,7 @@ class MemTables:
                 self.flush_error = error
                 self._retry_flush_at = time.monotonic() + _FLUSH_RETRY_SECONDS
                 if isinstance(error, FencedError):
-                    self.stopped = self.stopped or error
+                    self.stopped = self.stopped or error.again()
                 if isinstance(self.stopped, FencedError):
                     self._drop()
                 self._changed.notify_all()
