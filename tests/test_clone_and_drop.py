@@ -175,6 +175,13 @@ def test_a_table_that_is_written_is_dropped_only_when_told_to(tmp_path: Path) ->
     assert not (tmp_path / "t" / "_mem_wal").exists()
 
 
+def test_a_table_that_was_just_written_without_a_writer_is_dropped(tmp_path: Path) -> None:
+    """The writer that it keeps for the next call is nobody's to close."""
+    table = make(str(tmp_path / "t"))
+    table.upsert(rows(1, name="at rest"))
+    assert weir.drop(table.uri, fsync=False).objects
+
+
 @pytest.mark.parametrize("place", ["drop.after_saying_so", "drop.before_delete", "drop.between_deletes"])
 def test_a_drop_that_was_killed_goes_on(tmp_path: Path, place: str) -> None:
     table = make(str(tmp_path / "t"))

@@ -23,6 +23,7 @@ from weir.rows.inputs import rows_with_schema
 from weir.sharding.shard_by import ShardBy
 from weir.snapshots.asked_state import At
 from weir.storage.interface import ObjectStore
+from weir.table.kept_writer import release_kept
 from weir.table.open_table import OpenTable
 from weir.table.opening import adopt_table, as_names, create_table, shard_fields, table_store
 from weir.table.region_table import RegionTable
@@ -359,6 +360,7 @@ def drop(
     True
     """
     store = table_store(uri, storage_options, fsync)
+    release_kept(store.uri)
     return drop_table(store, takeover=takeover, on_progress=on_progress)
 
 

@@ -29,6 +29,7 @@ from weir.merge.policy import ALWAYS, MergePolicy
 from weir.merge.service import MergeReport, merge_generations
 from weir.read.shared_keys import find_shared_keys
 from weir.snapshots.snapshot import ReadSnapshot
+from weir.table.kept_writer import release_kept
 from weir.table.open_table import OpenTable
 from weir.write.lease.lease_terms import lease_state
 
@@ -475,6 +476,8 @@ class TableMaintenance:
         CorruptionError
             If the base table is damaged in a way that no repair is for. Nothing was changed.
         """
+        if not dry_run:
+            release_kept(self._table.store.uri)
         return repair_table(
             TableShards(
                 self._table.base, self._table.sharding.router, self._table.sharding.catalog.values_of
