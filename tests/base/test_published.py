@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import lance
@@ -18,7 +19,7 @@ from weir.base.details_commit import update_details
 from weir.base.published import is_left_behind, publish_shards, published_shards
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
-from weir.errors import ConflictError, CorruptionError
+from weir.errors import ConflictError, CorruptionError, StorageError
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.shard_snapshot import INLINE_SHARDS, recorded
 from weir.storage.counting import CountingStore
@@ -124,6 +125,21 @@ def test_a_lost_race_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ConflictError):
         publish_shards(base, shards(INLINE_SHARDS + 1))
     assert files(base) == {}
+
+
+def test_a_version_of_which_the_answer_was_lost_has_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = new_table(tmp_path)
+
+    def unanswered(*arguments: Any, **named: Any) -> BaseTable:
+        update_details(*arguments, **named)
+        raise StorageError("the store does not answer")
+
+    monkeypatch.setattr(weir.base.published, "update_details", unanswered)
+    with pytest.raises(StorageError, match="does not answer"):
+        publish_shards(base, shards(INLINE_SHARDS + 1))
+    assert len(published_shards(base.latest())) == INLINE_SHARDS + 1
 
 
 def test_the_file_is_found_after_commits_of_the_library_until_it_is_cleaned_up(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from weir.base.details_commit import update_details
 from weir.base.library_errors import is_panic
 from weir.base.scratch import readable_file, scratch_directory
 from weir.base.table import BaseTable
-from weir.errors import CorruptionError, ObjectNotFoundError
+from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError
 from weir.format import shard_snapshot
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
@@ -143,7 +143,8 @@ def publish_shards(
 
     try:
         return update_details(base, published, index_id=directory)
-    except Exception:
+    except ConflictError:
+        # Every race was lost. Of another failure nobody knows: the version may have come about.
         if written:
             base.store.delete([path])
         raise
