@@ -879,7 +879,7 @@ def mark_columns(base: BaseTable) -> BaseTable:
     return base
 
 
-def what_is_torn(store: SimulatedStore, manifest: TableManifest) -> None:
+def what_is_torn(store: SimulatedStore, manifest: TableManifest, *, indexes: bool = True) -> None:
     """Stand in for :func:`weir.base.torn_versions.what_is_torn`: no power is cut here."""
 
 
