@@ -136,6 +136,7 @@ class ShardWriter:
             # The library takes such a log over only when all of it is flushed.
             self._memtables.flush_early()
         self._closed = False
+        self._age_flush: threading.Thread | None = None
         self._present_rows: PresentRows | None = None
         self._log = LogAppender(
             context.store, wal, self._claim, self.lease, self._fence, self._memtables, schema
@@ -326,7 +327,11 @@ class ShardWriter:
         if self._closed or memtables.stopped is not None or not memtables.is_unflushed(generation):
             return True
         if self.lease.is_paused:
-            threading.Thread(target=self._flush_and_pause, name="weir-age-flush", daemon=True).start()
+            # One at a time: where the store does not answer, each would wait for as long.
+            if self._age_flush is None or not self._age_flush.is_alive():
+                flush = threading.Thread(target=self._flush_and_pause, name="weir-age-flush", daemon=True)
+                flush.start()
+                self._age_flush = flush
         else:
             memtables.flush_early()
             memtables.retry_flush()

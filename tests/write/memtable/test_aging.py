@@ -101,6 +101,33 @@ def test_a_writer_that_is_paused_flushes_and_is_paused_again(table: weir.Table) 
             other.upsert([{"id": 2}])
 
 
+def test_a_paused_writer_is_flushed_by_one_thread_while_the_store_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False, max_memtable_age=600.0)
+    answers = threading.Event()
+    with table.writer() as writer:
+        writer.upsert([{"id": 1}])
+        writer.pause()
+        (shard,) = writer._shards.writers
+        flush, flushes = shard.flush, list[int]()
+
+        def late() -> None:
+            flushes.append(1)
+            answers.wait(30)
+            flush()
+
+        monkeypatch.setattr(shard, "flush", late)
+        try:
+            for _ in range(3):
+                assert not shard.flush_aged(1)
+        finally:
+            answers.set()
+        wait_until(lambda: unflushed(table) == 0)
+        assert len(flushes) == 1
+        monkeypatch.undo()
+
+
 def test_what_is_dropped_is_forgotten_and_the_thread_ends() -> None:
     aging = FlushByAge()
 
