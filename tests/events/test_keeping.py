@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,20 +17,24 @@ import pytest
 
 import weir
 from tests.events.runners import Pickling
+from weir.engine import failpoint
 from weir.errors import InputError, QueryError, TableError
 from weir.events import store as store_module
-from weir.events.clock import HybridClock
+from weir.events.clock import HybridClock, process_clock
 from weir.events.staged import STAGED
 from weir.events.store import EventStore
+from weir.events.subscriptions import Subscription
 from weir.storage.open import open_store
+from weir.table.maintenance import TableMaintenance
 
 NOW = timedelta(0)
+FIELDS: dict[str, Any] = {"n": "int | null", "g": "string | null", "x": "decimal(10,2) | null"}
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EventStore]:
     with weir.events.create(tmp_path / "store", buckets=2) as opened:
-        opened.define("a", {"n": "int | null", "g": "string | null", "x": "decimal(10,2) | null"})
+        opened.define("a", FIELDS)
         opened.define("b", {"n": "int | null"})
         yield opened
 
@@ -59,6 +64,65 @@ def test_a_subscription_goes_on_from_what_was_committed(store: EventStore) -> No
     for bad in ({"name": ""}, {"name": "x", "types": ["nothing"]}, {"name": "x", "types": "a"}):
         with pytest.raises(InputError):
             store.subscribe(**bad)
+
+
+def in_small_batches(store: EventStore, *types: str) -> Subscription:
+    """Return a subscription that holds few rows and ids at a time."""
+    return Subscription(
+        store._store,
+        store._table,
+        lambda: store._catalog(True),
+        process_clock,
+        "small",
+        types or None,
+        batch_rows=3,
+        most_ids=7,
+    )
+
+
+def test_many_events_come_in_batches_that_can_be_gone_on_from(store: EventStore, tmp_path: Path) -> None:
+    with store.writer() as writer:
+        ids = [writer.append("ab"[n % 2], f"c{n % 5}", {"n": n}).version for n in range(23)]
+        writer.flush()
+        store.maintain()
+        ids += [writer.append("ab"[n % 2], f"c{n % 5}", {"n": n}).version for n in range(23, 30)]
+    batches = [(batch.rows.column("event_id").to_pylist(), batch.cursor) for batch in in_small_batches(store)]
+    assert [one for rows, _ in batches for one in rows] == ids
+    assert {len(rows) for rows, _ in batches} == {3}
+    for at, (_, cursor) in enumerate(batches):
+        rest = in_small_batches(store)
+        rest.resume(cursor)
+        found = [one for batch in rest for one in batch.rows.column("event_id").to_pylist()]
+        assert found == ids[3 * at + 3 :]
+    of_b = [n for batch in in_small_batches(store, "b") for n in batch.rows.column("n").to_pylist()]
+    assert of_b == [n for n in range(30) if n % 2]
+    # Of restored events the order is that in which they came, and not that of their ids.
+    store.export(tmp_path / "export")
+    with weir.events.create(tmp_path / "copy", buckets=3) as copy:
+        copy.define("b", {"n": "int | null"})
+        with copy.writer() as writer:
+            first = writer.append("b", "c0", {"n": 99}).version
+        copy.restore(tmp_path / "export")
+        restored = [
+            one for batch in in_small_batches(copy) for one in batch.rows.column("event_id").to_pylist()
+        ]
+    assert restored[0] == first
+    assert sorted(restored[1:]) == ids
+
+
+def test_a_subscription_stops_at_what_was_there_and_skips_what_is_forgotten(store: EventStore) -> None:
+    with store.writer() as writer:
+        for n in range(20):
+            writer.append("a", f"c{n % 2}", {"n": n})
+        subscription = in_small_batches(store)
+        found: list[int] = []
+        for batch in subscription:
+            found += batch.rows.column("n").to_pylist()
+            if found == [0, 1, 2]:
+                writer.append("a", "later", {"n": 100})
+                store.forget("c1")
+    assert found == [0, 1, 2, *range(4, 20, 2)]
+    assert [batch.rows.column("n").to_pylist() for batch in subscription] == [[100]]
 
 
 def test_what_is_retained_away_is_gone_and_stays_gone(store: EventStore) -> None:
@@ -131,6 +195,91 @@ def test_what_was_forgotten_leaves_every_file(store: EventStore) -> None:
         store.maintain(horizon=timedelta(0))
     assert held_by() == []
     assert store.replay().to_table().num_rows == 6
+
+
+def test_what_was_forgotten_leaves_the_files_of_what_is_remembered_no_more(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(store.path)
+
+    def held_by() -> list[str]:
+        files = [one for one in folder.rglob("*") if one.is_file()]
+        return sorted(str(one.relative_to(folder)) for one in files if b"SECRET" in one.read_bytes())
+
+    store.remember("rows", "QUERY a")
+    store.remember("groups", "QUERY a COUNT BY g")
+    store.remember("dropped", "QUERY a COUNT BY context_id")
+    with store.writer() as writer:
+        writer.append("a", "SECRET", {"g": "SECRET"})
+        for name in ("rows", "groups", "dropped"):
+            store.refresh(name)
+        store.maintain(horizon=NOW)
+        # What is stored by a new version of the type lies beside what the former one has stored.
+        store.define("a", {**FIELDS, "new": "int | null"})
+        for name in ("rows", "groups"):
+            store.refresh(name)
+        with failpoint.armed("drop.after_saying_so", "raise"), suppress(failpoint.FailpointError):
+            store.drop("dropped")
+        store.maintain(horizon=NOW)
+        writer.append("a", "other", {"g": "other"})
+        store.forget("SECRET")
+        for name in ("rows", "groups"):
+            store.refresh(name)
+        for _ in range(2):
+            store.maintain(horizon=NOW)
+    # A version of the catalog that named it is kept until the next that comes a while later.
+    assert {Path(one).parts[0] for one in held_by()} <= {".weir-swaps"}
+    for one in (folder / ".weir-swaps").rglob("*"):
+        os.utime(one, (1, 1))
+    monkeypatch.setattr("weir.events.erasing._FORMER_KEPT", NOW)
+    store.maintain(horizon=NOW)
+    assert held_by() == []
+    assert store.show("groups").to_table().to_pylist() == [{"g": "other", "count": 1}]
+
+
+def test_what_an_earlier_round_has_erased_leaves_the_files_though_it_died(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(store.path, "events", "data")
+    with store.writer() as writer:
+        for number in range(40):
+            writer.append("a", "SECRET" if number == 7 else "other", {"n": number})
+    store.maintain(horizon=NOW)
+    store.forget("SECRET")
+
+    def dies(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(TableMaintenance, "compact", dies)
+        with pytest.raises(KeyboardInterrupt):
+            store.maintain(horizon=NOW)
+    for _ in range(2):
+        store.maintain(horizon=NOW)
+    assert [one for one in folder.iterdir() if b"SECRET" in one.read_bytes()] == []
+    assert len(numbers(store)) == 39
+
+
+def test_rows_that_are_too_old_for_what_is_remembered_are_not_kept(store: EventStore) -> None:
+    store.remember("new", "QUERY a", keep_age=timedelta(days=1))
+    with store.writer() as writer:
+        writer.append("a", "c", {"n": 1}, timestamp="2020-01-01")
+        writer.append("a", "c", {"n": 2})
+    assert store.show("new").to_table().column("n").to_pylist() == [2]
+    assert store.materializations()["new"].rows == 1
+
+
+def test_a_sequence_whose_links_are_of_two_types_by_now_is_told_of_and_dropped(store: EventStore) -> None:
+    store.remember("pairs", "QUERY a FOLLOWED BY b LINKED BY n COUNT")
+    store.define("b", {"n": "float | null"})
+    with pytest.raises(QueryError, match="linked by a field of one type"):
+        store.show("pairs")
+    info = store.materializations()["pairs"]
+    assert (info.incremental, list(info.schema)) == (False, [])
+    assert list(store.tables) == ["events"]
+    store.maintain()
+    store.drop("pairs")
+    assert store.materializations() == {}
 
 
 def test_ids_are_above_those_that_were_erased(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:

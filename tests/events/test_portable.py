@@ -24,6 +24,7 @@ FIELDS = {
     "at": "datetime | null",
     "m": "decimal(10,2) | null",
     "l": "list<int> | null",
+    "w": "list<list<float> | null> | null",
     "k": ["a", "b", None],
 }
 
@@ -47,6 +48,7 @@ def store(tmp_path: Path) -> Iterator[EventStore]:
                         "at": 1700000000.25,
                         "m": "1.50",
                         "l": [n],
+                        "w": [[float("inf"), -0.5], None],
                     },
                 )
             writer.append("full", "c9", {"n": -1})

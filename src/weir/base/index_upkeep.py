@@ -47,6 +47,7 @@ __all__ = [
     "SegmentTask",
     "build_segment_of",
     "commit_segments",
+    "gone_fragments",
     "has_values",
     "model_imbalance",
     "model_of",
@@ -156,6 +157,11 @@ def uncovered_fragments(base: BaseTable, index: ExistingIndex) -> tuple[int, ...
     """Return the fragments of the base table that an index does not cover, ascending."""
     present = {fragment.fragment_id for fragment in base.dataset.get_fragments()}
     return tuple(sorted(present - index.fragment_ids))
+
+
+def gone_fragments(base: BaseTable, index: ExistingIndex) -> frozenset[int]:
+    """Return the fragments that an index covers and that are gone: they were deleted as a whole."""
+    return index.fragment_ids - {fragment.fragment_id for fragment in base.dataset.get_fragments()}
 
 
 def has_values(base: BaseTable, column: str) -> bool:

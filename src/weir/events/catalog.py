@@ -105,6 +105,9 @@ class Catalog:
         How often something was retained away by command, or forgotten.
     erased_through : int
         The highest id of an event that was deleted: ids to come are above it, though no row tells.
+    cleared : int or None
+        Since when no name of a context that was forgotten is in here any more, in microseconds since 1970, as
+        long as a former catalog that has one may be in a file.
     """
 
     options: Mapping[str, Any]
@@ -115,6 +118,7 @@ class Catalog:
     materializations: Mapping[str, Remembered] = field(default_factory=dict)
     erasures: int = 0
     erased_through: int = 0
+    cleared: int | None = None
 
     def type(self, name: object) -> EventType:
         """Return a type.
@@ -191,6 +195,7 @@ class Catalog:
                 },
                 "erasures": self.erasures,
                 "erased_through": self.erased_through,
+                "cleared": self.cleared,
             },
             ensure_ascii=False,
             indent=1,
@@ -226,6 +231,7 @@ class Catalog:
                 {name: Remembered(**one) for name, one in stored["materializations"].items()},
                 stored["erasures"],
                 stored.get("erased_through", 0),
+                stored.get("cleared"),
             )
             return catalog, stored["write_id"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from weir.errors import InputError, QueryError
+from weir.events.catalog import Catalog
 from weir.events.instants import from_micros
 from weir.events.language import tree
 from weir.events.language.parser import parse
@@ -45,7 +48,7 @@ class CommandRunner:
         if isinstance(command, tree.Plot):
             return self._plot(command)
         if isinstance(command, tree.Replay):
-            return self._store.replay_planned(self._replay(command), self._runner)
+            return self._store.run_replay(partial(self._planned_replay, command), self._runner)
         if isinstance(command, tree.Explain):
             return self._explain(command)
         if isinstance(command, tree.Compare):
@@ -103,8 +106,7 @@ class CommandRunner:
             )
         return self._store.run_query(command.query, self._runner)
 
-    def _replay(self, command: tree.Replay) -> ReplayPlan:
-        catalog = self._store._catalog(True)
+    def _planned_replay(self, command: tree.Replay, catalog: Catalog) -> ReplayPlan:
         types = list(catalog.types.values()) if command.type is None else [type_named(catalog, command.type)]
         return ReplayPlan.of(
             self._store._table,
@@ -119,7 +121,7 @@ class CommandRunner:
 
     def _explain(self, command: tree.Explain) -> Result:
         if isinstance(command.command, tree.Replay):
-            explained = self._store.replay_planned(self._replay(command.command))
+            explained = self._store.run_replay(partial(self._planned_replay, command.command))
         else:
             explained = self._store.run_query(command.command)
         return Result(
@@ -150,14 +152,20 @@ def _exact(micros: int) -> Any:
 
 
 def compared(left: Result, right: Result, command: tree.Compare) -> Result:
-    """Return two answers as one: rows with a column ``side`` in front, ``left`` or ``right``."""
+    """Return two answers as one: rows with a column ``side`` in front, ``left`` or ``right``.
+
+    It is called ``side_2`` where a query has a ``side`` of its own, and so on.
+    """
 
     def run() -> pa.Table:
-        tables = []
-        for side, result in (("left", left), ("right", right)):
-            table = result.to_table()
-            named = pa.repeat(pa.scalar(side, pa.string()), table.num_rows)
-            tables.append(table.add_column(0, "side", named))
+        sides = {"left": left.to_table(), "right": right.to_table()}
+        taken = {name for table in sides.values() for name in table.column_names}
+        numbered = (f"side_{number}" for number in count(2))
+        name = next(one for one in chain(["side"], numbered) if one not in taken)
+        tables = [
+            table.add_column(0, name, pa.repeat(pa.scalar(side, pa.string()), table.num_rows))
+            for side, table in sides.items()
+        ]
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException:

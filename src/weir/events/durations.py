@@ -9,7 +9,7 @@ from weir.errors import InputError
 
 __all__ = ["parse_duration"]
 
-_PART = re.compile(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(us|ms|s|m|min|h|d|w)", re.ASCII)
+_PART = re.compile(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(us|ms|s|min|m|h|d|w)", re.ASCII)
 _UNITS = {
     "us": timedelta(microseconds=1),
     "ms": timedelta(milliseconds=1),

@@ -27,9 +27,12 @@ __all__ = [
     "newest_arrival",
     "retained",
     "without_erased",
+    "without_former",
 ]
 
 _BATCH = 50_000
+_FORMER_KEPT = timedelta(seconds=15)
+"""Longer than local disk keeps every version of what is swapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,19 @@ def without_erased(catalog: Catalog, *, erased: Catalog) -> Catalog:
         known = erased.retention.get(name, Retention(None)).floors
         retention[name] = replace(one, floors=tuple(floor for floor in one.floors if floor not in known))
     left = tuple(one for one in catalog.forgotten if one not in erased.forgotten)
-    return replace(catalog, retention=retention, forgotten=left)
+    cleared = now_micros() if len(left) < len(catalog.forgotten) else catalog.cleared
+    return replace(catalog, retention=retention, forgotten=left, cleared=cleared)
+
+
+def without_former(catalog: Catalog, *, horizon: timedelta) -> Catalog:
+    """Return the catalog once those before it that have names of forgotten contexts need not be kept.
+
+    What is stored by swapping keeps the version that was swapped: it is the next swap that removes them.
+    """
+    patience = max(horizon, _FORMER_KEPT)
+    if catalog.cleared is None or now_micros() - catalog.cleared < patience // timedelta(microseconds=1):
+        return catalog
+    return replace(catalog, cleared=None)
 
 
 def newest_arrival(table: Table, context: str | None, clock: HybridClock) -> int:

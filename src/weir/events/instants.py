@@ -9,13 +9,14 @@ from math import floor, isfinite
 
 from weir.errors import InputError
 
-__all__ = ["EPOCH", "from_micros", "now_micros", "parse_date", "parse_instant", "to_micros"]
+__all__ = ["EPOCH", "YEARS", "from_micros", "now_micros", "parse_date", "parse_instant", "to_micros"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_LEAST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
-_MOST = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) // _MICROSECOND
+YEARS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+"""The first and the last instant that there is; their days are the first and the last date."""
+_LEAST, _MOST = ((one - EPOCH) // _MICROSECOND for one in YEARS)
 # Numbers below each are of the unit: 10**11 s is the year 5138, 10**11 ms the year 1973.
 _UNITS = ((10**11, 10**6), (10**14, 10**3), (10**17, 1))
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -55,11 +56,14 @@ __all__ = [
     "Materialization",
     "MaterializationInfo",
     "check_remembered",
+    "drop_table",
     "query_of",
     "remembered_as",
+    "stored_tables",
     "without_materialization",
 ]
 
+_PLACE = "materializations"
 _MARK = "mark"
 _ROWS_KEY = "event_id"
 _LAYOUT = 2
@@ -79,7 +83,7 @@ class MaterializationInfo:
     name, query : str
         What it is called, and what it remembers.
     schema : Schema
-        The columns of its answer.
+        The columns of its answer; none where a new version of a type has made it a query that cannot be.
     incremental : bool
         Whether only what has come since is read. Sequences, and aggregates over a window, run afresh.
     rows, bytes : int
@@ -257,7 +261,7 @@ class Materialization:
         table_options: Mapping[str, Any],
         kept: dict[str, Kept],
     ) -> None:
-        entry = catalog.materializations.get(name)
+        entry = catalog.materializations.get(name) if isinstance(name, str) else None
         if entry is None:
             raise TableNotFoundError(
                 f"there is no materialisation {name!r:.150}",
@@ -272,9 +276,20 @@ class Materialization:
         self._clock = clock
         self._options = table_options
         self._last_kept = kept
-        window = Window(entry.keep_rows, entry.keep_age)
-        plan = plan_query(events, catalog, query_of(entry.query), window)
-        self.plan: QueryPlan = replace(plan, read=replace(plan.read, now=now_micros()))
+        self._query = query_of(entry.query)
+
+    @cached_property
+    def plan(self) -> QueryPlan:
+        """Return the plan of the query.
+
+        Raises
+        ------
+        QueryError
+            If a new version of a type has made it one that cannot be.
+        """
+        window = Window(self.entry.keep_rows, self.entry.keep_age)
+        plan = plan_query(self._events, self._catalog, self._query, window)
+        return replace(plan, read=replace(plan.read, now=now_micros()))
 
     @property
     def incremental(self) -> bool:
@@ -293,13 +308,15 @@ class Materialization:
         return not windowed and not floats
 
     @property
-    def _place(self) -> str:
-        return f"materializations/{self.entry.incarnation}"
+    def place(self) -> str:
+        """Where its table is, below the event store, if it has one."""
+        # What a new version of the type changes may be any column.
+        version = self._catalog.type(self._query.type.text).version
+        return f"{_PLACE}/{self.entry.incarnation}/v{version}.{_LAYOUT}"
 
     @property
     def _uri(self) -> str:
-        # What a new version of the type changes may be any column.
-        return f"{self._store.uri}/{self._place}/v{self.plan.scope.types[0].version}.{_LAYOUT}"
+        return f"{self._store.uri}/{self.place}"
 
     # --- What is stored --------------------------------------------------------------------------
 
@@ -333,8 +350,10 @@ class Materialization:
 
     def tables(self) -> list[Table]:
         """Return the tables behind it."""
-        table = self._table(False) if self.incremental else None
-        return [] if table is None else [table]
+        with suppress(QueryError):
+            table = self._table(False) if self.incremental else None
+            return [] if table is None else [table]
+        return []
 
     def _kept(self, table: Table | None) -> Kept:
         schema = self._schema
@@ -483,6 +502,9 @@ class Materialization:
         elif query.limit is not None and window.age is None:
             frame = ordered_rows(self.plan, self._frame(whole)).limit(query.limit + (query.offset or 0))
             kept = self._stored_rows(frame.to_arrow_table())
+        elif window.age is not None:
+            # With a number of rows too, those that are too old still count among them.
+            kept = self._stored_rows(within_window(self.plan, self._frame(whole)).to_arrow_table())
         else:
             return whole, None
         gone = whole.filter(
@@ -533,17 +555,21 @@ class Materialization:
 
     def info(self) -> MaterializationInfo:
         """Return what is known of it."""
-        kept = self._kept(self._table(False)) if self.incremental else Kept(pa.table({}), None)
+        try:
+            nothing = replace(self.plan, query=replace(self.plan.query, limit=0))
+            incremental, schema = self.incremental, run_query(nothing, self._clock).schema
+        except QueryError:
+            incremental, schema = False, pa.schema([])
+        kept = self._kept(self._table(False)) if incremental else Kept(pa.table({}), None)
         mark = kept.mark
         after = Cursor() if mark is None else mark.cursor
-        lag = self._fresh(after, None).events if self.incremental else 0
-        empty = run_query(replace(self.plan, query=replace(self.plan.query, limit=0)), self._clock)
+        lag = self._fresh(after, None).events if incremental else 0
         age = self.entry.keep_age
         return MaterializationInfo(
             self.name,
             self.entry.query,
-            empty.schema,
-            self.incremental,
+            schema,
+            incremental,
             kept.rows.num_rows,
             kept.rows.nbytes,
             max(after.seen.values(), default=0),
@@ -557,8 +583,17 @@ class Materialization:
             None if mark is None else timedelta(microseconds=mark.micros),
         )
 
-    def drop_tables(self) -> None:
-        """Remove what is stored."""
-        for name in self._store.list_directories(self._place):
-            with suppress(TableNotFoundError):
-                drop(f"{self._store.uri}/{self._place}/{name}", takeover=True, **self._options)
+
+def stored_tables(store: ObjectStore, incarnation: str | None = None) -> list[str]:
+    """Return the places of all tables of materialisations, or of those that one has had.
+
+    What it has is of the newest version of its type; whoever drops a materialisation may die over it.
+    """
+    found = store.list_directories(_PLACE) if incarnation is None else [incarnation]
+    return [f"{_PLACE}/{one}/{name}" for one in found for name in store.list_directories(f"{_PLACE}/{one}")]
+
+
+def drop_table(store: ObjectStore, place: str, options: Mapping[str, Any]) -> None:
+    """Remove a table of a materialisation, unless somebody else has."""
+    with suppress(TableNotFoundError):
+        drop(f"{store.uri}/{place}", takeover=True, **options)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from weir.errors import InputError, SchemaError
 from weir.events.event_types import EventType
 from weir.events.field_types import INSTANT, FieldType
-from weir.events.instants import now_micros, parse_instant
+from weir.events.instants import YEARS, now_micros, parse_instant
 from weir.events.names import check_context
 
 __all__ = [
@@ -264,9 +264,9 @@ def _converted(array: pa.Array, field: FieldType, event: str, name: str) -> pa.A
         if field.kind == "bool" and is_.is_boolean(kind):
             return array
         if field.kind == "date" and is_.is_date(kind):
-            return array.cast(pa.date32())
+            return _of_years(array.cast(pa.date32()), event, name)
         if field.kind == "datetime" and is_.is_timestamp(kind):
-            return _instants(array)
+            return _of_years(_instants(array), event, name)
         if field.kind == "decimal" and is_.is_decimal(kind):
             return array.cast(field.arrow)
         if field.kind == "decimal" and is_.is_integer(kind) and field.scale <= 18:
@@ -285,6 +285,22 @@ def _floats(array: pa.Array, event: str, name: str) -> pa.Array:
         _refuse(event, name, pc.index(bad, True).as_py(), "NaN is no number")
     # There is one zero.
     return pc.add(array, 0.0)
+
+
+def _of_years(array: pa.Array, event: str, name: str) -> pa.Array:
+    """Return dates or instants as they are; refuse those that are not within the years that others are."""
+    least, most = (
+        pa.scalar(one.date() if pa.types.is_date(array.type) else one, array.type) for one in YEARS
+    )
+    bounds = pc.min_max(array)
+    if not bounds["min"].is_valid or (
+        pc.greater_equal(bounds["min"], least).as_py() and pc.less_equal(bounds["max"], most).as_py()
+    ):
+        return array
+    within = pc.and_(pc.greater_equal(array, least), pc.less_equal(array, most))
+    row = pc.index(pc.fill_null(within, True), False).as_py()
+    _refuse(event, name, row, "it is not within the years 1 to 9999")
+    return array
 
 
 def _instants(array: pa.Array) -> pa.Array:

@@ -294,6 +294,8 @@ def _value(field: FieldType, value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return float(value["float"])
+    if field.item is not None and isinstance(value, list):
+        return [_value(field.item, one) for one in value]
     return field.checked(value)
 
 

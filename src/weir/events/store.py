@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ from weir.events.erasing import (
     newest_arrival,
     retained,
     without_erased,
+    without_former,
 )
 from weir.events.event_table import EVENTS, add_columns, create_event_table, open_event_table
 from weir.events.event_types import EventType
@@ -52,17 +53,19 @@ from weir.events.materializations import (
     Materialization,
     MaterializationInfo,
     check_remembered,
+    drop_table,
     query_of,
     remembered_as,
+    stored_tables,
     without_materialization,
 )
 from weir.events.names import check_context, check_name
 from weir.events.portable import ExportReport, export_events, read_manifest, restored_tables, stored_columns
 from weir.events.query.parts import QueryRunner, run_query_by_parts, run_replay_by_parts
-from weir.events.query.planner import plan_query
+from weir.events.query.planner import QueryPlan, plan_query
 from weir.events.query.replaying import ReplayPlan, merged_columns, merged_rows
 from weir.events.query.running import explain_query, run_query
-from weir.events.query.sql import SqlPlan, query_by_sql
+from weir.events.query.sql import ConditionPlan, SqlPlan
 from weir.events.result import Result
 from weir.events.saving import Saving
 from weir.events.staged import remove_left
@@ -77,6 +80,14 @@ from weir.table.table import Table
 __all__ = ["EventStore", "create", "open"]
 
 _HERE = Place(1, 1)
+
+
+class _Planned(Protocol):
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+_Plan = TypeVar("_Plan", bound=_Planned)
 _LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31), "events_per_zone": (1, 1 << 20)}
 
 
@@ -387,14 +398,32 @@ class EventStore:
 
     def run_query(self, query: tree.Query, runner: QueryRunner | None = None) -> Result:
         """Return the answer to a query, whose parts a runner runs if there is one."""
-        plan = plan_query(self._table, self._catalog(True), query)
 
-        def run() -> pa.Table:
+        def run(plan: QueryPlan) -> pa.Table:
             if runner is None:
                 return run_query(plan, process_clock)
             return run_query_by_parts(plan, process_clock, runner)
 
-        return Result(run, lambda: explain_query(plan), plan.warnings)
+        return self._answer(partial(plan_query, self._table, query=query), run, explain_query)
+
+    def _answer(
+        self,
+        planned: Callable[[Catalog], _Plan],
+        run: Callable[[_Plan], pa.Table],
+        explain: Callable[[_Plan], str],
+    ) -> Result:
+        """Return an answer that is planned now, so that what cannot be is told, and run when it is read.
+
+        If types have changed by then, or events are gone, it is planned anew.
+        """
+        catalog = self._catalog(True)
+        plan = planned(catalog)
+
+        def newest() -> _Plan:
+            present = self._catalog(True)
+            return plan if present is catalog else planned(present)
+
+        return Result(lambda: run(newest()), lambda: explain(newest()), plan.warnings)
 
     def query(
         self,
@@ -429,36 +458,19 @@ class EventStore:
             If the type, the condition or a column is unknown.
         """
         self._refuse_if_closed()
-        plan = self._plan_of_call(type, columns, context, since, until, using)
-        if where is None:
-            return Result(lambda: run_query(plan, process_clock), lambda: explain_query(plan), plan.warnings)
-        return query_by_sql(plan, where, process_clock)
+        shown = None if columns is None else _names(columns, "columns")
 
-    def _plan_of_call(self, type: Any, columns: Any, context: Any, since: Any, until: Any, using: Any) -> Any:
-        catalog = self._catalog(True)
-        kind = catalog.type(type)
-        if isinstance(columns, str):
-            raise InputError(f"columns are a sequence of names, got {columns!r:.80}", where="columns")
-        names = None if columns is None else tuple(columns)
-        for name in names or ():
-            if name not in kind.schema.names:
-                raise InputError(
-                    f"event {kind.name!r} has no field {name!r:.150}",
-                    where="columns",
-                    hint=f"Its columns are {', '.join(kind.schema.names)}",
-                )
-        query = tree.Query(
-            tree.Name(kind.name, _HERE),
-            context=None if context is None else tree.Name(check_context(context), _HERE),
-            since=_time(since, "since"),
-            until=_time(until, "until"),
-            using=None if using is None else tree.FieldName(str(using), _HERE),
-            # No columns but those that every event has: asked for by one of them.
-            returns=None
-            if names is None
-            else tuple(tree.FieldName(name, _HERE) for name in names or ("event_id",)),
+        def planned(catalog: Catalog) -> QueryPlan:
+            query = _query_of_call(catalog.type(type), shown, context, since, until, using)
+            return plan_query(self._table, catalog, query)
+
+        if where is None:
+            return self._answer(planned, lambda plan: run_query(plan, process_clock), explain_query)
+        return self._answer(
+            lambda catalog: ConditionPlan.of(planned(catalog), where),
+            lambda plan: plan.run(process_clock),
+            ConditionPlan.explain,
         )
-        return plan_query(self._table, catalog, query)
 
     def replay(
         self,
@@ -484,7 +496,8 @@ class EventStore:
         InputError
             If the context cannot be, or the type or field is unknown.
         """
-        return self.replay_planned(self.plan_replay(context, type, since, until, using))
+        self._refuse_if_closed()
+        return self.run_replay(partial(self._planned_replay, context, type, since, until, using))
 
     def plan_replay(
         self,
@@ -496,7 +509,11 @@ class EventStore:
     ) -> ReplayPlan:
         """Return the plan of a replay, as :meth:`replay` takes it."""
         self._refuse_if_closed()
-        catalog = self._catalog(True)
+        return self._planned_replay(context, type, since, until, using, self._catalog(True))
+
+    def _planned_replay(
+        self, context: Any, type: Any, since: Any, until: Any, using: Any, catalog: Catalog
+    ) -> ReplayPlan:
         return ReplayPlan.of(
             self._table,
             catalog,
@@ -507,17 +524,17 @@ class EventStore:
             using=None if using is None else tree.FieldName(str(using), _HERE),
         )
 
-    def replay_planned(self, plan: ReplayPlan, runner: QueryRunner | None = None) -> Result:
-        """Return the answer to a replay that is planned, whose parts a runner runs if there is one."""
+    def run_replay(
+        self, planned: Callable[[Catalog], ReplayPlan], runner: QueryRunner | None = None
+    ) -> Result:
+        """Return the answer to a replay, given by what plans it; a runner runs its parts if there is one."""
 
-        def run() -> pa.Table:
-            return (
-                plan.run(process_clock)
-                if runner is None
-                else run_replay_by_parts(plan, process_clock, runner)
-            )
+        def run(plan: ReplayPlan) -> pa.Table:
+            if runner is None:
+                return plan.run(process_clock)
+            return run_replay_by_parts(plan, process_clock, runner)
 
-        return Result(run, plan.explain, plan.warnings)
+        return self._answer(planned, run, ReplayPlan.explain)
 
     def sql(self, query: str) -> Result:
         """Query with SQL, by DataFusion. Every type is a table, all of one snapshot.
@@ -535,8 +552,11 @@ class EventStore:
             If it does not parse, is no query, or names what there is not.
         """
         self._refuse_if_closed()
-        plan = SqlPlan.of(self._table, self._catalog(True), query)
-        return Result(lambda: plan.run(process_clock), plan.explain)
+        return self._answer(
+            lambda catalog: SqlPlan.of(self._table, catalog, query),
+            lambda plan: plan.run(process_clock),
+            SqlPlan.explain,
+        )
 
     def arrivals_after(self, cursor: Cursor) -> NDArray[np.int64]:
         """Return the ids at which events arrived that came after a cursor."""
@@ -610,9 +630,14 @@ class EventStore:
         return self.show(name)
 
     def _materialization(self, name: str, catalog: Catalog | None = None) -> Materialization:
-        options = {"storage_options": self._storage_options, "fsync": self._fsync}
         return Materialization(
-            self._store, self._table, catalog or self._catalog(True), name, process_clock, options, self._kept
+            self._store,
+            self._table,
+            catalog or self._catalog(True),
+            name,
+            process_clock,
+            self._table_options,
+            self._kept,
         )
 
     def show(self, name: str, *, spark: Any = None) -> Result:
@@ -674,7 +699,8 @@ class EventStore:
         dropped = self._materialization(name)
         self._saving.settle()
         self._known = self._stored_catalog.change(partial(without_materialization, name=name))
-        dropped.drop_tables()
+        for place in stored_tables(self._store, dropped.entry.incarnation):
+            drop_table(self._store, place, self._table_options)
 
     def materialization_names(self) -> list[str]:
         """Return the names of the materialisations."""
@@ -709,12 +735,13 @@ class EventStore:
         """
         self._refuse_if_closed()
         check_name(name, "a subscription")
-        if isinstance(types, str):
-            raise InputError(f"types are a sequence of names, got {types!r:.80}", where="types")
+        wanted = None if types is None else _names(types, "types")
         catalog = self._catalog(True)
-        for one in types or ():
+        for one in wanted or ():
             catalog.type(one)
-        return Subscription(self._store, self._table, lambda: self._catalog(True), process_clock, name, types)
+        return Subscription(
+            self._store, self._table, lambda: self._catalog(True), process_clock, name, wanted
+        )
 
     def retain(self, type: str, age: timedelta | None) -> None:
         """Keep the events of a type for a length of time from their timestamp on; None is for ever.
@@ -766,8 +793,15 @@ class EventStore:
         -------
         MaintainReport
             What was done.
+
+        Raises
+        ------
+        OptionError
+            If the horizon is no length of time.
         """
         self._refuse_if_closed()
+        if not isinstance(horizon, timedelta) or horizon < timedelta():
+            raise OptionError(f"horizon is a length of time, got {horizon!r:.80}", where="horizon")
         catalog = self._catalog(True)
 
         def counted(highest: int) -> None:
@@ -781,6 +815,8 @@ class EventStore:
         erasure = erase(self._table, catalog, counted, self._delete)
         if erasure.left == 0:
             self._known = self._stored_catalog.change(partial(without_erased, erased=catalog))
+        self._known = self._stored_catalog.change(partial(without_former, horizon=horizon))
+        self._drop_outdated()
         for name in self.materialization_names():
             # Dropped meanwhile, or of what cannot be answered now: whoever asks is told.
             with contextlib.suppress(TableNotFoundError, QueryError):
@@ -790,14 +826,28 @@ class EventStore:
         reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):
             build_indexes(self._table, self._catalog(True))
-        if erasure.events:
+        if self._catalog(True).erasures:
+            # Also if nothing was erased now: an earlier call may have died, or has found a table in use.
             for table in self.tables.values():
                 table.maintenance.compact(max_deleted=0.0)
-        if self._catalog(True).erasures:
-            # Earlier versions have what was erased, and are kept unless somebody says for how long.
-            for table in self.tables.values():
+                table.maintenance.catch_up_indexes(without_gone=True)
+                # Earlier versions have what was erased, and are kept unless somebody says for how long.
                 table.maintenance.collect_garbage(horizon=horizon, version_retention=horizon)
         return MaintainReport(erasure, reports)
+
+    def _drop_outdated(self) -> None:
+        """Remove what is stored of materialisations that are no more, or by former versions of types."""
+        # In this order: what is stored now and of none in the catalog by then, is of none that is being made.
+        stored = stored_tables(self._store)
+        catalog = self._catalog(True)
+        used = {self._materialization(name, catalog).place for name in catalog.materializations}
+        for place in stored:
+            if place not in used:
+                drop_table(self._store, place, self._table_options)
+
+    @property
+    def _table_options(self) -> dict[str, Any]:
+        return {"storage_options": self._storage_options, "fsync": self._fsync}
 
     def _delete(self, keys: pa.Table) -> None:
         with self._lock:
@@ -958,6 +1008,35 @@ def _micros(value: Any, where: str) -> int | None:
         return parse_instant(value)
     except InputError as error:
         raise QueryError(error.message, where=where, hint=error.hint) from None
+
+
+def _names(given: Any, where: str) -> tuple[Any, ...]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InputError(f"{where} are a sequence of names, got {given!r:.80}", where=where)
+    return tuple(given)
+
+
+def _query_of_call(
+    kind: EventType, columns: Any, context: Any, since: Any, until: Any, using: Any
+) -> tree.Query:
+    for name in columns or ():
+        if name not in kind.schema.names:
+            raise InputError(
+                f"event {kind.name!r} has no field {name!r:.150}",
+                where="columns",
+                hint=f"Its columns are {', '.join(kind.schema.names)}",
+            )
+    return tree.Query(
+        tree.Name(kind.name, _HERE),
+        context=None if context is None else tree.Name(check_context(context), _HERE),
+        since=_time(since, "since"),
+        until=_time(until, "until"),
+        using=None if using is None else tree.FieldName(str(using), _HERE),
+        # No columns but those that every event has: asked for by one of them.
+        returns=None
+        if columns is None
+        else tuple(tree.FieldName(name, _HERE) for name in columns or ("event_id",)),
+    )
 
 
 def _runner_on(spark: Any) -> QueryRunner:

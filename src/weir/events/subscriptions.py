@@ -6,18 +6,21 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from datafusion import Expr, col, lit
+from numpy.typing import NDArray
 
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.events.catalog import Catalog
 from weir.events.clock import HybridClock
 from weir.events.cursors import Cursor, arrivals
-from weir.events.event_types import EventType
 from weir.events.names import CORE_NAMES
 from weir.events.query.replaying import merged_columns, merged_rows
 from weir.events.query.running import observe
-from weir.events.visibility import any_of, arrived_after, scan_events
+from weir.events.visibility import any_of, arrived_after, arrived_between, events_scan
+from weir.read.scan import Scan
 from weir.storage.interface import ObjectStore
 from weir.table.table import Table
 
@@ -63,7 +66,9 @@ class Subscription:
     types : sequence of str, optional
         The types. Default: all there are.
     batch_rows : int
-        Events of a batch.
+        Events of a batch, at most.
+    most_ids : int
+        Ids of events to come that are held in memory, about.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Subscription:
         name: str,
         types: Sequence[str] | None,
         batch_rows: int = 65_536,
+        most_ids: int = 4_000_000,
     ) -> None:
         self._store = store
         self._table = table
@@ -82,6 +88,8 @@ class Subscription:
         self._clock = clock
         self._types = None if types is None else tuple(dict.fromkeys(types))
         self._batch_rows = batch_rows
+        # Of whole batches.
+        self._most_ids = most_ids // batch_rows * batch_rows or batch_rows
         self._path = f"subscriptions/{name}.json"
         self._given = self._stored()
         self.name = name
@@ -103,33 +111,93 @@ class Subscription:
             ) from error
 
     def __iter__(self) -> Iterator[SubscriptionBatch]:
-        """Yield batches of what is there now and was not given yet."""
-        catalog = self._catalog()
-        types = [catalog.type(name) for name in (catalog.types if self._types is None else self._types)]
-        columns = merged_columns(types)
-        rows = self._rows(catalog, types)
-        for start in range(0, rows.num_rows, self._batch_rows):
-            batch = rows.slice(start, self._batch_rows)
-            self._given = self._given.advanced(arrivals(batch))
-            observe(self._clock, batch.column("event_id"))
-            yield SubscriptionBatch(merged_rows(batch, types, columns), self._given)
+        """Yield batches of what is there now and was not given yet.
 
-    def _rows(self, catalog: Catalog, types: Sequence[EventType]) -> pa.Table:
-        conditions: list[Expr] = []
-        if self._types is not None:
-            of_types = any_of(col("event_type") == lit(kind.name) for kind in types)
-            conditions.append(of_types if of_types is not None else lit(False))
+        Of many events the ids are read first, then batch by batch the rows. What is forgotten meanwhile is
+        left out.
+        """
+        catalog = self._catalog()
+        names = tuple(catalog.types) if self._types is None else self._types
+        few = self._few(names, catalog)
+        if few is not None:
+            yield from self._batch(few, arrivals(few), names, catalog)
+            return
+        through: Cursor | None = None
+        while True:
+            arrived, newest = self._arrived(names, through)
+            if len(arrived) == 0:
+                return
+            # What comes from here on is for the next iteration.
+            through = through or newest
+            for start in range(0, len(arrived), self._batch_rows):
+                part = arrived[start : start + self._batch_rows]
+                catalog = self._catalog()
+                conditions = [arrived_between(int(part[0]), int(part[-1]))]
+                rows = self._in_order(self._scan(names, catalog, conditions).to_table())
+                rows = rows.filter(pc.is_in(pa.array(arrivals(rows)), pa.array(part)))
+                yield from self._batch(rows, part, names, catalog)
+
+    def _batch(
+        self, rows: pa.Table, arrived: NDArray[np.int64], names: Sequence[str], catalog: Catalog
+    ) -> Iterator[SubscriptionBatch]:
+        self._given = self._given.advanced(arrived)
+        if rows.num_rows:
+            observe(self._clock, rows.column("event_id"))
+            types = [catalog.type(name) for name in names]
+            yield SubscriptionBatch(merged_rows(rows, types, merged_columns(types)), self._given)
+
+    def _few(self, names: Sequence[str], catalog: Catalog) -> pa.Table | None:
+        """Return the events that were not given yet, if they are no more than a batch has."""
+        most = self._batch_rows
+        rows = self._scan(names, catalog, self._unseen(catalog), most + 1).to_table()
+        return None if rows.num_rows > most else self._in_order(rows)
+
+    def _arrived(self, names: Sequence[str], through: Cursor | None) -> tuple[NDArray[np.int64], Cursor]:
+        """Return the lowest ids at which events arrived that were not given yet, and how far they all go."""
+        catalog = self._catalog()
+        found, newest = np.empty(0, np.int64), self._given
+        columns = ["event_id", "arrival_id"]
+        for batch in self._scan(names, catalog, self._unseen(catalog), columns=columns).to_batches():
+            arrived = arrivals(pa.Table.from_batches([batch]))
+            fresh = self._given.beyond(arrived)
+            if through is not None:
+                fresh &= ~through.beyond(arrived)
+            arrived = arrived[fresh]
+            newest = newest.advanced(arrived)
+            found = np.concatenate([found, arrived])
+            if len(found) > 2 * self._most_ids:
+                found = np.partition(found, self._most_ids)[: self._most_ids]
+        return np.sort(found)[: self._most_ids], newest
+
+    def _unseen(self, catalog: Catalog) -> list[Expr]:
         seen = self._given.least(int(catalog.options["buckets"]))
-        if seen is not None:
-            conditions.append(arrived_after(seen))
+        return [] if seen is None else [arrived_after(seen)]
+
+    def _scan(
+        self,
+        names: Sequence[str],
+        catalog: Catalog,
+        conditions: list[Expr],
+        limit: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Scan:
+        if self._types is not None:
+            of_types = any_of(col("event_type") == lit(name) for name in names)
+            conditions = [*conditions, lit(False) if of_types is None else of_types]
         held = dict.fromkeys(
-            column for kind in types for columns in kind.columns.values() for column in columns
+            column
+            for name in names
+            for columns_ in catalog.type(name).columns.values()
+            for column in columns_
         )
-        rows = scan_events(self._table, catalog, [*CORE_NAMES, "arrival_id", *held], conditions)
+        wanted = columns or [*CORE_NAMES, "arrival_id", *held]
+        return events_scan(self._table, catalog, wanted, conditions, limit)
+
+    def _in_order(self, rows: pa.Table) -> pa.Table:
+        """Return those rows that were not given yet, in the order in which they came."""
         arrived = arrivals(rows)
-        fresh = self._given.beyond(arrived)
-        rows = rows.filter(pa.array(fresh))
-        return rows.take(pa.array(arrived[fresh].argsort(kind="stable")))
+        at = np.flatnonzero(self._given.beyond(arrived))
+        return rows.take(pa.array(at[np.argsort(arrived[at], kind="stable")]))
 
     def resume(self, cursor: Cursor) -> None:
         """Go on from the place of a batch that was given before, committed or not."""

@@ -17,6 +17,7 @@ from datafusion.unparser import Dialect, Unparser
 from weir.events.catalog import Catalog
 from weir.events.field_types import INSTANT
 from weir.events.instants import now_micros
+from weir.read.scan import Scan
 from weir.table.table import Table
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "any_of",
     "arrived_above",
     "arrived_after",
+    "arrived_between",
+    "events_scan",
     "filter_text",
     "ids_between",
     "instant",
@@ -93,6 +96,16 @@ def timestamp_from(column: str, since: int | None, until: int | None) -> list[Ex
 def arrived_after(event_id: int) -> Expr:
     """Return the condition that an event arrived after one."""
     return (col("event_id") > whole_number(event_id)) | (col("arrival_id") > whole_number(event_id))
+
+
+def arrived_between(least: int, most: int) -> Expr:
+    """Return a condition that holds for all events that arrived at an id from one through another.
+
+    Of restored ones it may hold for more: those whose own id is there.
+    """
+    event_id, arrival = col("event_id"), col("arrival_id")
+    low, high = whole_number(least), whole_number(most)
+    return ((event_id >= low) & (event_id <= high)) | ((arrival >= low) & (arrival <= high))
 
 
 def arrived_above(event_id: int) -> str:
@@ -166,11 +179,24 @@ def _frame(schema: pa.Schema) -> DataFrame:
     return _frame_of(tuple((one.name, one.type) for one in schema))
 
 
+def events_scan(
+    table: Table,
+    catalog: Catalog,
+    columns: Sequence[str],
+    conditions: Sequence[Expr],
+    limit: int | None = None,
+) -> Scan:
+    """Return the scan of the rows of the events table that are there and meet some conditions."""
+    condition = all_of([*conditions, *visible(catalog)])
+    return table.scan(
+        list(columns),
+        filter=None if condition is None else filter_text(condition, table.schema),
+        limit=limit,
+    )
+
+
 def scan_events(
     table: Table, catalog: Catalog, columns: Sequence[str], conditions: Sequence[Expr]
 ) -> pa.Table:
     """Return rows of the events table that are there and meet some conditions."""
-    condition = all_of([*conditions, *visible(catalog)])
-    return table.scan(
-        list(columns), filter=None if condition is None else filter_text(condition, table.schema)
-    ).to_table()
+    return events_scan(table, catalog, columns, conditions).to_table()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -211,7 +211,7 @@ class EventWriter:
         """
         checked_context, version = check_context(context), _check_expected(expected)
         source = None if once is None else _single(once)
-        if isinstance(events, (str, bytes, dict)):
+        if isinstance(events, (str, bytes, dict)) or not isinstance(events, Iterable):
             raise InputError(f"events are a sequence of (type, payload), got {events!r:.80}", where="events")
         given = [_parts(one) for one in events]
         if not given:
@@ -325,6 +325,10 @@ class EventWriter:
         InputError, LeaseHeldError, FencedError
             As for :meth:`append`. Nothing is written that is refused.
         """
+        if not isinstance(tables, Iterable):
+            raise InputError(f"tables are a sequence of (type, table), got {tables!r:.80}", where="tables")
+        if source is not None and not isinstance(source, Source):
+            raise InputError(f"a source is a weir.Source, got {source!r:.80}", where="source")
         given = [_pair(one) for one in tables]
         events = self._fitting(lambda catalog: _columns_of_tables(catalog, given))
         rows = events.num_rows

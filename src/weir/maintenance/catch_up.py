@@ -20,6 +20,7 @@ from weir.base.index_upkeep import (
     SegmentTask,
     build_segment_of,
     commit_segments,
+    gone_fragments,
     has_values,
     model_imbalance,
     rebuild_of,
@@ -56,8 +57,8 @@ class IndexCaughtUp:
     name : str
         The index.
     action : str
-        ``"extended"`` by segments over new rows, ``"built"`` for the first time, ``"retrained"``
-        because its partitions had become unequal, or ``"nothing to do"``.
+        ``"extended"`` by segments over new rows, ``"built"`` for the first time or without rows that are
+        gone, ``"retrained"`` because its partitions had become unequal, or ``"nothing to do"``.
     fragments : int
         Fragments of the base table that it covers now and did not before.
     segments : int
@@ -104,6 +105,7 @@ def catch_up_indexes(
     *,
     names: Collection[str] | None = None,
     retrain_imbalance_threshold: float = RETRAIN_IMBALANCE_THRESHOLD,
+    without_gone: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CatchUpReport:
     """Bring indexes of the base table up to its newest version.
@@ -122,6 +124,9 @@ def catch_up_indexes(
     retrain_imbalance_threshold : float, default 5.0
         A vector index that has rows it has not learnt from is trained again when its largest partition
         is more than so many times larger than its smallest that is not empty.
+    without_gone : bool, default False
+        Whether an index of fragments that are gone is built anew: nobody finds their rows, but its files have
+        their values.
     on_progress : callable, optional
         Called with (steps done, steps in all).
 
@@ -140,7 +145,10 @@ def catch_up_indexes(
             where="retrain_imbalance_threshold",
         )
     base = base.latest()
-    work = [_plan(base, index, retrain_imbalance_threshold) for index in _wanted(base, names)]
+    work = [
+        _plan(base, index, retrain_imbalance_threshold, without_gone=without_gone)
+        for index in _wanted(base, names)
+    ]
     tasks = [task for one in work if one.action == "extended" for task in _tasks(base, one)]
     rebuilt = [one for one in work if one.action in ("built", "retrained")]
     steps, total = 0, len(tasks) + len(rebuilt)
@@ -207,8 +215,10 @@ def _wanted(base: BaseTable, names: Collection[str] | None) -> list[ExistingInde
     return [existing[name] for name in sorted(set(names))]
 
 
-def _plan(base: BaseTable, index: ExistingIndex, threshold: float) -> _Work:
+def _plan(base: BaseTable, index: ExistingIndex, threshold: float, *, without_gone: bool) -> _Work:
     uncovered = uncovered_fragments(base, index)
+    if without_gone and index.definition is not None and gone_fragments(base, index):
+        return _Work(index, uncovered, None, "built")
     if index.definition is None or not index.definition.kind.is_vector:
         return _Work(index, uncovered, None, "extended" if uncovered else "nothing to do")
     if not index.num_rows:

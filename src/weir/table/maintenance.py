@@ -191,6 +191,7 @@ class TableMaintenance:
         names: Sequence[str] | None = None,
         runner: Runner | None = None,
         retrain_imbalance_threshold: float = RETRAIN_IMBALANCE_THRESHOLD,
+        without_gone: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> CatchUpReport:
         """Bring the base table's indexes up to the rows that were merged into it.
@@ -207,6 +208,9 @@ class TableMaintenance:
         retrain_imbalance_threshold : float
             A vector index is trained again when its largest partition is more than so many times
             larger than its smallest that is not empty. Default 5.0.
+        without_gone : bool
+            Whether indexes that have values of rows which were deleted with their whole fragment are built
+            anew: nobody finds such rows, but files have their values. Default False.
         on_progress : callable, optional
             Called with (steps done, steps in all).
 
@@ -222,6 +226,7 @@ class TableMaintenance:
             runner or ThreadRunner(),
             names=names,
             retrain_imbalance_threshold=retrain_imbalance_threshold,
+            without_gone=without_gone,
             on_progress=on_progress,
         )
 

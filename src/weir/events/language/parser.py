@@ -74,7 +74,7 @@ def parse(text: str) -> Command:
     ('signup', 'day', ['country'])
     """
     # Who asks, asks the same again and again.
-    return _parsed(text) if len(text) <= _REMEMBERED else _parse(text)
+    return _parsed(text) if isinstance(text, str) and len(text) <= _REMEMBERED else _parse(text)
 
 
 def _parse(text: str) -> Command:

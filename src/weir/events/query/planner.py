@@ -334,7 +334,10 @@ def _grouping(query: tree.Query, scope: Scope, time: Column, zone: str | None) -
         column = None if one.field is None else scope.get(one.field)
         if column is not None:
             _check_aggregate(one, column)
-        aggregates[one.column] = BoundAggregate(one.kind, column, one.column)
+        bound = BoundAggregate(one.kind, column, one.column)
+        if aggregates.setdefault(one.column, bound) != bound:
+            # COUNT UNIQUE x, and COUNT of a field that is called unique_x.
+            raise failure(f"two columns of the result would be called {one.column!r}", query.type.place)
     by: dict[str, tuple[Column, str]] = {}
     for field in query.by:
         column = scope.get(field, first_step=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from datafusion import DataFrame, Expr, SessionContext, SQLOptions, col, lit
+from datafusion import DataFrame, SessionContext, SQLOptions, col, lit
 from datafusion.expr import TableScan
 from datafusion.plan import LogicalPlan
 
@@ -19,12 +20,13 @@ from weir.events.query.reading import Bounds, StepRead, StepsRead
 from weir.events.query.running import observe, run_rows, selected
 from weir.events.query.scope import Column, Scope
 from weir.events.query.sessions import frame_of, session
-from weir.events.result import Result
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
 from weir.table.table import Table
 
-__all__ = ["SqlPlan", "query_by_sql"]
+__all__ = ["ConditionPlan", "SqlPlan"]
 
+# Names of types have no spaces and no dots.
+_SCANNED = re.compile(r"^ *TableScan: (\S+)", re.MULTILINE)
 _ONLY_QUERIES = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
 
@@ -51,12 +53,13 @@ def _shown(columns: Sequence[Column], frame: DataFrame) -> DataFrame:
     )
 
 
-def _read_columns(plan: LogicalPlan, found: dict[str, set[str]]) -> None:
+def _read_columns(plan: LogicalPlan, found: dict[str, set[str]]) -> int:
+    """Add the columns that a plan reads, by table; return how many scans it has, but for subqueries."""
     node = plan.to_variant()
     if isinstance(node, TableScan):
         found.setdefault(node.table_name(), set()).update(name for _, name in node.projection())
-    for below in plan.inputs():
-        _read_columns(below, found)
+        return 1
+    return sum(_read_columns(below, found) for below in plan.inputs())
 
 
 def _empty(columns: Sequence[Column]) -> pa.Table:
@@ -71,58 +74,78 @@ def _registered(context: SessionContext, name: str, table: pa.Table) -> None:
 # --- A condition ---------------------------------------------------------------------------------
 
 
-def query_by_sql(plan: QueryPlan, where: str, clock: HybridClock) -> Result:
-    """Return the rows of a query that also meet a condition in SQL.
+@dataclass(frozen=True, slots=True)
+class ConditionPlan:
+    """A query of one type with a condition in SQL, that can be run.
 
-    Raises
-    ------
-    QueryError
-        If the condition does not parse, or names what there is not.
+    Parameters
+    ----------
+    plan : QueryPlan
+        The query, with the columns of the condition among those it reads.
+    where : str
+        The condition.
     """
-    if not isinstance(where, str):
-        raise QueryError(f"a condition is a text, got {where!r:.80}", where="where")
-    refuse_deep(where, "the condition", where="where", error=QueryError)
-    columns = plan.scope.columns_of(0)
-    names = [one.name for one in columns]
 
-    def parsed(frame: DataFrame) -> Expr:
-        return frame.parse_sql_expr(where)
+    plan: QueryPlan
+    where: str
 
-    def needed() -> set[str]:
-        context = session()
-        _registered(context, "t", _empty(columns))
-        frame = context.table(_quoted("t"))
-        try:
-            found: dict[str, set[str]] = {}
-            _read_columns(frame.filter(parsed(frame)).select(lit(1)).optimized_logical_plan(), found)
-        except Exception as error:  # DataFusion raises nothing more specific
-            raise _failure(where, error, names) from None
-        return found.get("t", set())
+    @classmethod
+    def of(cls, plan: QueryPlan, where: str) -> ConditionPlan:
+        """Return the plan of a query that has no other condition.
 
-    asked: set[str] = on_a_deep_stack(MAX_DEPTH, needed)
-    step = plan.read.steps[0]
-    more = {one.internal: one for one in (*step.columns, *(one for one in columns if one.name in asked))}
-    read = replace(plan.read, steps=(replace(step, columns=tuple(more.values())),))
-    whole = replace(plan, read=read)
+        Raises
+        ------
+        QueryError
+            If the condition does not parse, or names what there is not.
+        """
+        if not isinstance(where, str):
+            raise QueryError(f"a condition is a text, got {where!r:.80}", where="where")
+        refuse_deep(where, "the condition", where="where", error=QueryError)
+        columns = plan.scope.columns_of(0)
+        asked: set[str] = on_a_deep_stack(MAX_DEPTH, _columns_of_condition, where, columns)
+        step = plan.read.steps[0]
+        more = {one.internal: one for one in (*step.columns, *(one for one in columns if one.name in asked))}
+        read = replace(plan.read, steps=(replace(step, columns=tuple(more.values())),))
+        return cls(replace(plan, read=read), where)
 
-    def run() -> pa.Table:
-        def rows() -> pa.Table:
-            frame = selected(whole, 0, frame_of(whole.read.tables()[0]))
-            try:
-                named = _shown(columns, frame).filter(parsed(_shown(columns, frame)))
-                renamed = named.select(*(col(_quoted(one.name)).alias(one.internal) for one in columns))
-                return run_rows(whole, renamed, clock)
-            except Exception as error:  # DataFusion raises nothing more specific
-                raise _failure(where, error, names) from None
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was passed over."""
+        return self.plan.warnings
 
-        result: pa.Table = on_a_deep_stack(MAX_DEPTH, rows)
+    def run(self, clock: HybridClock) -> pa.Table:
+        """Return the answer."""
+        result: pa.Table = on_a_deep_stack(MAX_DEPTH, self._run, clock)
         return result
 
-    def explain() -> str:
-        lines = described_scan(whole.read.scan(), whole.read.catalog, whole.scope.types)
-        return "\n".join([f"query of {whole.scope.types[0].name} where {where}", *lines])
+    def _run(self, clock: HybridClock) -> pa.Table:
+        columns = self.plan.scope.columns_of(0)
+        frame = _shown(columns, selected(self.plan, 0, frame_of(self.plan.read.tables()[0])))
+        try:
+            named = frame.filter(frame.parse_sql_expr(self.where))
+            renamed = named.select(*(col(_quoted(one.name)).alias(one.internal) for one in columns))
+            return run_rows(self.plan, renamed, clock)
+        except Exception as error:  # DataFusion raises nothing more specific
+            raise _failure(self.where, error, [one.name for one in columns]) from None
 
-    return Result(run, explain, plan.warnings)
+    def explain(self) -> str:
+        """Return how the answer is found."""
+        read, types = self.plan.read, self.plan.scope.types
+        lines = described_scan(read.scan(), read.catalog, types)
+        return "\n".join([f"query of {types[0].name} where {self.where}", *lines])
+
+
+def _columns_of_condition(where: str, columns: Sequence[Column]) -> set[str]:
+    context = session()
+    _registered(context, "t", _empty(columns))
+    frame = context.table(_quoted("t"))
+    found: dict[str, set[str]] = {}
+    try:
+        condition = frame.parse_sql_expr(where)
+        _read_columns(frame.filter(condition).select(lit(1)).optimized_logical_plan(), found)
+    except Exception as error:  # DataFusion raises nothing more specific
+        raise _failure(where, error, [one.name for one in columns]) from None
+    return found.get("t", set())
 
 
 # --- Whole queries -------------------------------------------------------------------------------
@@ -138,10 +161,13 @@ class SqlPlan:
         The query.
     reads : tuple of StepsRead
         One for all types that it names; none if it names none.
+    warnings : tuple of str
+        There are none.
     """
 
     query: str
     reads: tuple[StepsRead, ...]
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: Table, catalog: Catalog, query: str) -> SqlPlan:
@@ -204,12 +230,27 @@ class SqlPlan:
 
 
 def _columns_by_type(catalog: Catalog, query: str) -> dict[str, set[str]]:
+    """Return the types that a query names, each with the columns that may be read of it."""
     context = session()
     for name, kind in catalog.types.items():
         _registered(context, name, _empty(Scope((kind,)).columns_of(0)))
     found: dict[str, set[str]] = {}
     try:
-        _read_columns(context.sql_with_options(query, _ONLY_QUERIES).optimized_logical_plan(), found)
+        frame = context.sql_with_options(query, _ONLY_QUERIES)
+        named = _scans(frame.logical_plan())
+        optimized = frame.optimized_logical_plan()
+        visible = _read_columns(optimized, found)
     except Exception as error:  # DataFusion raises nothing more specific
         raise _failure(query, error, list(catalog.types)) from None
-    return {name: columns for name, columns in found.items() if name in catalog.types}
+    # A subquery may be no input of the plan, and a condition that never holds leaves no table in it.
+    is_whole = visible == len(_scans(optimized))
+    return {
+        name: found[name] if is_whole and name in found else set(kind.schema.names)
+        for name, kind in catalog.types.items()
+        if name in named or name in found
+    }
+
+
+def _scans(plan: LogicalPlan) -> list[str]:
+    """Return the tables that a plan scans, those of its subqueries too."""
+    return [name.rsplit(".", 1)[-1] for name in _SCANNED.findall(plan.display_indent())]

@@ -208,9 +208,9 @@ class _Calls:
         spoke, pause = time.monotonic(), _SECONDS_BETWEEN[0]
         yield b": events\n\n"
         while True:
-            batches = await self._service.run(lambda: list(subscription))
-            pause = _SECONDS_BETWEEN[0] if batches else min(2 * pause, _SECONDS_BETWEEN[1])
-            for batch in batches:
+            batches, gave = iter(subscription), False
+            while (batch := await self._service.run(next, batches, None)) is not None:
+                gave = True
                 for start in range(0, batch.rows.num_rows, _BATCH_ROWS):
                     part = batch.rows.slice(start, _BATCH_ROWS)
                     is_last = start + _BATCH_ROWS >= batch.rows.num_rows
@@ -220,6 +220,9 @@ class _Calls:
                     yield f"{place}event: batch\ndata: {rows}\n\n".encode()
                 self._telemetry.rows_returned.inc(batch.rows.num_rows)
                 spoke = time.monotonic()
+                if self._service.is_stopping:
+                    return
+            pause = _SECONDS_BETWEEN[0] if gave else min(2 * pause, _SECONDS_BETWEEN[1])
             if not follow or self._service.is_stopping or await request.is_disconnected():
                 return
             if self._service.options.auth and not await self._service.is_good(call.key):
