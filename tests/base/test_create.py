@@ -162,6 +162,14 @@ def test_unfit_shard_specs_leave_nothing(tmp_path: Path, specs: tuple[ShardSpec,
     assert files_of(store) == []
 
 
+def test_a_name_too_long_for_a_column_leaves_nothing(tmp_path: Path) -> None:
+    schema = pa.schema([KEYED, ("n", pa.struct([("x" * 256, pa.int8())]))])
+    store = new_store(tmp_path)
+    with pytest.raises(SchemaError, match=r"a column name has at most 255 characters, and 'xxx.* has 256"):
+        create_base_table(store, schema, ("id",))
+    assert files_of(store) == []
+
+
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     base = new_table(tmp_path, rows=[(1, "a")])
     plain = new_store(tmp_path)

@@ -53,6 +53,7 @@ WORKING: dict[str, tuple[pa.DataType, list[Any]]] = {
     "struct of dictionary": (pa.struct([("d", DICTIONARY)]), [{"d": "a"}, None, {"d": None}]),
     "uuid": (pa.uuid(), [b"0" * 16, None, b"1" * 16]),
 }
+JSON_FIELD = pa.field("v", pa.json_(pa.string()))
 JSON = (pa.json_(pa.string()), ['{"a":1}', None, "{}"])
 REFUSED: dict[str, pa.Field] = {
     "list_view": pa.field("v", pa.list_view(pa.int64())),
@@ -61,6 +62,7 @@ REFUSED: dict[str, pa.Field] = {
     "dictionary of 16-bit indices": pa.field("v", pa.dictionary(pa.int16(), pa.string())),
     "fixed-size list of text": pa.field("v", pa.list_(pa.string(), 2)),
     "blob": pa.field("v", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+    "fixed-size binary of no bytes": pa.field("v", pa.binary(0)),
 }
 NOT_IN_OLD_FILES = {
     "struct",
@@ -70,6 +72,15 @@ NOT_IN_OLD_FILES = {
     "list of dictionary",
     "struct of fixed-size list",
     "struct of dictionary",
+}
+NO_JSON = {
+    "a text": "not json",
+    "half an object": '{"a":',
+    "a name twice": '{"a": 1, "a": 2}',
+    "two values": "1,2",
+    "nested deeply": "[" * 129 + "]" * 129,
+    "nested so deeply that it would end the process": "[" * 100_000 + "]" * 100_000,
+    "nested deeply where no text is": "['\"', " + "[" * 5000 + "]" * 5000 + ", '\"']",
 }
 
 
@@ -108,10 +119,11 @@ def test_log_generation_merge_and_library(tmp_path: Path, name: str) -> None:
     writer.delete([3])
     expected = rows.to_pylist()[:2]
     check_reads(table, expected)
-    # Replayed from the log and flushed by the library, with a row of its own.
+    # Replayed from the log and flushed by the library, with a row of its own, which is in its log at first.
     (shard,) = library.shards_of(path)
     taken_over = library.open_writer(path, shard)
     taken_over.put(rows.slice(1, 1).cast(table.schema).to_batches()[0])
+    check_reads(weir.open(path), expected)
     taken_over.close()
     found = library.scan(path).select(["id", "v"]).sort_by("id")
     assert found.to_pylist() == expected
@@ -139,6 +151,39 @@ def test_json_works_and_is_not_for_the_library(tmp_path: Path) -> None:
     status = table.status()
     assert not status.library_writable
     assert "cannot read the JSON column 'v' back" in status.library_note
+
+
+def test_json_is_from_the_first_what_a_flush_makes_of_it(tmp_path: Path) -> None:
+    texts = [' {"b": 1.0,\n "a": null}', '"\\u00e9"', "{'a': 1}", "1E2", None, "[" * 128 + "]" * 128]
+    objects = "[" + ",".join(['{"a": "[{["}'] * 300) + "]"
+    kept = ['{"a":null,"b":1.0}', '"é"', '{"a":1}', "100.0", None, texts[-1], objects.replace(": ", ":")]
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), JSON_FIELD])
+    table = weir.create(tmp_path / "table", schema, primary_key="id", fsync=False)
+    stored_large = pa.ExtensionArray.from_storage(
+        pa.json_(pa.large_string()), pa.array([*texts, objects], pa.large_string())
+    )
+    with table.writer() as writer:
+        for given in (pa.array([*texts, objects]), stored_large):
+            writer.upsert(pa.table({"id": range(7), "v": given}))
+            assert table.scan().to_table().sort_by("id")["v"].to_pylist() == kept
+    table.maintenance.merge()
+    assert table.scan().to_table().sort_by("id")["v"].to_pylist() == kept
+
+
+@pytest.mark.parametrize("text", NO_JSON.values(), ids=NO_JSON)
+def test_what_is_no_json_is_refused_before_it_is_in_the_log(tmp_path: Path, text: str) -> None:
+    """No flush of the shard would ever be done again."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), JSON_FIELD])
+    table = weir.create(tmp_path / "table", schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        with pytest.raises(SchemaError, match=r"column 'v' holds a text in row 3 that Lance cannot read"):
+            writer.upsert([*({"id": n, "v": "{}"} for n in range(3)), {"id": 3, "v": text}, {"id": 4}])
+        writer.upsert([{"id": 5, "v": "[1]"}])
+        with pytest.raises(SchemaError, match="in row 0 "):
+            writer.patch([{"id": 5, "v": text}])
+        with pytest.raises(SchemaError, match="column 'v' holds a text"):
+            table.update(where="id = 5", set={"v": f"'{text.replace(chr(39), chr(39) * 2)}'"})
+    assert table.scan().to_table().to_pylist() == [{"id": 5, "v": "[1]"}]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -198,7 +243,7 @@ def test_base_tables_of_old_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / "table"
     lance.write_dataset(rows.slice(0, 0), path, schema=rows.schema, data_storage_version="2.0")
     if name in NOT_IN_OLD_FILES:
-        with pytest.raises(SchemaError, match=r"files of Lance's format 2\.0 hold no nulls"):
+        with pytest.raises(SchemaError, match=r"files of Lance's format 2\.0 hold no"):
             weir.adopt(path, primary_key="id")
         return
     table = weir.adopt(path, primary_key="id")
@@ -208,6 +253,35 @@ def test_base_tables_of_old_files(tmp_path: Path, name: str) -> None:
         check_reads(table, rows.to_pylist())
         table.maintenance.merge()
         check_reads(table, rows.to_pylist())
+
+
+NEW_KINDS = {"2.0": ("map", "struct", "dictionary", "list of struct"), "2.1": ("map",)}
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [(version, name) for version, names in NEW_KINDS.items() for name in names]
+)
+def test_what_its_files_cannot_hold_is_not_added_to_a_table(tmp_path: Path, version: str, name: str) -> None:
+    ids = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    path, kind = tmp_path / "table", WORKING[name][0]
+    lance.write_dataset(ids.empty_table(), path, data_storage_version=version)
+    table = weir.adopt(path, primary_key="id")
+    with table.writer() as writer:
+        with pytest.raises(SchemaError, match=rf"column 'v.*files of Lance's format {version} hold no"):
+            table.alter(add=[pa.field("v", kind)])
+        assert lance.dataset(str(path)).schema.names == ["id"]
+        table.alter(add=[pa.field("v", pa.int32())])
+        writer.upsert([{"id": 1, "v": 2}])
+    table.maintenance.merge()
+    assert table.scan().to_table().to_pylist() == [{"id": 1, "v": 2}]
+
+
+def test_maps_are_not_taken_where_only_newer_files_hold_them(tmp_path: Path) -> None:
+    """Files of format 2.1 can be made for it as long as they have no rows."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", WORKING["map"][0])])
+    lance.write_dataset(schema.empty_table(), tmp_path / "t", data_storage_version="2.1")
+    with pytest.raises(SchemaError, match=r"'v' is map.*format 2\.1 hold none.*data_storage_version='2\.2'"):
+        weir.adopt(tmp_path / "t", primary_key="id")
 
 
 def test_a_table_of_old_files_that_the_library_has_set_up_is_not_written(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from weir.base.publish import publish_schema
 from weir.base.recast import Recast
 from weir.base.schema import table_schema
 from weir.base.scratch import scratch_directory
+from weir.base.stored_types import refuse_unheld
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
@@ -99,6 +100,7 @@ def alter_base_table(
                 continue  # cleaned up, so there is a newer version
             fields = decode_fields(manifest.data, where=manifest.where)
             altered = alteration.applied(base.schema, _needed(base, manifest, fields, properties))
+            refuse_unheld(base.dataset, altered.schema, altered.origins)
             append = base.append_only
             required = None if append is None else append.unique
             schema = table_schema(altered.schema, base.primary_key, required=required)

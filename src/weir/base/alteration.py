@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.base.schema import check_column_name, check_new_column_name
+from weir.base.schema import check_new_column, check_new_part
 from weir.errors import SchemaError
 from weir.format.widening import widened
 
@@ -152,7 +152,10 @@ class Alteration:
                 )
             _refuse_needed(path, needed)
         for path, name in self.rename.items():
-            (check_column_name if "." in path else check_new_column_name)(name)
+            if "." in path:
+                check_new_part(name)
+            else:
+                check_new_column(pa.field(name, pa.null()))
             if name == path.rpartition(".")[2]:
                 raise SchemaError(
                     f"column {path!r} is called so already", where=path, hint="Leave it out of rename"
@@ -260,7 +263,7 @@ def _refuse_needed(path: str, needed: Mapping[str, str]) -> None:
 
 
 def _check_new(one: pa.Field) -> None:
-    check_new_column_name(one.name)
+    check_new_column(one)
     if not one.nullable:
         raise SchemaError(
             f"the new column {one.name!r} cannot be without nulls: it is null in all rows there are",

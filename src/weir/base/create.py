@@ -26,7 +26,7 @@ from weir.base.publish import mem_wal_index_change, publish_details, publish_ver
 from weir.base.schema import (
     RESERVED_NAMES,
     all_field_ids,
-    check_new_column_name,
+    check_new_column,
     field_ids,
     key_metadata,
     table_schema,
@@ -142,8 +142,8 @@ def create_base_table(
         There is a Lance dataset at that place, Weir table or not. Nothing is written.
     """
     schema = table_schema(schema, primary_key, required=None if append is None else append.unique)
-    for name in schema.names:
-        check_new_column_name(name)
+    for field in schema:
+        check_new_column(field)
     schema = _marked(schema if merge_engine is None else with_sketches(schema, merge_engine))
     details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
     details = with_key_feature(details, schema, primary_key)

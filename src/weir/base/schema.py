@@ -27,10 +27,12 @@ __all__ = [
     "FEED_NAMES",
     "KEY_FIELD",
     "KEY_POSITION",
+    "MOST_CHARACTERS",
     "RESERVED_NAMES",
     "all_field_ids",
     "check_column_name",
-    "check_new_column_name",
+    "check_new_column",
+    "check_new_part",
     "field_ids",
     "key_metadata",
     "table_schema",
@@ -65,6 +67,10 @@ RESERVED_NAMES = frozenset(
 
 FEED_NAMES = frozenset({"_before", "_epoch", "_op", "_position", "_shard"})
 """Names of columns that the change feed adds: a table that has one of them has no feed."""
+
+
+MOST_CHARACTERS = 255
+"""Of the name of a new column. Lance knows no limit; schemas, entries and manifests all repeat it."""
 
 
 def table_schema(
@@ -261,24 +267,48 @@ def check_column_name(name: str) -> None:
         )
 
 
-def check_new_column_name(name: str) -> None:
-    """Refuse a name that no column gets through Weir, though plain Lance may have given it to one.
+def check_new_column(field: pa.Field) -> None:
+    """Refuse a name that no column, or part of one, gets through Weir, though plain Lance may have given it.
 
     Raises
     ------
     SchemaError
-        As :func:`check_column_name`; or the change feed adds a column of that name.
+        As :func:`check_column_name`; it is too long; or the change feed adds a column of that name.
 
     Examples
     --------
-    >>> check_new_column_name("_op")
+    >>> check_new_column(pa.field("_op", pa.string()))
     Traceback (most recent call last):
     weir.errors.SchemaError: the column name '_op' is reserved: the change feed adds a column of that name ...
     """
-    check_column_name(name)
-    if name in FEED_NAMES:
+    check_column_name(field.name)
+    if field.name in FEED_NAMES:
         raise SchemaError(
-            f"the column name {name!r} is reserved: the change feed adds a column of that name",
-            where=name,
+            f"the column name {field.name!r} is reserved: the change feed adds a column of that name",
+            where=field.name,
             hint=f"Call it something else than {', '.join(sorted(FEED_NAMES))}",
         )
+    _check_lengths(field)
+
+
+def check_new_part(name: str) -> None:
+    """Refuse a name that no part of a column gets through Weir.
+
+    Raises
+    ------
+    SchemaError
+        As :func:`check_column_name`, or it is too long.
+    """
+    check_column_name(name)
+    _check_lengths(pa.field(name, pa.null()))
+
+
+def _check_lengths(field: pa.Field) -> None:
+    if len(field.name) > MOST_CHARACTERS:
+        raise SchemaError(
+            f"a column name has at most {MOST_CHARACTERS} characters, and {field.name[:20]!r}... has "
+            f"{len(field.name):,}",
+            where=f"{field.name[:20]}...",
+        )
+    for number in range(field.type.num_fields):
+        _check_lengths(field.type.field(number))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import lance
 import pyarrow as pa
@@ -10,12 +10,13 @@ import pyarrow as pa
 from weir.errors import SchemaError
 from weir.format.keys import key_note
 
-__all__ = ["check_stored_types", "check_type", "refuse_blobs", "unreadable_by_library"]
+__all__ = ["check_stored_types", "check_type", "refuse_blobs", "refuse_unheld", "unreadable_by_library"]
 
 _BLOB = b"lance-encoding:blob"
 _BLOB_EXTENSION = "lance.blob"
 _JSON_EXTENSIONS = ("arrow.json", "lance.json")
-_OLD_FORMATS = ("legacy", "0.1", "2.0")
+_WITHOUT_NULLS = ("legacy", "0.1", "2.0")
+_WITHOUT_MAPS = (*_WITHOUT_NULLS, "2.1")
 
 _OF_ANY_LENGTH: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_string,
@@ -60,6 +61,8 @@ def check_type(kind: pa.DataType, path: str) -> None:
             where=path,
             hint="Use 32-bit indices, or the type of the values",
         )
+    if types.is_fixed_size_binary(kind) and not kind.byte_width:
+        raise SchemaError(f"column {path!r} has values of 0 bytes, which Lance cannot read back", where=path)
     if types.is_fixed_size_list(kind) and (
         types.is_nested(kind.value_type)
         or types.is_dictionary(kind.value_type)
@@ -90,24 +93,52 @@ def check_stored_types(dataset: lance.LanceDataset) -> None:
     Raises
     ------
     SchemaError
-        Naming the column: a blob, a type that Lance cannot read back, or in files of format 2.0 or older a
-        map, or a struct or dictionary that may be null.
+        Naming the column: a blob, a type that Lance cannot read back, or one that its files cannot hold.
     """
     refuse_blobs(dataset.schema)
     for field in dataset.schema:
         check_type(field.type, field.name)
+    refuse_unheld(dataset, dataset.schema)
+
+
+def refuse_unheld(dataset: lance.LanceDataset, schema: pa.Schema, known: Container[str] = ()) -> None:
+    """Refuse columns that the files of a dataset cannot hold: Lance finds it out when it writes the rows.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        With files of one format.
+    schema : Schema
+        The columns.
+    known : container of str, default ()
+        Paths of those, and of parts of those, that it has already.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column: a map in files older than 2.2, a struct or dictionary that may be null in files
+        older than 2.1.
+    """
     version = str(dataset.data_storage_version)
-    if version not in _OLD_FORMATS:
+    if version not in _WITHOUT_MAPS:
         return
-    for path, field in _fields(dataset.schema):
-        types = pa.types
-        nullable = field.nullable and (types.is_struct(field.type) or types.is_dictionary(field.type))
-        if types.is_map(field.type) or nullable:
-            raise SchemaError(
-                f"column {path!r} is {field.type}, of which files of Lance's format {version} hold no nulls",
-                where=path,
-                hint="Write the dataset anew with data_storage_version='2.1' or newer, and adopt that",
-            )
+    for path, field in _fields(schema):
+        if path in known:
+            continue
+        kind = field.type
+        if pa.types.is_map(kind):
+            raise _unheld(path, kind, f"files of Lance's format {version} hold none", "2.2")
+        is_marked = pa.types.is_struct(kind) or pa.types.is_dictionary(kind)
+        if is_marked and field.nullable and version in _WITHOUT_NULLS:
+            raise _unheld(path, kind, f"files of Lance's format {version} hold no nulls of it", "2.1")
+
+
+def _unheld(path: str, kind: pa.DataType, why: str, since: str) -> SchemaError:
+    return SchemaError(
+        f"column {path!r} is {kind}, and {why}",
+        where=path,
+        hint=f"Write the dataset anew with data_storage_version={since!r} or newer, and adopt that",
+    )
 
 
 def unreadable_by_library(schema: pa.Schema, primary_key: Sequence[str]) -> str:

@@ -62,6 +62,8 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
         return True
     if isinstance(wanted, pa.UuidType):
         return _is_binary(given) or is_text(given)
+    if isinstance(wanted, pa.JsonType):
+        return isinstance(given, pa.JsonType) or is_text(given)
     if types.is_dictionary(given):
         return fits(given.value_type, wanted)
     if types.is_dictionary(wanted):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from weir.errors import KeyValueError, SchemaError
 from weir.format.distinct_sketch import SKETCH, check_sketches
 from weir.rows.cast import cast_to
+from weir.rows.json_texts import kept_json
 from weir.schema.list_cast import is_list
 
 __all__ = ["conformed", "missing_key", "unknown_column"]
@@ -60,6 +61,8 @@ def conformed(
             _refuse_null(column, wanted.field.name, primary_key, first_row)
         if wanted.is_binary and SKETCH in (schema.field(number).metadata or {}):
             check_sketches(column, wanted.field.name, first_row=first_row)
+        if wanted.is_json:
+            columns[number] = kept_json(column, wanted.field.name, first_row=first_row)
         if wanted.has_required_parts:
             _refuse_invalid(column, wanted.field.name)
             for chunk in column.chunks:
@@ -84,6 +87,7 @@ class _Column:
     is_required: bool
     has_required_parts: bool
     is_binary: bool
+    is_json: bool
 
 
 @lru_cache(maxsize=256)
@@ -95,6 +99,7 @@ def _columns_of(schema: pa.Schema, primary_key: tuple[str, ...]) -> tuple[_Colum
             not field.nullable or field.name in primary_key,
             _has_required_parts(field.type),
             pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type),
+            isinstance(field.type, pa.JsonType),
         )
         for field in schema
     )

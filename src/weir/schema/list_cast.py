@@ -46,6 +46,10 @@ def cast_array(values: pa.Array, wanted: pa.DataType) -> pa.Array:
             return uuids_of_texts(values.cast(pa.string())).cast(wanted)
         # Of the kinds of bytes Arrow takes one alone for UUIDs.
         return cast_array(values, wanted.storage_type).cast(wanted)
+    if isinstance(wanted, pa.JsonType) and kind != wanted:
+        # Arrow takes neither large texts for JSON nor JSON that is stored in another type.
+        texts = values.storage if isinstance(kind, pa.JsonType) else values
+        return cast_array(texts, wanted.storage_type).cast(wanted)
     if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
         # Polars' categories; Arrow does not take views by index.
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(pa.large_string()))
