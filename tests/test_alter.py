@@ -236,3 +236,45 @@ def test_a_generation_is_not_indexed_by_another_column_of_that_name(table: Table
     assert [is_on(index(name), now.row_schema) for name in ("a", "b", "c")] == [True, True, True]
     assert [is_on(index(name), before.row_schema) for name in ("a", "b", "c")] == [False, False, False]
     assert is_on(index("id"), before.row_schema)
+
+
+def test_structs_in_lists_take_no_new_field(tmp_path: Path) -> None:
+    """Lance would read no row of the base table any more."""
+    kind = pa.list_(pa.struct([("x", pa.int32()), ("y", pa.int32())]))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("l", kind)])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "l": [{"x": 1, "y": 2}, None]}])
+    table.maintenance.merge()
+    for name in ("l.item.z", "l.z", "l.item.x.z"):
+        with pytest.raises(SchemaError, match=rf"'{name}' cannot be added: 'l.*only structs outside lists"):
+            table.alter(add=[pa.field(name, pa.int32())])
+    table.alter(rename={"l.item.x": "y", "l.item.y": "x"})
+    table.alter(drop=["l.item.x"], widen={"l.item.y": pa.int64()})
+    assert table.scan().to_table().to_pylist() == [{"id": 1, "l": [{"y": 1}, None]}]
+    assert table.maintenance.verify().errors == ()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_struct_keeps_a_field_that_its_rows_were_written_with(tmp_path: Path, depth: int) -> None:
+    """Lance goes by them when it tells a struct of nulls from a null."""
+    inner, path = pa.struct([("x", pa.int32()), ("y", pa.int32())]), "s"
+    value: dict[str, object] = {"x": 1, "y": 2}
+    if depth == 2:
+        inner, path, value = pa.struct([("t", inner), ("u", pa.int32())]), "s.t", {"t": value, "u": 3}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", inner)])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "s": value}, {"id": 2, "s": None}])
+    table.maintenance.merge()
+    table.alter(add=[pa.field(f"{path}.z", pa.int32())])
+    before = table.scan().to_table()
+    for alteration in ({"drop": [f"{path}.x", f"{path}.y"]}, {"drop": [f"{path}.y", f"{path}.x"]}):
+        with pytest.raises(SchemaError, match=rf"column '{path}' would have no field left"):
+            table.alter(**alteration)
+    assert table.scan().to_table() == before
+    table.alter(drop=[f"{path}.x"])
+    kept = {"y": 2, "z": None}
+    expected = kept if depth == 1 else {"t": kept, "u": 3}
+    assert table.scan(filter="id = 1").to_table().to_pylist() == [{"id": 1, "s": expected}]
+    table.alter(drop=["s"])

@@ -23,7 +23,7 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.schema import LanceSchema
 
-from weir.base.alteration import Alteration
+from weir.base.alteration import Alteration, AlteredSchema
 from weir.base.column_marks import births_to_mark
 from weir.base.details_commit import wait_for_turn
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
@@ -38,11 +38,11 @@ from weir.base.stored_types import refuse_unheld
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
-from weir.errors import ConflictError, ObjectNotFoundError, WeirError
+from weir.errors import ConflictError, ObjectNotFoundError, SchemaError, WeirError
 from weir.format.field_births import BeforeMarks, Births, birth_at
 from weir.format.index_details import INDEX_NAME, IndexDetails
 from weir.format.table_fields import NO_PARENT, TableField, decode_fields, encode_fields, marks_for, paths
-from weir.format.table_manifest import decode_index_section
+from weir.format.table_manifest import decode_index_section, ids_in_every_fragment
 
 __all__ = ["LAST_FIELD_ID", "alter_base_table"]
 
@@ -101,6 +101,7 @@ def alter_base_table(
             fields = decode_fields(manifest.data, where=manifest.where)
             altered = alteration.applied(base.schema, _needed(base, manifest, fields, properties))
             refuse_unheld(base.dataset, altered.schema, altered.origins)
+            _refuse_hollow(manifest, fields, altered)
             append = base.append_only
             required = None if append is None else append.unique
             schema = table_schema(altered.schema, base.primary_key, required=required)
@@ -169,6 +170,25 @@ def _needed(
     for name in base.primary_key:
         needed[name] = "it is part of the primary key"
     return needed
+
+
+def _refuse_hollow(manifest: TableManifest, fields: Sequence[TableField], altered: AlteredSchema) -> None:
+    """Refuse to leave a struct without a field that all data files have: Lance would show it as null."""
+    stored = ids_in_every_fragment(manifest.data, where=manifest.where)
+    if not stored:
+        return
+    before = paths(fields)
+    kept = set(altered.origins.values())
+    lost = {path.rpartition(".")[0] for path in before.keys() - kept}
+    for path in sorted(lost & kept):
+        parts = [one for one in kept if one.startswith(f"{path}.")]
+        if not any(before[one].id in stored for one in parts):
+            raise SchemaError(
+                f"column {path!r} would have no field left that all its rows were written with, and Lance "
+                "would show the struct itself as null in them",
+                where=path,
+                hint="Keep one of the fields, or drop the whole column and add another one",
+            )
 
 
 def _last_field_id(details: IndexDetails) -> int:

@@ -160,6 +160,8 @@ class Alteration:
                 raise SchemaError(
                     f"column {path!r} is called so already", where=path, hint="Leave it out of rename"
                 )
+        for one in self.add:
+            _refuse_in_list(one.name, known)
         origins: dict[str, str] = {}
         builder = _Builder(self, origins)
         fields = builder.children(list(schema), None, None)
@@ -260,6 +262,20 @@ def _refuse_needed(path: str, needed: Mapping[str, str]) -> None:
     for other, reason in needed.items():
         if path == other or path.startswith(f"{other}.") or other.startswith(f"{path}."):
             raise SchemaError(f"column {path!r} cannot be altered: {reason}", where=path)
+
+
+def _refuse_in_list(path: str, known: Mapping[str, pa.Field]) -> None:
+    """Refuse a field of structs in a list: Lance would read no row any more whose file lacks it."""
+    above = path.split(".")[:-1]
+    for depth in range(1, len(above) + 1):
+        outer = ".".join(above[:depth])
+        if outer in known and not pa.types.is_struct(known[outer].type):
+            raise SchemaError(
+                f"column {path!r} cannot be added: {outer!r} of type {known[outer].type} is no struct, and "
+                "only structs outside lists and maps take new fields",
+                where=path,
+                hint="Add a column beside it",
+            )
 
 
 def _check_new(one: pa.Field) -> None:
