@@ -264,7 +264,7 @@ NEW_KINDS = {"2.0": ("map", "struct", "dictionary", "list of struct"), "2.1": ("
 def test_what_its_files_cannot_hold_is_not_added_to_a_table(tmp_path: Path, version: str, name: str) -> None:
     ids = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     path, kind = tmp_path / "table", WORKING[name][0]
-    lance.write_dataset(ids.empty_table(), path, data_storage_version=version)
+    lance.write_dataset(ids.empty_table(), path, data_storage_version=version)  # type: ignore[arg-type]
     table = weir.adopt(path, primary_key="id")
     with table.writer() as writer:
         with pytest.raises(SchemaError, match=rf"column 'v.*files of Lance's format {version} hold no"):

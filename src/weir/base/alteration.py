@@ -161,7 +161,7 @@ class Alteration:
                     f"column {path!r} is called so already", where=path, hint="Leave it out of rename"
                 )
         for one in self.add:
-            _refuse_in_list(one.name, known)
+            _refuse_in_large_list(one.name, known)
         origins: dict[str, str] = {}
         builder = _Builder(self, origins)
         fields = builder.children(list(schema), None, None)
@@ -264,15 +264,14 @@ def _refuse_needed(path: str, needed: Mapping[str, str]) -> None:
             raise SchemaError(f"column {path!r} cannot be altered: {reason}", where=path)
 
 
-def _refuse_in_list(path: str, known: Mapping[str, pa.Field]) -> None:
-    """Refuse a field of structs in a list: Lance would read no row any more whose file lacks it."""
-    above = path.split(".")[:-1]
-    for depth in range(1, len(above) + 1):
-        outer = ".".join(above[:depth])
-        if outer in known and not pa.types.is_struct(known[outer].type):
+def _refuse_in_large_list(path: str, known: Mapping[str, pa.Field]) -> None:
+    """Refuse a field of structs in a large list: Lance would read no row any more whose file lacks it."""
+    parts = path.split(".")[:-1]
+    for depth in range(1, len(parts) + 1):
+        above = ".".join(parts[:depth])
+        if above in known and pa.types.is_large_list(known[above].type):
             raise SchemaError(
-                f"column {path!r} cannot be added: {outer!r} of type {known[outer].type} is no struct, and "
-                "only structs outside lists and maps take new fields",
+                f"column {path!r} cannot be added: Lance reads no new fields in the large list {above!r}",
                 where=path,
                 hint="Add a column beside it",
             )

@@ -55,13 +55,13 @@ def kept_json(column: pa.ChunkedArray, name: str, *, first_row: int = 0) -> pa.C
         return column
     texts = pa.chunked_array([chunk.storage for chunk in column.chunks])
     opened = pc.add(pc.count_substring(texts, "["), pc.count_substring(texts, "{"))
-    for row in np.flatnonzero(pc.greater(opened, MAX_DEPTH).fill_null(False).to_numpy(zero_copy_only=False)):
-        _refuse_deep(texts[int(row)].as_py(), name, first_row + int(row))
+    for row in pc.indices_nonzero(pc.greater(opened, MAX_DEPTH)).to_pylist():
+        _refuse_deep(texts[row].as_py(), name, first_row + row)
     try:
         return _read_back(column)
     except OSError as error:
-        row, reason = _unread(column, error)
-        raise _refused(name, first_row + row, reason) from error
+        unread, reason = _unread(column, error)
+        raise _refused(name, first_row + unread, reason) from error
 
 
 def _read_back(column: pa.ChunkedArray) -> pa.ChunkedArray:
