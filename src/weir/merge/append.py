@@ -131,11 +131,13 @@ def append_runs(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult:
     """
     written: AppendedRows | None = None
     written_after: dict[UUID, int] = {}
+    written_for: pa.Schema | None = None
     for attempt in range(_MAX_ATTEMPTS):
         wait_for_turn(attempt)
         base = base.latest_to_change()
         merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
-        if written is not None and written_after != merged:
+        # A column that was widened meanwhile has its id, and the files have its values as they were.
+        if written is not None and (written_after != merged or written_for != base.row_schema):
             written.discard(base)
             written = None
         todo = unmerged_runs(tasks, merged, where=base.uri)
@@ -144,6 +146,7 @@ def append_runs(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult:
         try:
             if written is None:
                 written, written_after = AppendedRows.write(base, todo), merged
+                written_for = base.row_schema
         except CorruptionError:
             # Nothing is corrupt if others have merged it, so long ago that it has been collected.
             details = base.latest().details

@@ -11,7 +11,7 @@ A run that has deletes as well as rows takes two commits, since one ``merge_inse
 1. The deletes, marked only as such (:mod:`weir.base.merge_guard`). They are pinned: the library looks up
    the keys in the version whose merge progress was read, deletes exactly those physical rows, and fails
    if another commit has touched one of them. A row that a newer generation has put there since is
-   another physical row.
+   another physical row. Where columns have changed by then, the merge starts over.
    After a crash here the run is still unmerged, and its tombstones hide the same keys anyway.
 2. The rows, with the mark (:mod:`weir.base.merge_guard` says why the mark is two numbers). If the
    library refuses it, somebody else has merged in between and this merge has changed nothing.
@@ -43,6 +43,7 @@ from weir.base.key_index import key_index_names
 from weir.base.key_index_files import refuse_damaged_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
 from weir.base.merge_guard import deletes_id, guard_id
+from weir.base.schema import all_field_ids
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.errors import ConflictError, CorruptionError, WeirError
@@ -169,6 +170,8 @@ class _Merge:
                 pinned = pinned.mark_sstables_as_compacted(marks)
             deleted = self._execute(pinned, run.deletes)["num_deleted_rows"]
             self.deleted_before_race = deleted
+            if not self._has_the_columns_of_its_rows():
+                raise _LostRaceError
         failpoint.reach("merge.between_passes")
         if run.num_upserts:
             final = self._builder(run.num_upserts).when_matched_update_all().when_not_matched_insert_all()
@@ -184,6 +187,15 @@ class _Merge:
             counts["num_inserted_rows"] + counts["num_updated_rows"],
             deleted + counts["num_deleted_rows"],
         )
+
+    def _has_the_columns_of_its_rows(self) -> bool:
+        """Whether the version that the deletes have made has the columns that rows are read for.
+
+        The library goes by their names, and has committed the deletes after what others committed meanwhile.
+        """
+        before, now = self._base.dataset, self._dataset
+        same_ids = all_field_ids(before.lance_schema) == all_field_ids(now.lance_schema)
+        return same_ids and before.schema.equals(now.schema, check_metadata=True)
 
     def _marks(self) -> list[CompactedSsTable]:
         return [
