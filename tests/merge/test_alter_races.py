@@ -32,7 +32,8 @@ def _row(number: int) -> Row:
 def _lance_swaps(table: Table) -> None:
     dataset = lance.dataset(table.uri)
     for old, new in (("a", "_"), ("b", "a"), ("_", "b")):
-        dataset.alter_columns({"path": old, "name": new})
+        change: Any = {"path": old, "name": new}
+        dataset.alter_columns(change)
 
 
 def _replace(table: Table) -> None:
