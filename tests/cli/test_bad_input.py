@@ -192,3 +192,24 @@ def test_corruption_is_reported_with_its_path(table: Path, weir_program: Run) ->
         manifest.write_bytes(b"\xff" * 20)
     said = _refused(weir_program, table, "scan", table)
     assert any(manifest.name in said for manifest in manifests)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing", "the file cannot be read: No such file or directory"),
+        ("directory", "the file cannot be read: Is a directory"),
+        ("binary", "fields is no JSON: 'utf-8' codec can't decode"),
+        ("deep", "fields is no JSON"),
+    ],
+)
+def test_files_of_events_that_cannot_be_read(tmp_path: Path, weir_program: Run, name: str, said: str) -> None:
+    uri = tmp_path / "store"
+    assert weir_program("events", "create", uri, "--no-fsync").code == 0
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "deep").write_bytes(b"[" * 100_000)
+    file = tmp_path / name
+    error = _refused(weir_program, tmp_path, "events", "define", uri, "e", f"@{file}", "--no-fsync")
+    assert said in error
+    assert str(file) in error

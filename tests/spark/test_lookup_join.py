@@ -69,6 +69,27 @@ def test_what_an_executor_does(table: weir.Table) -> None:
         list(work(iter([below])))
 
 
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [
+        (pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (pa.timestamp("us"), pa.timestamp("us", "Europe/Oslo")),
+        (pa.timestamp("us"), pa.int64()),
+        (pa.int64(), pa.bool_()),
+        (pa.date32(), pa.int32()),
+    ],
+)
+def test_a_key_of_another_kind_is_refused(tmp_path: Path, key: pa.DataType, given: pa.DataType) -> None:
+    schema = pa.schema([pa.field("at", key, nullable=False), ("name", pa.string())])
+    table = weir.create(tmp_path / "t", schema, primary_key="at", fsync=False)
+    work = _LookUps(TableLocation(table.uri), ("own",), spark_schema(selected(schema, ["name"])), True)
+    rows = pa.record_batch(
+        {"own": pa.array([1], pa.int64()).cast(given) if given != pa.int32() else pa.array([1], given)}
+    )
+    with pytest.raises(KeyValueError, match="column 'own' is"):
+        list(work(iter([rows])))
+
+
 def test_a_batch_and_an_inner_join(spark: SparkSession, table: weir.Table) -> None:
     data = spark.createDataFrame(ROWS, "row INT, at STRING, number INT")
     found = lookup_join(data, table, ["at", "number"]).collect()

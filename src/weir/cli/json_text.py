@@ -78,6 +78,8 @@ def json_type(data_type: pa.DataType) -> pa.DataType:
         return pa.int64()
     if types.is_dictionary(data_type):
         return json_type(data_type.value_type)
+    if isinstance(data_type, pa.BaseExtensionType):
+        return json_type(data_type.storage_type)
     if _is_list(data_type):
         return pa.list_(json_type(data_type.value_type))
     if types.is_struct(data_type):
@@ -102,6 +104,9 @@ def from_json_type(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         return column
     if isinstance(data_type, pa.UuidType):
         return uuids_of_texts(column).cast(data_type)
+    if isinstance(data_type, pa.BaseExtensionType):
+        stored = from_json_type(column, data_type.storage_type)
+        return pa.ExtensionArray.from_storage(data_type, stored)
     if _is_binary(data_type):
         return decode_base64(column).cast(data_type)
     if types.is_time(data_type):

@@ -60,6 +60,8 @@ def _parts(text: str, primary_key: Sequence[str]) -> list[str]:
             if sorted(value) != sorted(primary_key):
                 raise _wrong_parts(text, primary_key)
             value = [value[name] for name in primary_key]
+        if any(one is None or isinstance(one, (list, dict)) for one in value):
+            raise _wrong_parts(text, primary_key)
         parts = [one if isinstance(one, str) else json.dumps(one) for one in value]
     else:
         parts = next(csv.reader([text], skipinitialspace=True), [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ __all__ = ["main"]
 _FAILED = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+_NEGATIVE = re.compile(r"such option: -\d")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,6 +69,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         context = getattr(error, "ctx", None)
         command = "weir" if context is None else context.command_path
         said = error.format_message().rstrip(".")
+        if _NEGATIVE.search(said):
+            return _refused(f"{said}. Write -- before a value that begins with a dash: {command} ... -- -5")
         return _refused(f"{said}{'' if said.endswith('?') else '.'} '{command} --help' says more")
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED

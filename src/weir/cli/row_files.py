@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -122,20 +123,41 @@ class _CsvWriter:
     """CSV as :mod:`weir.cli.input.csv_rows` reads it."""
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
-        self._plain = [_is_plain(field.type) for field in schema]
+        kinds = [_written_type(field.type) for field in schema]
+        self._plain = [_is_plain(kind) for kind in kinds]
         fields = [
-            pa.field(field.name, field.type if plain else pa.large_string())
-            for field, plain in zip(schema, self._plain, strict=True)
+            pa.field(field.name, kind if plain else pa.large_string())
+            for field, kind, plain in zip(schema, kinds, self._plain, strict=True)
         ]
         self._schema = pa.schema(fields)
         self._writer = pa_csv.CSVWriter(stream, self._schema)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         columns = [
-            column if plain else _as_text(column)
+            _written(column) if plain else _as_text(column)
             for column, plain in zip(batch.columns, self._plain, strict=True)
         ]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _ColumnarWriter:
+    """Parquet and Arrow files, without dictionaries: rows come with many of them for a column.
+
+    An Arrow file has room for one, and where a list has them, Arrow does not read them back from Parquet.
+    """
+
+    def __init__(
+        self, make: Callable[[BinaryIO, pa.Schema], _RowWriter], stream: BinaryIO, schema: pa.Schema
+    ):
+        fields = [field.with_type(_without_dictionaries(field.type)) for field in schema]
+        self._schema = pa.schema(fields, schema.metadata)
+        self._writer = make(stream, self._schema)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch.cast(self._schema))
 
     def close(self) -> None:
         self._writer.close()
@@ -153,9 +175,9 @@ class _JsonLinesWriter:
 
 
 _WRITERS: dict[FileFormat, Callable[[BinaryIO, pa.Schema], _RowWriter]] = {
-    FileFormat.PARQUET: pq.ParquetWriter,
+    FileFormat.PARQUET: partial(_ColumnarWriter, pq.ParquetWriter),
     FileFormat.CSV: _CsvWriter,
-    FileFormat.ARROW: lambda stream, schema: pa.ipc.new_file(stream, schema),
+    FileFormat.ARROW: partial(_ColumnarWriter, pa.ipc.new_file),
     FileFormat.JSONL: _JsonLinesWriter,
 }
 
@@ -171,12 +193,39 @@ def _is_plain(kind: pa.DataType) -> bool:
         or types.is_decimal(kind)
         or types.is_duration(kind)
         or types.is_float16(kind)
-        or types.is_dictionary(kind)
         or isinstance(kind, pa.BaseExtensionType)
     )
 
 
+def _written_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values that CSV has of a column."""
+    if pa.types.is_dictionary(kind):
+        return _written_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+        return _written_type(kind.storage_type)
+    return kind
+
+
+def _written(column: pa.Array) -> pa.Array:
+    kind = _written_type(column.type)
+    while column.type != kind:
+        column = column.storage if isinstance(column, pa.ExtensionArray) else column.dictionary_decode()
+    return column
+
+
+def _without_dictionaries(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_dictionaries(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        field = kind.value_field
+        return pa.list_(field.with_type(_without_dictionaries(field.type)))
+    return kind
+
+
 def _as_text(column: pa.Array) -> pa.Array:
+    column = _written(column)
     text = json_column(column)
     if not pa.types.is_nested(column.type):
         # A text by itself needs no quotation marks of JSON: CSV has its own.

@@ -144,10 +144,29 @@ class _LookUps:
 
     def _key(self, table: Table, name: str, batch: pa.RecordBatch, own: str) -> pa.Array:
         kind = stored_type(table.schema.field(name).type)
+        given = batch.column(own)
+        if not _is_comparable(given.type, kind):
+            raise KeyValueError(
+                f"column {own!r} is {given.type}, and {name!r} in the key of the table {kind}",
+                where=own,
+                hint=f"Cast it to {kind} first",
+            )
         try:
-            return batch.column(own).cast(kind)
+            return given.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise KeyValueError(
                 f"a value of column {own!r} is no key of the table, whose {name!r} is {kind}: {error}",
                 where=own,
             ) from error
+
+
+def _is_comparable(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether a value and a key that look alike are the same: no number is an instant, nor local time one."""
+    types = pa.types
+    if types.is_null(given):
+        return True
+    if types.is_timestamp(given) and types.is_timestamp(kind):
+        return (given.tz is None) == (kind.tz is None)
+    return types.is_temporal(given) == types.is_temporal(kind) and types.is_boolean(
+        given
+    ) == types.is_boolean(kind)

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.cli.conftest import Run
+
+import weir
 
 _ROWS = [
     {"id": 1, "name": "Ada", "born": "1815-12-10"},
@@ -98,6 +101,36 @@ def test_rows_written_to_a_file_can_be_ingested_again(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["copy", "people", "people.csv", path.name]
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow", "jsonl"])
+def test_values_that_are_stored_as_others_come_back(tmp_path: Path, weir_program: Run, suffix: str) -> None:
+    words = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("word", words),
+            ("words", pa.list_(words)),
+            ("json", pa.json_()),
+        ]
+    )
+    texts = ['said "hi"\\n', '""', None, "", "x"]
+    tables = [
+        weir.create(tmp_path / name, schema, primary_key="id", fsync=False) for name in ("first", "second")
+    ]
+    for number, text in enumerate(texts):
+        json = None if text is None else '{"a":"b"}'
+        tables[0].upsert([{"id": number, "word": text, "words": [text], "json": json}])
+        if number == 2:
+            tables[0].maintenance.merge()
+    file = tmp_path / f"rows.{suffix}"
+    saved = weir_program("scan", tables[0].uri, "--output", file)
+    assert (saved.code, saved.err) == (0, "")
+    ingested = weir_program("ingest", tables[1].uri, file, "--no-fsync")
+    assert ingested.code == 0, ingested.err
+    found = [table.scan().to_table().sort_by("id").to_pylist() for table in tables]
+    assert found[0] == found[1]
+    assert [row["word"] for row in found[1]] == texts
+
+
 def test_an_output_file_that_fails_leaves_nothing(people: Path, tmp_path: Path, weir_program: Run) -> None:
     (tmp_path / "rows.csv").mkdir()
     for output in (tmp_path / "none" / "rows.csv", tmp_path / "rows.txt", tmp_path / "rows.csv"):
@@ -114,6 +147,13 @@ def test_get_finds_rows_by_key(people: Path, weir_program: Run) -> None:
     assert answer.err == "1 of the keys has no row\n"
     assert weir_program("get", people, "2", "--columns", "name").lines == ["name ", "Grace", "1 row"]
     assert weir_program("get", people, "7", "8", "--json").out == ""
+
+
+def test_a_key_that_begins_with_a_dash(people: Path, weir_program: Run) -> None:
+    refused = weir_program("get", people, "-5")
+    assert refused.code == 2
+    assert "Write -- before a value that begins with a dash: weir get ... -- -5" in refused.err
+    assert weir_program("get", people, "--", "-5").code == 0
 
 
 def test_get_finds_rows_by_composite_key(tmp_path: Path, weir_program: Run) -> None:

@@ -43,11 +43,13 @@ def _rows(result: Result, as_json: bool) -> None:
 
 
 def _json(text: str, what: str) -> Any:
-    given = Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
+    file = text[1:] if text.startswith("@") else None
     try:
-        return json.loads(given)
-    except ValueError as error:
-        raise InputError(f"{what} is no JSON: {error}", where=what) from None
+        return json.loads(text if file is None else Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"the file cannot be read: {error.strerror or error}", where=file) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} is no JSON: {error}", where=file or what) from None
 
 
 def create(

@@ -42,6 +42,8 @@ def read_type(kind: pa.DataType) -> pa.DataType:
         return read_type(kind.value_type)
     if types.is_nested(kind) or types.is_decimal256(kind) or _is_binary(kind):
         return pa.string()
+    if isinstance(kind, pa.BaseExtensionType):
+        return read_type(kind.storage_type)
     return kind
 
 
@@ -83,6 +85,9 @@ def _conversion(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
         return lambda column: parse_json_column(column, kind)
     if _is_binary(kind):
         return lambda column: from_json_type(column, kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        stored = _conversion(kind.storage_type)
+        return lambda column: pa.ExtensionArray.from_storage(kind, stored(column))
     return lambda column: column.cast(kind)
 
 
