@@ -166,7 +166,6 @@ def _is_comparable(given: pa.DataType, kind: pa.DataType) -> bool:
     if types.is_null(given):
         return True
     if types.is_timestamp(given) and types.is_timestamp(kind):
-        return (given.tz is None) == (kind.tz is None)
-    return types.is_temporal(given) == types.is_temporal(kind) and types.is_boolean(
-        given
-    ) == types.is_boolean(kind)
+        return bool((given.tz is None) == (kind.tz is None))
+    kinds = (types.is_temporal, types.is_boolean)
+    return all(bool(is_kind(given)) == bool(is_kind(kind)) for is_kind in kinds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 import sqlglot
 from sqlglot import exp
@@ -10,14 +11,15 @@ from weir.errors import QueryError, SchemaError, UnsupportedError, WeirError
 from weir.spark.statements.expressions import filter_text
 from weir.spark.statements.merge_plan import MergePlan, plan_merge_rows
 
-COLUMNS = ["id", "version", "text", "a b"]
+SCHEMA = pa.schema([("id", pa.int64()), ("version", pa.int32()), ("text", pa.string()), ("a b", pa.string())])
+COLUMNS = SCHEMA.names
 SOURCE = ["id", "version", "text", "a b", "op", "more"]
 
 
 def plan(clauses: str, on: str = "t.id = s.id", key: tuple[str, ...] = ("id",)) -> MergePlan:
     statement = sqlglot.parse_one(f"MERGE INTO t USING src AS s ON {on} {clauses}", read="spark")
     assert isinstance(statement, exp.Merge)
-    return plan_merge_rows(statement, COLUMNS, key, SOURCE)
+    return plan_merge_rows(statement, SCHEMA, key, SOURCE, lambda constants: pytest.fail(str(constants)))
 
 
 def test_clauses_that_write_one_whole_row_are_an_upsert() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import weir
 from weir.errors import (
+    FilterError,
     KeyValueError,
     QueryError,
     SchemaError,
@@ -135,7 +137,15 @@ def test_only_rows_that_are_there_or_only_others(spark: SparkSession, table: wei
         ("DELETE FROM t WHERE other.id = 1", WeirError, "no column other.id"),
         ("INSERT OVERWRITE t SELECT 1, 2, 'x', NULL", UnsupportedError, "OVERWRITE"),
         ("INSERT INTO t SELECT 1", SchemaError, "1 values for 4 columns"),
+        ("INSERT INTO t REPLACE WHERE id > 3 SELECT * FROM t", UnsupportedError, "REPLACE WHERE"),
+        ("INSERT INTO t PARTITION (id = 1) SELECT 1, 'x', NULL", UnsupportedError, "PARTITION"),
+        ("DELETE FROM t VERSION AS OF 'x' WHERE id = 1", UnsupportedError, "VERSION AS OF"),
+        ("UPDATE t SET v.text = 'x'", UnsupportedError, "cannot set v.text"),
+        ("UPDATE t SET text = 'x', TEXT = 'y'", QueryError, "'text' is set twice"),
+        ("UPDATE t SET version = CAST(text AS INT)", WeirError, "t0"),
+        ("DELETE FROM t WHERE text < CAST('x' AS INT)", FilterError, "Spark cannot evaluate"),
         ("OPTIMIZE t", UnsupportedError, "OPTIMIZE"),
+        ("-- all\nOPTIMIZE t", UnsupportedError, "OPTIMIZE"),
         ("DROP TABLE t", UnsupportedError, "weir.drop"),
         ("SELECT 1; SELECT 2", QueryError, "one statement"),
         ("MERGE INTO t USING", QueryError, "cannot be read"),
@@ -158,6 +168,77 @@ def test_update_and_delete(spark: SparkSession, table: weir.Table) -> None:
     assert rows(table) == expected
     assert affected(spark, "DELETE FROM t", table) == 5
     assert rows(table) == {}
+
+
+def test_operators_mean_what_they_mean_in_spark(spark: SparkSession, table: weir.Table) -> None:
+    assert affected(spark, "UPDATE t SET version = -1 WHERE version / 2 = 2.5", table) == 1
+    assert affected(spark, "UPDATE t SET version = -2 WHERE v[0] = 3", table) == 1
+    assert affected(spark, "UPDATE t SET text = concat(text, NULL) WHERE id = 1", table) == 1
+    assert rows(table) == {**FIRST, 5: (-1, "t5"), 3: (-2, "t3"), 1: (1, None)}
+    assert affected(spark, "-- the rest\n/* of it */ DELETE FROM t WHERE id < 10 / 4", table) == 3
+
+
+def test_instants_are_those_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("at", pa.timestamp("us", "UTC")),
+            ("local", pa.timestamp("us")),
+        ]
+    )
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    hours = range(24)
+    at = [datetime(2026, 1, 1, hour) for hour in hours]
+    table.upsert(pa.table([hours, at, at], schema=schema))
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for condition in (
+            "at < '2026-01-01 00:00:00'",
+            "at < TIMESTAMP '2026-01-01'",
+            "local < '2026-01-01 05:00:00'",
+        ):
+            where = condition.replace("at <", "t.at <")
+            found = sql(spark, f"SELECT count(*) AS n FROM t WHERE {where}", {"t": table}).first()
+            assert found is not None
+            assert found.n == 5
+            assert affected(spark, f"UPDATE t SET local = local WHERE {where}", table) == 5
+        assert affected(spark, "UPDATE t SET at = '2026-01-01 00:00:00' WHERE id = 0", table) == 1
+        assert table.get([0]).column("at")[0].as_py() == datetime(2026, 1, 1, 5, tzinfo=UTC)
+        assert affected(spark, "DELETE FROM t WHERE at < current_timestamp() - INTERVAL 1 DAY", table) == 24
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+def test_a_query_keeps_what_it_says_of_a_table(
+    spark: SparkSession, table: weir.Table, tmp_path: Path
+) -> None:
+    other = weir.create(tmp_path / "other", SCHEMA, primary_key="id", fsync=False)
+    other.upsert([{"id": n, "version": 10 * n, "text": "new", "v": None} for n in (1, 2, 7)])
+    tables = {"t": table, "other": other}
+    token = table.snapshot()
+    table.tags.create("first")
+    table.delete([5])
+
+    def numbers(query: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in sql(spark, query, tables).collect())
+
+    assert numbers("SELECT other.version FROM (t JOIN other ON t.id = other.id)") == [(10,), (20,)]
+    assert numbers(f"SELECT count(*) FROM t VERSION AS OF '{token}'") == [(6,)]
+    assert numbers("SELECT count(*), x.id FROM t VERSION AS OF 'first' AS x WHERE x.id = 5 GROUP BY ALL") == [
+        (1, 5)
+    ]
+    assert numbers("SELECT count(*) FROM t TABLESAMPLE (2 ROWS)") == [(2,)]
+    pivot = "SELECT * FROM (SELECT id, version FROM t) PIVOT (sum(version) FOR id IN (1, 2))"
+    assert numbers(pivot) == [(1, 2)]
+    with pytest.raises(UnsupportedError, match="TIMESTAMP AS OF"):
+        sql(spark, "SELECT * FROM t TIMESTAMP AS OF current_timestamp()", tables)
+    merge = "MERGE INTO t USING other ON t.id = other.id WHEN MATCHED THEN UPDATE SET version = other.version"
+    sql(spark, merge, tables)
+    sql(spark, "WITH q AS (SELECT * FROM other WHERE id = 7) INSERT INTO t SELECT * FROM q", tables)
+    assert rows(table) == {**dict(list(FIRST.items())[:5]), 1: (10, "t1"), 2: (20, "t2"), 7: (70, "new")}
+    sql(spark, "INSERT INTO other TABLE t", tables)
+    assert rows(other) == rows(table)
 
 
 @pytest.mark.everywhere

@@ -1,15 +1,17 @@
-"""Expressions of Spark's SQL as those that Weir evaluates."""
+"""Expressions of Spark's SQL as those that Weir evaluates, with the values that Spark would find."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import ClassVar
 
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.generator import Generator as PlainGenerator
 from sqlglot.tokens import Tokenizer as PlainTokenizer
 
-__all__ = ["filter_text", "renamed"]
+__all__ = ["column_type", "explicit", "filter_text", "renamed"]
 
 
 class _Filters(Dialect):
@@ -18,8 +20,17 @@ class _Filters(Dialect):
     class Tokenizer(PlainTokenizer):
         IDENTIFIERS: ClassVar = ["`"]
 
+    class Generator(PlainGenerator):
+        def trycast_sql(self, expression: exp.TryCast) -> str:
+            """Return a cast: only Spark's ``try_cast`` makes null of what does not fit."""
+            return self.cast_sql(expression, safe_prefix="TRY_" if expression.args.get("safe") else None)
 
-def filter_text(expression: exp.Expression) -> str:
+        def concat_sql(self, expression: exp.Concat) -> str:
+            """Return what is null where a part is: the function of this name passes nulls over."""
+            return f"({' || '.join(self.sql(part) for part in expression.expressions)})"
+
+
+def filter_text(expression: exp.Expr) -> str:
     r"""Return an expression as Weir's filters and conditions have it.
 
     Examples
@@ -27,6 +38,8 @@ def filter_text(expression: exp.Expression) -> str:
     >>> import sqlglot
     >>> filter_text(sqlglot.parse_one(r"`a b` = 'it\'s' AND n <=> 1", read="spark"))
     "`a b` = 'it''s' AND n IS NOT DISTINCT FROM 1"
+    >>> filter_text(sqlglot.parse_one("concat(a, b) = CAST(n AS STRING)", read="spark"))
+    '(a || b) = CAST(n AS TEXT)'
     """
     return expression.sql(_Filters)
 
@@ -39,3 +52,72 @@ def renamed(expression: exp.Expression, new: Callable[[exp.Column], exp.Expressi
         return node if found is None else found
 
     return expression.copy().transform(replace)
+
+
+def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
+    """Return an expression that says what Spark's operators mean, where Weir's mean something else.
+
+    Of whole numbers ``/`` makes one with a fraction, and ``[0]`` is the first element of a list.
+
+    Parameters
+    ----------
+    expression : Expression
+        Over columns of the schema; a name before a column that is none of the schema's says which row.
+    schema : Schema
+        Columns.
+
+    Examples
+    --------
+    >>> import sqlglot
+    >>> schema = pa.schema([("n", pa.int32()), ("x", pa.float32()), ("v", pa.list_(pa.int32()))])
+    >>> filter_text(explicit(sqlglot.parse_one("n / 2 > x / 2 OR v[0] = 1", read="spark"), schema))
+    'CAST(n AS DOUBLE) / NULLIF(2, 0) > x / NULLIF(2, 0) OR v[1] = 1'
+    """
+    # A node that is replaced needs one above it.
+    whole = exp.Paren(this=expression.copy())
+    for one in list(whole.find_all(exp.Div)):
+        if not any(_has_fraction(part, schema) for part in one.walk()):
+            one.left.replace(exp.cast(one.left.copy(), exp.DataType.Type.DOUBLE))
+    for element in list(whole.find_all(exp.Bracket)):
+        of = element.this
+        kind = column_type(of, schema) if isinstance(of, exp.Column) else None
+        if len(element.expressions) == 1 and not (kind is not None and pa.types.is_map(kind)):
+            # What element_at makes has an offset.
+            index = _later(element.expressions[0], 1 - element.args.get("offset", 0))
+            element.set("expressions", [index])
+            element.set("offset", None)
+    inside = whole.this
+    assert isinstance(inside, exp.Expr)
+    return inside
+
+
+def _later(index: exp.Expr, by: int) -> exp.Expr:
+    if by == 0:
+        return index
+    is_number = isinstance(index, exp.Literal) and index.is_int
+    return exp.Literal.number(int(index.name) + by) if is_number else exp.Paren(this=index) + by
+
+
+def _has_fraction(part: exp.Expr, schema: pa.Schema) -> bool:
+    if isinstance(part, exp.Column):
+        kind = column_type(part, schema)
+        return kind is not None and (pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    if isinstance(part, exp.Cast):
+        return part.to.this not in exp.DataType.INTEGER_TYPES
+    return isinstance(part, exp.Literal) and not part.is_string and not part.is_int
+
+
+def column_type(column: exp.Column, schema: pa.Schema) -> pa.DataType | None:
+    """Return the type of a column, or of a field of one; None if the schema has none of that name."""
+    names = [part.name for part in column.parts]
+    if len(names) > 1 and names[0] not in schema.names:
+        del names[0]
+    fields: pa.Schema | pa.StructType = schema
+    kind: pa.DataType | None = None
+    for name in names:
+        number = -1 if fields is None else fields.get_field_index(name)
+        if number < 0:
+            return None
+        kind = fields.field(number).type
+        fields = kind if pa.types.is_struct(kind) else None
+    return kind

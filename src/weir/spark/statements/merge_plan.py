@@ -9,14 +9,17 @@ source.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, cast
 
+import pyarrow as pa
 from sqlglot import exp
 
 from weir.errors import QueryError, SchemaError, UnsupportedError
-from weir.spark.statements.expressions import filter_text, renamed
+from weir.spark.statements.constants import Evaluate, condition_text
+from weir.spark.statements.expressions import renamed
 
 __all__ = ["Clause", "MergePlan", "plan_merge_rows"]
 
@@ -68,7 +71,11 @@ class MergePlan:
 
 
 def plan_merge_rows(
-    statement: exp.Merge, columns: Sequence[str], primary_key: Sequence[str], source_columns: Sequence[str]
+    statement: exp.Merge,
+    schema: pa.Schema,
+    primary_key: Sequence[str],
+    source_columns: Sequence[str],
+    evaluate: Evaluate,
 ) -> MergePlan:
     """Return what a statement comes to.
 
@@ -76,12 +83,14 @@ def plan_merge_rows(
     ----------
     statement : Merge
         The statement.
-    columns : sequence of str
+    schema : Schema
         Columns of the table.
     primary_key : sequence of str
         Those of its key.
     source_columns : sequence of str
         Columns of the source.
+    evaluate : callable
+        Evaluates the constant parts of conditions on the row of the table.
 
     Raises
     ------
@@ -92,7 +101,7 @@ def plan_merge_rows(
     QueryError
         If it is not clear which column is meant.
     """
-    names = _Names(statement, tuple(columns), tuple(source_columns))
+    names = _Names(statement, tuple(schema.names), tuple(source_columns))
     keys = _keys(names, statement.args["on"], primary_key)
     matched: list[Clause] = []
     absent: list[Clause] = []
@@ -105,7 +114,7 @@ def plan_merge_rows(
                 f"a clause after WHEN MATCHED AND {matched[-1].condition}",
                 "A condition on the row of the table can be on the last WHEN MATCHED alone",
             )
-        clause = _clause(names, when, keys)
+        clause = _clause(names, when, keys, partial(condition_text, schema=schema, evaluate=evaluate))
         (matched if is_match else absent).append(clause)
     return MergePlan(keys, tuple(matched), tuple(absent))
 
@@ -192,7 +201,7 @@ def _keys(names: _Names, on: exp.Expression, primary_key: Sequence[str]) -> Valu
     return {name: keys[name] for name in primary_key}
 
 
-def _clause(names: _Names, when: exp.When, keys: Values) -> Clause:
+def _clause(names: _Names, when: exp.When, keys: Values, written: Callable[[exp.Expression], str]) -> Clause:
     condition = when.args.get("condition")
     then = when.args["then"]
     is_match = bool(when.args["matched"])
@@ -211,7 +220,7 @@ def _clause(names: _Names, when: exp.When, keys: Values) -> Clause:
         return Clause(names.over_source(condition, "WHEN"), values)
     if not is_match:
         raise QueryError("a row that is not matched has no columns of the table", where=_WHERE)
-    return Clause(None, values, filter_text(_on_present_row(names, condition, values)))
+    return Clause(None, values, written(_on_present_row(names, condition, values)))
 
 
 def _on_present_row(names: _Names, condition: exp.Expression, values: Values | None) -> exp.Expression:
@@ -236,6 +245,7 @@ def _on_present_row(names: _Names, condition: exp.Expression, values: Values | N
 
 def _updated(names: _Names, then: exp.Update, keys: Values) -> Values:
     values = dict(keys)
+    done: set[str] = set()
     for one in then.expressions:
         if isinstance(one, exp.Star):
             values |= {name: names.of_source(name) for name in names.columns if name not in keys}
@@ -244,6 +254,9 @@ def _updated(names: _Names, then: exp.Update, keys: Values) -> Values:
         if column.table and not names.is_target(column):
             _refuse(f"SET {one.sql('spark')}", "Only columns of the table are set")
         name = names.column(column.name)
+        if name in done:
+            raise QueryError(f"column {name!r} is set twice", where=name)
+        done.add(name)
         value = names.over_source(one.expression, f"SET {name} =")
         if name in keys and value != keys[name]:
             _refuse(f"SET {one.sql('spark')}", "The primary key of a row does not change")
@@ -265,6 +278,8 @@ def _inserted(names: _Names, then: exp.Insert, keys: Values) -> Values:
         names.column(one.name): names.over_source(value, "VALUES")
         for one, value in zip(columns, given, strict=True)
     }
+    if len(values) != len(columns):
+        raise QueryError("INSERT names a column twice", where=_WHERE)
     for name, value in keys.items():
         if values.get(name) != value:
             _refuse(f"INSERT with another {name} than ON has", f"Insert {value.sql('spark')} as {name}")

@@ -10,12 +10,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, functions
 from sqlglot import exp
 
-from weir.errors import KeyValueError, UnsupportedError
+from weir.errors import KeyValueError, LeaseHeldError, UnsupportedError
 from weir.rows.changes import OPERATION
 from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
+from weir.spark.lease_retry import in_turn
+from weir.spark.statements.constants import evaluated_by
 from weir.spark.statements.merge_plan import Clause, MergePlan, plan_merge_rows
 from weir.spark.statements.names import NamedTables, options_of
 from weir.table.table import Table
+from weir.write.write_result import WriteResult
 
 __all__ = ["merge_rows"]
 
@@ -23,6 +26,8 @@ _MATCHED = "__matched"
 _ABSENT = "__absent"
 _NONE = -1
 _WHERE = "MERGE INTO"
+_LEASE_WAIT_SECONDS = 30.0
+"""As writes of a table wait: streams and other commits have its shards for a moment."""
 
 
 def merge_rows(spark: SparkSession, statement: exp.Merge, tables: NamedTables) -> int:
@@ -35,13 +40,14 @@ def merge_rows(spark: SparkSession, statement: exp.Merge, tables: NamedTables) -
     KeyValueError
         If two rows of the source have one key, or one has none. Nothing is written.
     """
-    table = tables.table(statement.this)
+    table = tables.changed(statement.this)
     source = tables.readable(spark, statement.args["using"])
     plan = plan_merge_rows(
         statement,
-        table.schema.names,
+        table.schema,
         table.primary_key,
         spark.sql(exp.select("*").from_(source).sql("spark")).columns,
+        evaluated_by(spark),
     )
     chosen = spark.sql(_choice(source, plan).sql("spark")).persist()
     try:
@@ -53,8 +59,19 @@ def merge_rows(spark: SparkSession, statement: exp.Merge, tables: NamedTables) -
         if _fits_sink(plan, counts, table.schema.names):
             _write_by_sink(chosen, plan, table)
             return sum(counts.values())
-        with table.writer() as writer:
-            done = writer.apply(list(_operations(chosen.toArrow(), plan, table.schema.names, counts)))
+        operations = list(_operations(chosen.toArrow(), plan, table.schema.names, counts))
+
+        def write() -> WriteResult:
+            with table.writer() as writer:
+                return writer.apply(operations)
+
+        # A lease that is held is found before anything is written.
+        done = in_turn(
+            write,
+            seconds=_LEASE_WAIT_SECONDS,
+            may_repeat=lambda error: isinstance(error, LeaseHeldError),
+            where=table.uri,
+        )
         return 0 if done.done is None else done.done.num_rows
     finally:
         chosen.unpersist()

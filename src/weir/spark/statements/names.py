@@ -11,7 +11,7 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
-from weir.errors import QueryError
+from weir.errors import QueryError, UnsupportedError
 from weir.spark.options import TableLocation
 from weir.storage.location import parse_location
 from weir.table.table import Table
@@ -49,7 +49,7 @@ class NamedTables:
         return known.get(name.name.lower())
 
     def table(self, name: exp.Table) -> Table:
-        """Open the table that a statement changes.
+        """Open the table that a name stands for.
 
         Raises
         ------
@@ -72,6 +72,23 @@ class NamedTables:
             self._opened[uri] = TableLocation(uri).open()
         return self._opened[uri]
 
+    def changed(self, name: exp.Table) -> Table:
+        """Open the table that a statement changes.
+
+        Raises
+        ------
+        QueryError, TableNotFoundError
+            As :meth:`table`.
+        UnsupportedError
+            If the statement means a part of the table, or another state of it.
+        """
+        for part, value in name.args.items():
+            if value and part not in ("this", "db", "catalog", "alias"):
+                raise UnsupportedError(
+                    f"weir.spark.sql cannot change {name.sql('spark')}", where=name.sql("spark")
+                )
+        return self.table(name)
+
     def of(self, statement: exp.Expression) -> Iterator[exp.Table]:
         """Yield where a statement names tables of Weir's. What a WITH names hides them."""
         hidden = {one.alias.lower() for one in statement.find_all(exp.CTE)}
@@ -80,17 +97,41 @@ class NamedTables:
                 yield name
 
     def readable(self, spark: SparkSession, statement: exp.Expression) -> exp.Expression:
-        """Return a statement for Spark: it reads tables of Weir's through views, as they are now."""
+        """Return a statement for Spark: it reads tables of Weir's through views.
+
+        Raises
+        ------
+        UnsupportedError
+            If the state of a table is told by an expression.
+        """
         statement = statement.copy()
         for name in list(self.of(statement)):
             table = self.table(name)
-            view = f"weir_{hashlib.sha256(table.uri.encode()).hexdigest()[:24]}"
-            read(spark, table).createOrReplaceTempView(view)
-            own = exp.to_table(view)
-            alias = name.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name.name, quoted=True))
-            own.set("alias", alias)
-            name.replace(own)
+            at = _state(name)
+            of = table.uri if at is None else f"{at} {table.uri}"
+            view = f"weir_{hashlib.sha256(of.encode()).hexdigest()[:24]}"
+            read(spark, table, at).createOrReplaceTempView(view)
+            if name.args.get("alias") is None:
+                name.set("alias", exp.TableAlias(this=exp.to_identifier(name.name, quoted=True)))
+            # What else belongs to a name stays: a sample, a pivot, what is joined to it.
+            for part, value in {"this": exp.to_identifier(view), "db": None, "version": None}.items():
+                name.set(part, value)
         return statement
+
+
+def _state(name: exp.Table) -> str | None:
+    """Return what names the state of a table, after VERSION AS OF or TIMESTAMP AS OF."""
+    version = name.args.get("version")
+    if version is None:
+        return None
+    if version.args.get("kind") != "AS OF" or not isinstance(version.expression, exp.Literal):
+        raise UnsupportedError(
+            f"weir.spark.sql cannot read {name.sql('spark')}",
+            where=name.sql("spark"),
+            hint="Write VERSION AS OF and a token or a tag as text, or TIMESTAMP AS OF "
+            "'2026-01-31 12:00:00+01:00'",
+        )
+    return str(version.expression.name)
 
 
 def options_of(table: Table) -> dict[str, str]:
@@ -99,6 +140,7 @@ def options_of(table: Table) -> dict[str, str]:
     return {"path": store.uri, **{f"storage.{name}": value for name, value in store.storage_options.items()}}
 
 
-def read(spark: SparkSession, table: Table) -> DataFrame:
-    """Return the rows of a table."""
-    return spark.read.format(_FORMAT).options(**options_of(table)).load()
+def read(spark: SparkSession, table: Table, at: str | None = None) -> DataFrame:
+    """Return the rows of a table: as they are now, or in the state that is named."""
+    options = options_of(table) if at is None else {**options_of(table), "at": at}
+    return spark.read.format(_FORMAT).options(**options).load()

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+import pyarrow as pa
 import sqlglot
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from weir.errors import FilterError, QueryError, SchemaError, UnsupportedError
+from weir.spark.statements.constants import Evaluate, condition_text, evaluated_by
 from weir.spark.statements.definitions import create_table, is_of_weir
-from weir.spark.statements.expressions import filter_text, renamed
+from weir.spark.statements.expressions import renamed
 from weir.spark.statements.merge_rows import merge_rows
 from weir.spark.statements.names import NamedTable, NamedTables, options_of
-from weir.table.table import Table
 
 __all__ = ["sql"]
 
 _PARSED = ("CREATE", "DELETE", "FROM", "INSERT", "MERGE", "SELECT", "UPDATE", "VALUES", "WITH", "(")
+_COMMENTS = re.compile(r"\A(?:\s+|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _COUNT = "num_affected_rows"
 _OTHERS = {
     "DROP": "Drop a table with weir.drop(uri)",
@@ -37,7 +40,8 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
     Spark hands ``CREATE TABLE``, ``MERGE INTO``, ``UPDATE`` and ``DELETE`` to no source that is written in
     Python. Here they are told apart and run as writes of Weir's, with its promises: durable when the call
     returns, decided where they stand in the order of the log. Queries are run by Spark, over the tables as
-    they are when this is called. Other statements are Spark's own.
+    they are when their rows are first asked for, or as they were: ``FROM flights VERSION AS OF 'a tag'``, or
+    a token, or ``TIMESTAMP AS OF '2026-01-31 12:00:00+01:00'``. Other statements are Spark's own.
 
     ``MERGE INTO`` compares the primary key with columns of the source. Conditions choose between clauses by
     columns of the source; the last ``WHEN MATCHED`` may have one on the row of the table too, which is
@@ -77,7 +81,8 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
     DataFrame[num_affected_rows: bigint]
     """
     known = NamedTables(tables or {})
-    first = statement.lstrip().partition(" ")[0].partition("\n")[0].upper()
+    begin = _COMMENTS.sub("", statement, count=1)
+    first = begin.partition(" ")[0].partition("\n")[0].upper()
     if not first.startswith(_PARSED):
         _refuse_others(first, statement, known)
         return spark.sql(statement)
@@ -88,7 +93,7 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
     if isinstance(parsed, exp.Merge) and known.place(parsed.this) is not None:
         return _counted(spark, merge_rows(spark, parsed, known))
     if isinstance(parsed, exp.Update | exp.Delete) and known.place(parsed.this) is not None:
-        return _counted(spark, _change_by_filter(parsed, known))
+        return _counted(spark, _change_by_filter(spark, parsed, known))
     if isinstance(parsed, exp.Insert) and known.place(_inserted(parsed)) is not None:
         return _counted(spark, _insert(spark, parsed, known))
     if not list(known.of(parsed)):
@@ -123,8 +128,8 @@ def _counted(spark: SparkSession, count: int) -> DataFrame:
     return spark.createDataFrame([(count,)], f"{_COUNT} BIGINT")
 
 
-def _change_by_filter(statement: exp.Update | exp.Delete, tables: NamedTables) -> int:
-    table = tables.table(statement.this)
+def _change_by_filter(spark: SparkSession, statement: exp.Update | exp.Delete, tables: NamedTables) -> int:
+    table = tables.changed(statement.this)
     names = {statement.this.alias_or_name.lower(), statement.this.name.lower()}
     for part in ("using", "from_", "from", "order", "limit", "returning"):
         if statement.args.get(part):
@@ -133,39 +138,59 @@ def _change_by_filter(statement: exp.Update | exp.Delete, tables: NamedTables) -
                 where=part.strip("_").upper(),
                 hint="Join tables with MERGE INTO",
             )
+    evaluate = evaluated_by(spark)
     where = statement.args.get("where")
-    text = "true" if where is None else _own(where.this, names, table)
+    text = "true" if where is None else _own(where.this, names, table.schema, evaluate)
     if isinstance(statement, exp.Delete):
         done = table.delete(where=text)
     else:
-        new = {one.this.name: _own(one.expression, names, table) for one in statement.expressions}
-        known = {name.lower(): name for name in table.schema.names}
-        for name in new:
-            if name.lower() not in known:
-                raise SchemaError(f"the table has no column {name!r}", where=name)
-        done = table.update(text, {known[name.lower()]: value for name, value in new.items()})
+        new: dict[str, str] = {}
+        for one in statement.expressions:
+            name = _set_column(one.this, names, table.schema)
+            if name in new:
+                raise QueryError(f"column {name!r} is set twice", where=name)
+            new[name] = _own(one.expression, names, table.schema, evaluate, of=name)
+        done = table.update(text, new)
     return done.rows if done.done is None else done.done.num_rows
 
 
-def _own(expression: exp.Expression, names: set[str], table: Table) -> str:
+def _set_column(column: exp.Expression, names: set[str], schema: pa.Schema) -> str:
+    """Return the column of a table that SET names."""
+    known: dict[str, str] = {name.lower(): name for name in schema.names}
+    parts = [part.name.lower() for part in column.parts] if isinstance(column, exp.Column) else []
+    if len(parts) == 2 and parts[0] in names:
+        del parts[0]
+    if len(parts) != 1:
+        raise UnsupportedError(
+            f"weir.spark.sql cannot set {column.sql('spark')}", where="SET", hint="Set a whole column"
+        )
+    if parts[0] not in known:
+        raise SchemaError(f"the table has no column {column.name!r}", where=column.name)
+    return known[parts[0]]
+
+
+def _own(
+    expression: exp.Expression, names: set[str], schema: pa.Schema, evaluate: Evaluate, of: str | None = None
+) -> str:
     """Return an expression over the columns of a table as Weir has it."""
     if expression.find(exp.Select):
         raise UnsupportedError(
             "weir.spark.sql cannot do a query inside UPDATE or DELETE", where="SELECT", hint="Use MERGE INTO"
         )
-    known = {name.lower(): name for name in table.schema.names}
+    known = {name.lower(): name for name in schema.names}
 
     def own(column: exp.Column) -> exp.Expression:
-        of = column.table.lower()
-        if of and of not in names and of in known:
-            # A field of a struct.
-            return column
-        if (of and of not in names) or column.name.lower() not in known:
+        parts = list(column.parts)
+        if len(parts) > 1 and parts[0].name.lower() in names:
+            del parts[0]
+        name = known.get(parts[0].name.lower())
+        if name is None:
             raise FilterError(f"the table has no column {column.sql('spark')}", where=column.sql("spark"))
-        name = known[column.name.lower()]
-        return exp.Column(this=exp.to_identifier(name, quoted=not name.isidentifier()))
+        found = [exp.to_identifier(name, quoted=not name.isidentifier()), *parts[1:]]
+        # The names of a column and of the fields of it, the innermost first.
+        return exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(found), strict=False)))
 
-    return filter_text(renamed(expression, own))
+    return condition_text(renamed(expression, own), schema, evaluate, of=of)
 
 
 def _inserted(statement: exp.Insert) -> exp.Table:
@@ -174,16 +199,29 @@ def _inserted(statement: exp.Insert) -> exp.Table:
     return found if isinstance(found, exp.Table) else exp.Table()
 
 
+def _query(statement: exp.Insert) -> exp.Expression:
+    """Return the query whose rows are inserted, with what a WITH before INSERT names."""
+    source = statement.args.get("source")
+    query = exp.select("*").from_(source) if source else statement.expression.copy()
+    if statement.args.get("with_"):
+        if query.args.get("with_"):
+            raise UnsupportedError(
+                "weir.spark.sql cannot do INSERT with two WITH", where="WITH", hint="Write one, behind INTO"
+            )
+        query.set("with_", statement.args["with_"].copy())
+    return query
+
+
 def _insert(spark: SparkSession, statement: exp.Insert, tables: NamedTables) -> int:
-    if statement.args.get("overwrite") or statement.args.get("by_name") or statement.args.get("partition"):
+    if any(statement.args.get(part) for part in ("overwrite", "by_name", "partition", "where")):
         raise UnsupportedError(
-            "weir.spark.sql cannot do INSERT with OVERWRITE, BY NAME or PARTITION",
+            "weir.spark.sql cannot do INSERT with OVERWRITE, BY NAME, PARTITION or REPLACE WHERE",
             where="INSERT",
             hint="INSERT INTO upserts rows by their primary key; a data frame is written by the names of its "
             "columns",
         )
-    table = tables.table(_inserted(statement))
-    rows = spark.sql(tables.readable(spark, statement.expression).sql("spark"))
+    table = tables.changed(_inserted(statement))
+    rows = spark.sql(tables.readable(spark, _query(statement)).sql("spark"))
     named = statement.this.expressions if isinstance(statement.this, exp.Schema) else ()
     names = [one.name for one in named] or table.schema.names
     if len(names) != len(rows.columns):

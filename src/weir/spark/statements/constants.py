@@ -1,0 +1,141 @@
+"""The parts of a condition that have no columns: what they are, Spark says.
+
+``current_date()``, ``TIMESTAMP '2026-01-31 12:00:00'`` and ``now() - INTERVAL 7 DAYS`` depend on the session,
+on its time zone above all, and Weir's filters know no session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from sqlglot import exp
+
+from weir.errors import FilterError
+from weir.lsm.literals import literals
+from weir.spark.statements.expressions import column_type, explicit, filter_text
+
+__all__ = ["Evaluate", "condition_text", "evaluated_by"]
+
+Evaluate = Callable[[Sequence[exp.Expr]], pa.Table]
+"""Returns one row with the values of some expressions."""
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Between, exp.In)
+_VARYING = (exp.Column, exp.Identifier, exp.Select, exp.Anonymous, exp.Rand, exp.Randn, exp.Uuid)
+_PLAIN = (exp.Literal, exp.Boolean, exp.Null)
+
+
+def evaluated_by(spark: SparkSession) -> Evaluate:
+    """Return what has a session evaluate expressions."""
+
+    def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
+        texts = [one.sql("spark") for one in expressions]
+        columns = ", ".join(f"{text} AS c{number}" for number, text in enumerate(texts))
+        try:
+            return spark.sql(f"SELECT {columns}").toArrow()
+        except PySparkException as error:
+            said = " ".join(str(error).split())
+            raise FilterError(
+                f"Spark cannot evaluate {', '.join(texts):.200}: {said:.400}", where="weir.spark.sql"
+            ) from error
+
+    return evaluate
+
+
+def condition_text(
+    expression: exp.Expr, schema: pa.Schema, evaluate: Evaluate, *, of: str | None = None
+) -> str:
+    """Return an expression as Weir has it, with the values of its constant parts in place of them.
+
+    Texts that are compared with instants are instants of the session's time zone.
+
+    Parameters
+    ----------
+    expression : Expression
+        Over columns of the schema.
+    schema : Schema
+        Columns.
+    evaluate : callable
+        Evaluates the parts, all in one call.
+    of : str, optional
+        The column that is set to the value of the expression.
+
+    Raises
+    ------
+    FilterError
+        If a part cannot be evaluated, or dates are compared with an instant.
+    """
+    whole = exp.Paren(this=explicit(expression, schema))
+    if of is not None:
+        kind = schema.field(of).type
+        _cast([whole.this], "DATE" if pa.types.is_date(kind) else _instant_type(kind))
+    for comparison in list(whole.find_all(*_COMPARISONS)):
+        sides = list(comparison.iter_expressions())
+        for column in [side for side in sides if isinstance(side, exp.Column)]:
+            _cast(sides, _instant_type(column_type(column, schema)))
+    found = list(_constants(whole.this))
+    if found:
+        values = evaluate(found)
+        for one, value in zip(found, values.columns, strict=True):
+            _refuse_instant_as_date(one, value.type, schema)
+            text = _literal(value)
+            if text is not None:
+                one.replace(exp.var(text))
+    return filter_text(whole.this)
+
+
+def _instant_type(kind: pa.DataType | None) -> str | None:
+    """Return the type of Spark of instants, with a zone or without; None of another type."""
+    if kind is None or not pa.types.is_timestamp(kind):
+        return None
+    return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
+
+
+def _cast(sides: Sequence[exp.Expr], to: str | None) -> None:
+    """Cast constants, texts among them, to the type of what they are compared with, or become."""
+    if to is None:
+        return
+    for side in sides:
+        if side.is_string or _is_constant(side):
+            side.replace(exp.cast(side.copy(), exp.DataType.build(to, dialect="spark")))
+
+
+def _constants(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the largest parts that are constant, and no literals."""
+    # A WHEN of a CASE is no expression of its own.
+    if _is_constant(node) and not (isinstance(node, exp.If) and isinstance(node.parent, exp.Case)):
+        yield node
+        return
+    for child in node.iter_expressions():
+        yield from _constants(child)
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    if not isinstance(node, exp.Condition) or isinstance(node.unnest(), _PLAIN):
+        return False
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        return False
+    return not any(isinstance(part, _VARYING) for part in node.walk())
+
+
+def _refuse_instant_as_date(node: exp.Expr, kind: pa.DataType, schema: pa.Schema) -> None:
+    """Refuse to compare an instant with days, which begin at another instant in every time zone."""
+    if not (pa.types.is_timestamp(kind) and isinstance(node.parent, _COMPARISONS)):
+        return
+    for side in node.parent.iter_expressions():
+        found = column_type(side, schema) if isinstance(side, exp.Column) else None
+        if found is not None and pa.types.is_date(found):
+            raise FilterError(
+                f"{side.sql('spark')} is a date, and is compared with an instant: {node.sql('spark')}",
+                where=side.sql("spark"),
+                hint=f"Write CAST({node.sql('spark')} AS DATE)",
+            )
+
+
+def _literal(value: pa.ChunkedArray) -> str | None:
+    if value.null_count:
+        return "NULL"
+    found = literals(value.combine_chunks())
+    return None if found is None else found[0]
