@@ -48,11 +48,11 @@ def test_the_first_hour_of_a_table(endpoint: RecordedEndpoint, monkeypatch: pyte
     uri, options = endpoint.endpoint.new_uri(), endpoint.endpoint.options
     with endpoint.recorded() as trips:
         table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
-    assert len(trips) <= 9, names(trips)
+    assert len(trips) <= 7, names(trips)
     with table.writer(flush_on_close=False) as writer:
         with endpoint.recorded() as trips:
             writer.upsert(rows(0))
-        assert len(trips) <= 13 + LOOK, names(trips)
+        assert len(trips) <= 10, names(trips)
         with endpoint.recorded() as trips:
             writer.upsert(rows(10))
         assert len(trips) <= 1 + LOOK, names(trips)
@@ -77,7 +77,7 @@ def test_the_first_hour_of_a_table(endpoint: RecordedEndpoint, monkeypatch: pyte
 
         with endpoint.recorded() as trips:
             writer.flush()
-        assert len(trips) <= 13 + LOOK, names(trips)
+        assert len(trips) <= 11 + LOOK, names(trips)
         writer.upsert(rows(20))
         # What others write is seen by the wave that finds it.
         assert reader.scan().count() == 30

@@ -132,7 +132,12 @@ class PlantedBug:
 
 def _no_fence_entry() -> Sequence[Patch]:
     def append_no_fence(
-        wal: Wal, manifest: ShardManifest, schema: pa.Schema, check_end: Callable[[int], None]
+        wal: Wal,
+        manifest: ShardManifest,
+        schema: pa.Schema,
+        check_end: Callable[[int], None],
+        *,
+        was_absent: bool,
     ) -> tuple[tuple[PositionedEntry, ...], int]:
         tail = tuple(wal.read_tail(manifest))
         last = tail[-1].position if tail else max(manifest.replay_after_wal_entry_position, 0)
@@ -298,7 +303,7 @@ def _deletes_of_a_merge_not_pinned() -> Sequence[Patch]:
 
 def _manifest_overwritten() -> Sequence[Patch]:
     def commit_manifest(
-        store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None
+        store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None, absent: object = None
     ) -> ShardManifest | None:
         path = layout.manifest_path(manifest.shard_id, manifest.version)
         if store.head(path) is not None:

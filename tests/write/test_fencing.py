@@ -10,12 +10,14 @@ from dataclasses import replace
 import pytest
 
 from tests.write.conftest import SHARD, WAL_SCHEMA, OpenWriter, rows
+from weir.engine.concurrent_map import Wave
 from weir.errors import FencedError, ShardSealedError, StorageError, WriterClosedError
 from weir.format import layout, shard_manifest, wal_entry
 from weir.format.shard_manifest import ShardManifest, ShardStatus
 from weir.format.wal_header import WalEntryHeader
 from weir.log.manifest_store import commit_manifest, read_latest_manifest
 from weir.log.wal import Wal
+from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 from weir.write.claim import claim_shard
@@ -239,3 +241,50 @@ def test_version_hint_is_only_a_hint(store: LocalStore, open_writer: OpenWriter)
     store.delete([layout.version_hint_path(SHARD), layout.manifest_path(SHARD, 1)])
     assert read_latest_manifest(store, SHARD) == expected
     assert shard_manifest.encode(expected)  # type: ignore[arg-type]
+
+
+class Slow(Wave):
+    """A wave in which a process slept."""
+
+    def was_short(self) -> bool:
+        return False
+
+
+def test_a_shard_that_was_not_there_is_made_without_looking_for_it_again(store: LocalStore) -> None:
+    counting = CountingStore(store)
+    claim = claim_shard(
+        counting, Wal(counting, SHARD, namespace=f"{store.uri} a"), SHARD, WAL_SCHEMA, absent=Wave()
+    )
+    assert (claim.epoch, claim.next_position, claim.tail) == (1, 2, ())
+    # Manifest, hint, fence; whether somebody has overtaken us, and that nobody has collected our manifest.
+    assert dict(counting.counts) == {"put_if_absent": 2, "put": 1, "get": 2}
+
+
+@pytest.mark.parametrize("wave", [Wave, Slow])
+def test_a_shard_that_was_made_since_it_was_not_there_is_claimed_from_who_made_it(
+    store: LocalStore, open_writer: OpenWriter, wave: type[Wave]
+) -> None:
+    first = open_writer(store)
+    first.submit(rows((1, "kept"))).result()
+    claim = claim_shard(
+        store, Wal(store, SHARD, namespace=f"{store.uri} b"), SHARD, WAL_SCHEMA, absent=wave()
+    )
+    assert claim.epoch == 2
+    assert [item.entry.num_rows for item in claim.tail] == [0, 1]
+    with pytest.raises(FencedError):
+        first.submit(rows((2, "refused"))).result()
+
+
+def test_who_slept_since_a_shard_was_not_there_makes_none_where_nobody_looks(store: LocalStore) -> None:
+    """Others have made it, and collected what was made first: its name is free again."""
+    latest = None
+    for version in (1, 2, 3):
+        latest = commit_manifest(store, ShardManifest(SHARD, version, writer_epoch=version), after=latest)
+    store.delete([layout.manifest_path(SHARD, version) for version in (1, 2)])
+    asleep = Slow()
+    assert commit_manifest(store, ShardManifest(SHARD, 1, writer_epoch=1), after=None, absent=asleep) is None
+    assert store.head(layout.manifest_path(SHARD, 1)) is None
+    claim = claim_shard(
+        store, Wal(store, SHARD, namespace=f"{store.uri} c"), SHARD, WAL_SCHEMA, absent=asleep
+    )
+    assert (claim.epoch, claim.manifest.version) == (4, 4)

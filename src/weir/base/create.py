@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,9 @@ from weir.base.file_checksums import record_checksums
 from weir.base.key_index import build_key_index, extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
 from weir.base.maintained_indexes import with_maintained_named
-from weir.base.manifest import TableManifest, read_manifest
+from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.merge_engine import with_sketches
-from weir.base.publish import mem_wal_index_change, publish_details, publish_version
+from weir.base.publish import built_version, mem_wal_index_change, publish_details, publish_manifest
 from weir.base.schema import (
     RESERVED_NAMES,
     all_field_ids,
@@ -177,14 +178,17 @@ def create_base_table(
             _discard(store, fragments)
             raise storage_failure(error, "building the table", where=store.uri) from error
         indexes = _put_indexes(store, scratch)
-        version = publish_version(store, scratch, built.version, counts_down=True, number=_FIRST_VERSION)
+        manifest, transactions = built_version(
+            store, scratch, built.version, counts_down=True, number=_FIRST_VERSION
+        )
+        version = publish_manifest(store, manifest, transactions)
     if version is None:
         _discard(store, fragments)
         store.delete(indexes)
         raise _exists(store)
     if waits_for_disk(store):
         record_checksums(store, version, [*_data_files(fragments), *indexes])
-    base = BaseTable.open(store)
+    base = BaseTable.of_published(store, manifest)
     if not fragments:
         return base
     failpoint.reach("create.before_key_index")
@@ -335,12 +339,12 @@ def _check_shard_specs(shard_specs: Sequence[ShardSpec], known: Mapping[str, int
 
 
 def _refuse_existing(store: ObjectStore) -> None:
-    try:
-        open_dataset(store)
-    except TableNotFoundError:
-        shards = store.list_directories(layout.MEM_WAL)
-    else:
-        raise _exists(store)
+    directories = store.list_directories("")
+    if VERSIONS in directories:
+        with suppress(TableNotFoundError):
+            open_dataset(store)
+            raise _exists(store)
+    shards = store.list_directories(layout.MEM_WAL) if layout.MEM_WAL in directories else ()
     if shards:
         # A new table would take their rows for its own.
         raise TableExistsError(

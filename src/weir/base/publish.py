@@ -37,6 +37,7 @@ from weir.storage.interface import ObjectStore
 __all__ = [
     "TRANSACTIONS",
     "as_of_today",
+    "built_version",
     "mem_wal_index_change",
     "publish_details",
     "publish_first_details",
@@ -285,6 +286,20 @@ def publish_version(
     int or None
         The number, or None if somebody else has published it.
     """
+    made = built_version(store, scratch, version, counts_down=counts_down, changed=changed, number=number)
+    return publish_manifest(store, *made)
+
+
+def built_version(
+    store: ObjectStore,
+    scratch: Path,
+    version: int,
+    *,
+    counts_down: bool,
+    changed: Callable[[bytes], bytes] | None = None,
+    number: int | None = None,
+) -> tuple[TableManifest, dict[str, bytes]]:
+    """Return what :func:`publish_version` publishes: the manifest, and the transaction file by its path."""
     built = path = manifest_path(version, counts_down=counts_down)
     own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
     transactions = {f"{TRANSACTIONS}/{file.name}": file.read_bytes() for file in own}
@@ -294,7 +309,7 @@ def publish_version(
         data = as_first_version(data, number, where=f"{store.uri}/{path}")
     if changed is not None:
         data = changed(data)
-    return publish_manifest(store, TableManifest(version, path, data, f"{store.uri}/{path}"), transactions)
+    return TableManifest(version, path, data, f"{store.uri}/{path}"), transactions
 
 
 def publish_manifest(

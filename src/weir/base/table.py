@@ -212,6 +212,17 @@ class BaseTable:
         return cls._pinned(store, dataset, manifest)
 
     @classmethod
+    def of_published(cls, store: ObjectStore, manifest: TableManifest) -> BaseTable:
+        """Open a version that was published here a moment ago.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            It does not exist any more.
+        """
+        return cls._pinned(store, open_dataset(store, version=manifest.version), manifest)
+
+    @classmethod
     def _sound(cls, store: ObjectStore, error: WeirError | None) -> BaseTable:
         """Open the newest version that a loss of power has left whole.
 

@@ -205,7 +205,7 @@ def _listed_versions(store: ObjectStore, shard_id: UUID) -> set[int]:
 
 
 def commit_manifest(
-    store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None
+    store: ObjectStore, manifest: ShardManifest, *, after: ShardManifest | None, absent: Wave | None = None
 ) -> ShardManifest | None:
     """Publish ``manifest`` as the version it carries.
 
@@ -220,6 +220,9 @@ def commit_manifest(
         What to publish.
     after : ShardManifest, optional
         The manifest that it goes on from, of the version before; None for the first of a shard.
+    absent : Wave, optional
+        Of the first: begun before nothing was found of the shard. In so short a time nobody has made it and
+        collected what was made first.
 
     Returns
     -------
@@ -236,7 +239,8 @@ def commit_manifest(
         winner = read_manifest_version(store, manifest.shard_id, manifest.version)
         if winner is None or winner.write_id != stamped.write_id:
             return None
-    if not _is_in_line(store, stamped, after):
+    is_first = after is None and absent is not None and absent.was_short()
+    if not is_first and not _is_in_line(store, stamped, after):
         return None
     try:
         hint = version_hint.encode(VersionHint(manifest.version, stamped.write_id))

@@ -103,7 +103,7 @@ class TableInternals:
             )
         return stage_generation(
             self._table.store,
-            self._table.sharding.catalog.resolve([shard])[shard],
+            self._table.sharding.catalog.resolve([shard])[shard].shard_id,
             rows,
             self._table.base.primary_key,
             merge_engine=self._table.base.merge_engine,

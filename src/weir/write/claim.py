@@ -18,6 +18,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.engine import failpoint
+from weir.engine.concurrent_map import Wave
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, CorruptionError, FencedError, ShardSealedError
 from weir.format import wal_entry
@@ -81,6 +82,7 @@ def claim_shard(
     shard_fields: tuple[ShardFieldValue, ...] = (),
     lease_terms: LeaseTerms | None = None,
     heartbeat: Heartbeat | None = None,
+    absent: Wave | None = None,
 ) -> Claim:
     """Claim a shard, creating it if it does not exist.
 
@@ -102,6 +104,8 @@ def claim_shard(
     heartbeat : Heartbeat, optional
         Renews the lease, from the moment it is taken: replaying a long tail may take longer than it
         lasts.
+    absent : Wave, optional
+        Begun before nothing was found of the shard: it is not looked for again before it is made.
 
     Raises
     ------
@@ -114,10 +118,12 @@ def claim_shard(
     CorruptionError
         If the manifest or an entry of the tail is broken.
     """
-    epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat)
+    epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat, absent)
     try:
         manifest = epoch.publish(shard_spec_id, shard_fields)
-        entries, next_position = _append_fence(wal, manifest, schema, epoch.refuse_lost_entries)
+        entries, next_position = _append_fence(
+            wal, manifest, schema, epoch.refuse_lost_entries, was_absent=absent is not None
+        )
         if epoch.lease is not None:
             epoch.lease.reached(next_position - 1)
         _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
@@ -152,7 +158,12 @@ def sealed_error(shard_id: UUID, store: ObjectStore) -> ShardSealedError:
 
 
 def _append_fence(
-    wal: Wal, manifest: ShardManifest, schema: pa.Schema, check_end: Callable[[int], None]
+    wal: Wal,
+    manifest: ShardManifest,
+    schema: pa.Schema,
+    check_end: Callable[[int], None],
+    *,
+    was_absent: bool,
 ) -> tuple[tuple[PositionedEntry, ...], int]:
     """Append our fence entry; return the entries before it, and the position after it.
 
@@ -161,7 +172,7 @@ def _append_fence(
     failpoint.reach("claim.between_epoch_and_fence")
     write_id = wal_entry.new_write_id()
     # Of a shard that has just begun one listing tells what it would take a look for each name to tell.
-    is_empty = manifest.version == 1 and wal.is_empty()
+    is_empty = manifest.version == 1 and (was_absent or wal.is_empty())
     tail = [] if is_empty else list(wal.read_tail(manifest))
     position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
     check_end(position - 1)
@@ -203,19 +214,22 @@ class _EpochClaim:
         shard_id: UUID,
         lease_terms: LeaseTerms | None,
         heartbeat: Heartbeat | None,
+        absent: Wave | None,
     ) -> None:
         self._store = store
         self._wal = wal
         self._shard_id = shard_id
         self._lease_terms = lease_terms
         self._heartbeat = heartbeat
+        self._absent = absent
         self.lease: ShardLease | None = None
 
     def publish(self, shard_spec_id: int, shard_fields: tuple[ShardFieldValue, ...]) -> ShardManifest:
         """Publish a manifest with our epoch, and return it."""
         latest: ShardManifest | None = None
-        for _ in range(_MAX_CLAIM_ATTEMPTS):
-            latest = read_latest_manifest(self._store, self._shard_id, known=latest)
+        for attempt in range(_MAX_CLAIM_ATTEMPTS):
+            if attempt or self._absent is None:
+                latest = read_latest_manifest(self._store, self._shard_id, known=latest)
             if latest is not None and latest.status is ShardStatus.SEALED:
                 raise sealed_error(self._shard_id, self._store)
             epoch = self._epoch_above(0 if latest is None else latest.writer_epoch, is_new=latest is None)
@@ -235,7 +249,7 @@ class _EpochClaim:
                     # The library records no values. Whoever claims the shard has found out which it has.
                     claimed = replace(claimed, shard_fields=shard_fields)
             failpoint.reach("claim.between_lease_and_epoch")
-            published = commit_manifest(self._store, claimed, after=latest)
+            published = commit_manifest(self._store, claimed, after=latest, absent=self._absent)
             if published is not None:
                 return published
         raise ConflictError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from weir.base.dataset_fields import generation_columns
 from weir.base.table import BaseTable, library_options
-from weir.engine.concurrent_map import concurrent_map
+from weir.engine.concurrent_map import Wave, concurrent_map
 from weir.errors import ShardConflictError, ShardingError
 from weir.format import layout
 from weir.format.index_details import ShardSpec
@@ -26,7 +27,23 @@ from weir.sharding.shard_ids import ShardIds
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 
-__all__ = ["ShardCatalog"]
+__all__ = ["FoundShard", "ShardCatalog"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundShard:
+    """The shard of some shard values.
+
+    Parameters
+    ----------
+    shard_id : UUID
+        The shard.
+    absent : Wave or None
+        Begun before nothing was found under its name; None if it is there.
+    """
+
+    shard_id: UUID
+    absent: Wave | None
 
 
 class ShardCatalog:
@@ -62,7 +79,7 @@ class ShardCatalog:
         """The shard spec that new shards are made with."""
         return self._spec
 
-    def resolve(self, wanted: Collection[ShardValues]) -> dict[ShardValues, UUID]:
+    def resolve(self, wanted: Collection[ShardValues]) -> dict[ShardValues, FoundShard]:
         """Return the shards that hold, or will hold, the rows with some shard values.
 
         An existing shard is found by what its manifest records or, where another writer recorded
@@ -88,7 +105,9 @@ class ShardCatalog:
         with self._lock:
             if not self._ids.by_values:
                 self._assigned.update((shard, values) for values, shard in resolved.items())
-            for shard, held in self._held_by(list_shards(self._store), derived):
+            wave = Wave()
+            there = list_shards(self._store)
+            for shard, held in self._held_by(there, derived):
                 if held in found:
                     found[held].append(shard)
         if not all(found.values()):
@@ -107,7 +126,9 @@ class ShardCatalog:
                 )
             if shards:
                 resolved[values] = shards[0]
-        return resolved
+        return {
+            values: FoundShard(shard, None if shard in there else wave) for values, shard in resolved.items()
+        }
 
     def _held_by(
         self, shards: Iterable[UUID], derived: Mapping[UUID | None, ShardValues]

@@ -18,6 +18,7 @@ from weir.storage.interface import ObjectStore
 from weir.write.held_shards import HeldShard, HeldShards
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
+from weir.write.shard_catalog import FoundShard
 from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 
@@ -62,7 +63,7 @@ class ShardPool:
 
     def __init__(
         self,
-        find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, UUID]],
+        find_shards: Callable[[Collection[ShardValues]], Mapping[ShardValues, FoundShard]],
         make_context: Callable[[Executor, MergeBacklog], ShardContext],
         options: WriterOptions,
         *,
@@ -145,17 +146,19 @@ class ShardPool:
                 self._refuse_if_resharded()
 
     def _claim(self, missing: list[ShardValues], *, alone: bool) -> None:
-        shard_ids = self._find_shards(missing)
+        shards = self._find_shards(missing)
 
         def claim(values: ShardValues) -> None:
+            found = shards[values]
+
             def open_shard(heartbeat: Heartbeat) -> ShardWriter:
                 context = replace(self._context, heartbeat=heartbeat)
-                return ShardWriter(context, shard_ids[values], values.to_manifest())
+                return ShardWriter(context, found.shard_id, values.to_manifest(), absent=found.absent)
 
             self._unasked.add(values)
             self._held[values] = self.engine.part(HeldShards).join(
                 self._table,
-                shard_ids[values],
+                found.shard_id,
                 self,
                 open_shard,
                 self.engine,

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.engine.concurrent_map import Wave
 from weir.errors import FencedError, InputError, WeirError, WriterClosedError
 from weir.format.batch_memory import batch_overhead, joined, owned
 from weir.format.shard_manifest import ShardFieldValue
@@ -51,6 +52,8 @@ class ShardWriter:
         The shard; created if it does not exist.
     shard_fields : tuple of ShardFieldValue, default ()
         What a new shard's manifest records about which rows it holds.
+    absent : Wave, optional
+        As for :func:`~weir.write.claim.claim_shard`.
 
     Attributes
     ----------
@@ -70,7 +73,12 @@ class ShardWriter:
     """
 
     def __init__(
-        self, context: ShardContext, shard_id: UUID, shard_fields: tuple[ShardFieldValue, ...] = ()
+        self,
+        context: ShardContext,
+        shard_id: UUID,
+        shard_fields: tuple[ShardFieldValue, ...] = (),
+        *,
+        absent: Wave | None = None,
     ) -> None:
         self.shard_id = shard_id
         self._context = context
@@ -92,6 +100,7 @@ class ShardWriter:
             shard_fields=shard_fields,
             lease_terms=context.lease_terms,
             heartbeat=context.heartbeat,
+            absent=absent,
         )
         assert claim.lease is not None
         self.lease: ShardLease = claim.lease

@@ -44,7 +44,10 @@ from weir.write.flush.generation_summary import summarize
 __all__ = ["write_generation"]
 
 _KEY_INDEX_FILE_VERSION = "2.0"
+_DATA = "data"
 _FIRST_MANIFEST = f"_versions/{2**64 - 2}.manifest"
+_SMALL_BYTES = 4 * 1024 * 1024
+"""Rows up to which the whole dataset is built here, and stored at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,22 +205,29 @@ def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float
 def _committed_beside(place: _Place, data: pa.Table | pa.RecordBatchReader, schema: pa.Schema) -> _Written:
     """Store rows, and build what makes them a dataset here, to be stored with the other small files.
 
-    The library takes three round trips for it, one after the other, and two more to number its columns.
+    The library takes three round trips for it, one after the other, and two more to number its columns. Of
+    few rows the data files are stored so as well: it would look for a dataset first.
     """
-    fragments = write_fragments(data, place.uri, mode="create", storage_options=place.storage_options)
+    is_small = isinstance(data, pa.Table) and data.nbytes <= _SMALL_BYTES
     plain = without_field_ids(schema, births=False)
     with scratch_directory() as scratch:
+        if is_small:
+            fragments = write_fragments(data, str(scratch), mode="create")
+        else:
+            fragments = write_fragments(data, place.uri, mode="create", storage_options=place.storage_options)
         dataset = lance.LanceDataset.commit(scratch, lance.LanceOperation.Overwrite(plain, fragments))
         manifest = (scratch / _FIRST_MANIFEST).read_bytes()
         numbers = renumbering(dataset, schema) if has_field_ids(schema) else {}
         if numbers:
             where = f"{place.uri}/{_FIRST_MANIFEST}"
             manifest = numbered_manifest.with_numbers(manifest, numbers, where=where)
-        transactions = {
-            f"{place.path}/{TRANSACTIONS}/{file.name}": file.read_bytes()
-            for file in (scratch / TRANSACTIONS).iterdir()
+        unstored = {
+            f"{place.path}/{file.relative_to(scratch).as_posix()}": file.read_bytes()
+            for directory in (_DATA, TRANSACTIONS)
+            for file in (scratch / directory).rglob("*")
+            if file.is_file()
         }
-    return _Written(None, {**transactions, f"{place.path}/{_FIRST_MANIFEST}": manifest})
+    return _Written(None, {**unstored, f"{place.path}/{_FIRST_MANIFEST}": manifest})
 
 
 def _renumbered(place: _Place, dataset: lance.LanceDataset, numbers: Mapping[int, int]) -> lance.LanceDataset:
