@@ -749,7 +749,7 @@ PLANTED_BUGS = (
         _deletes_of_a_merge_not_pinned,
         "merging",
         is_long=True,
-        first_seed=478,
+        first_seed=590,
     ),
     PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten),
     PlantedBug(
@@ -761,10 +761,10 @@ PLANTED_BUGS = (
         "I8, I9",
         _collection_without_horizon,
         "collecting",
-        first_seed=250,
+        first_seed=830,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
-    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=462),
+    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=620),
     PlantedBug(
         "generations are collected before their merge", "I9", _unmerged_generation_collected, first_seed=11
     ),
@@ -886,6 +886,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _published_while_a_shard_is_opened_is_missed,
         "staging beside travellers",
+        first_seed=110,
     ),
     PlantedBug(
         "generations are published over rows in memory",
