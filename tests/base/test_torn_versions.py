@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -20,7 +21,7 @@ from weir.base import torn_versions
 from weir.base.manifest import manifest_path, read_manifest
 from weir.base.publish import publish_details
 from weir.base.spent_versions import SET_ASIDE
-from weir.base.table import BaseTable
+from weir.base.table import BaseTable, open_dataset
 from weir.base.torn_versions import newest_sound_version, set_aside, what_is_torn
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError
 from weir.format.table_manifest import decode_files
@@ -250,6 +251,33 @@ def test_two_that_set_versions_aside_at_once(tmp_path: Path) -> None:
     assert len(list(Path(base.uri, SET_ASIDE).iterdir())) == 1
     assert not BaseTable.open(base.store).torn
     lance.dataset(base.uri).versions()
+
+
+@pytest.mark.parametrize("call", ["open", "latest", "open_dataset"])
+def test_a_table_is_not_gone_where_a_version_is_set_aside_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    base = new_table(tmp_path, rows=[(1, "a")])
+    with pytest.raises(ValueError, match="not found") as gone:
+        lance.dataset(f"{tmp_path}/none")
+    opened = lance.dataset
+
+    def listed(self: object) -> None:
+        raise gone.value
+
+    def newest(uri: str, version: int | None = None, **options: Any) -> lance.LanceDataset:
+        if version is None:
+            raise gone.value
+        return opened(uri, version=version, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "checkout_latest", listed)
+    monkeypatch.setattr(lance, "dataset", newest)
+    found = {
+        "open": lambda: BaseTable.open(base.store).version,
+        "latest": lambda: base.latest().version,
+        "open_dataset": lambda: open_dataset(base.store).version,
+    }[call]()
+    assert found == base.version
 
 
 @pytest.mark.parametrize("damage", [emptied, shortened, removed, zeroed])

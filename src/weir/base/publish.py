@@ -262,7 +262,6 @@ def publish_version(
     *,
     counts_down: bool,
     changed: Callable[[bytes], bytes] | None = None,
-    number: int | None = None,
 ) -> int | None:
     """Publish a version that the library has built in a scratch directory.
 
@@ -278,37 +277,37 @@ def publish_version(
         How the table names its manifests.
     changed : callable, optional
         What is to be made of the manifest before it is published.
-    number : int, optional
-        The number it gets, of a table that has no other version. Default: its own.
 
     Returns
     -------
     int or None
         The number, or None if somebody else has published it.
     """
-    made = built_version(store, scratch, version, counts_down=counts_down, changed=changed, number=number)
-    return publish_manifest(store, *made)
+    manifest, transactions = built_version(store, scratch, version, counts_down=counts_down)
+    if changed is not None:
+        manifest = replace(manifest, data=changed(bytes(manifest.data)))
+    return publish_manifest(store, manifest, transactions)
 
 
 def built_version(
-    store: ObjectStore,
-    scratch: Path,
-    version: int,
-    *,
-    counts_down: bool,
-    changed: Callable[[bytes], bytes] | None = None,
-    number: int | None = None,
+    store: ObjectStore, scratch: Path, version: int, *, counts_down: bool, number: int | None = None
 ) -> tuple[TableManifest, dict[str, bytes]]:
-    """Return what :func:`publish_version` publishes: the manifest, and the transaction file by its path."""
-    built = path = manifest_path(version, counts_down=counts_down)
+    """Return a version that the library has built: its manifest, and the transaction file by its path.
+
+    Parameters
+    ----------
+    store, scratch, version, counts_down
+        As for :func:`publish_version`.
+    number : int, optional
+        The number it gets, of a table that has no other version. Default: its own.
+    """
+    path = manifest_path(version, counts_down=counts_down)
     own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
     transactions = {f"{TRANSACTIONS}/{file.name}": file.read_bytes() for file in own}
-    data = (scratch / built).read_bytes()
+    data = (scratch / path).read_bytes()
     if number not in (None, version):
         version, path = number, manifest_path(number, counts_down=counts_down)
         data = as_first_version(data, number, where=f"{store.uri}/{path}")
-    if changed is not None:
-        data = changed(data)
     return TableManifest(version, path, data, f"{store.uri}/{path}"), transactions
 
 

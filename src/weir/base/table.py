@@ -202,10 +202,9 @@ class BaseTable:
         try:
             dataset = _open(store, None)
             manifest = _manifest_of(store, dataset)
-        except TableNotFoundError:
-            raise
-        except (CorruptionError, StorageError, SnapshotExpiredError) as error:
-            # A manifest of zeros is no error to the library: it takes it for version 0.
+        except (TableNotFoundError, CorruptionError, StorageError, SnapshotExpiredError) as error:
+            # A manifest of zeros is no error to the library: it takes it for version 0. And where the version
+            # that it has listed is set aside before it is read, it says that there is no table.
             return cls._sound(store, error)
         if what_is_torn(store, manifest) is not None:
             return cls._sound(store, None)
@@ -480,9 +479,7 @@ class BaseTable:
         dataset = copy.copy(self._dataset)
         try:
             _check_out_latest(self._store, dataset)
-        except TableNotFoundError:
-            raise
-        except (CorruptionError, StorageError) as error:
+        except (TableNotFoundError, CorruptionError, StorageError) as error:
             return self._latest_sound(error)
         if dataset.version == self.version:
             return self if not self._torn else BaseTable._pinned(self._store, dataset, session=self._session)
@@ -608,9 +605,7 @@ def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.Lan
     """
     try:
         return _open(store, version)
-    except TableNotFoundError:
-        raise
-    except (CorruptionError, StorageError) as error:
+    except (TableNotFoundError, CorruptionError, StorageError) as error:
         if version is not None:
             raise
         return _open(store, _without_torn(store, error).manifest.version)

@@ -218,9 +218,11 @@ def _without_dictionaries(kind: pa.DataType) -> pa.DataType:
         return kind.value_type
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_without_dictionaries(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        field = kind.value_field
-        return pa.list_(field.with_type(_without_dictionaries(field.type)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_without_dictionaries(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_without_dictionaries(kind.item_type)))
     return kind
 
 

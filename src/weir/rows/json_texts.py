@@ -65,7 +65,7 @@ def kept_json(column: pa.ChunkedArray, name: str, *, first_row: int = 0) -> pa.C
 
 
 def _read_back(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Without a session of its own, the library would keep what it has read of this.
+    # The dataset has a session of its own: what it has read goes with it.
     dataset = lance.write_dataset(pa.table({"v": column}), f"memory://{uuid4()}")
     return dataset.to_table()["v"]
 

@@ -109,6 +109,8 @@ def test_values_that_are_stored_as_others_come_back(tmp_path: Path, weir_program
             pa.field("id", pa.int64(), nullable=False),
             ("word", words),
             ("words", pa.list_(words)),
+            ("more", pa.large_list(words)),
+            ("by_name", pa.map_(pa.string(), words)),
             ("json", pa.json_()),
         ]
     )
@@ -118,7 +120,8 @@ def test_values_that_are_stored_as_others_come_back(tmp_path: Path, weir_program
     ]
     for number, text in enumerate(texts):
         json = None if text is None else '{"a":"b"}'
-        tables[0].upsert([{"id": number, "word": text, "words": [text], "json": json}])
+        lists = {"words": [text], "more": [text], "by_name": [("name", text)]}
+        tables[0].upsert([{"id": number, "word": text, **lists, "json": json}])
         if number == 2:
             tables[0].maintenance.merge()
     file = tmp_path / f"rows.{suffix}"
