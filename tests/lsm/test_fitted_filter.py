@@ -149,6 +149,20 @@ def test_ranges_and_lists_mean_what_they_say(
     )
 
 
+@given(literals(), st.booleans())
+def test_null_in_a_list_leaves_the_rows_that_equal_another(one: tuple[str, str, Any], first: bool) -> None:
+    column, literal, value = one
+    listed = f"NULL, {literal}" if first else f"{literal}, null"
+    rows = expected(column, lambda held: held == value)
+    assert matching(f"{column} IN ({listed})") == rows
+    assert matching(f"({column} IN ({listed})) IS NOT TRUE") == [
+        at for at in range(len(ROWS)) if at not in rows
+    ]
+    # Whether the others are none of what is listed cannot be known.
+    assert matching(f"{column} NOT IN ({listed})") == []
+    assert matching(f"{column} IN (NULL)") == []
+
+
 def test_what_is_no_comparison_with_a_column_stays() -> None:
     for text in (
         "s = '2026-01-01'",

@@ -105,6 +105,7 @@ def test_reads_of_a_key_in_two_shards_are_refused_by_name(tmp_path: Path) -> Non
         lambda: table.get([2]),
         lambda: table.sql("SELECT count(*) FROM t").to_table(),
         lambda: table.sql("SELECT id FROM t ORDER BY id LIMIT 1").to_table(),
+        lambda: table.sql("SELECT * FROM t ORDER BY id DESC LIMIT 1").to_table(),
         lambda: table.scan(at=table.snapshot()).to_table(),
         lambda: weir.open(tmp_path).scan().to_table(),
     ]

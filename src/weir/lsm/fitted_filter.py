@@ -205,27 +205,34 @@ class _Fitting:
         if self._upper(at) != "(":
             return None
         literals: list[_Literal] = []
+        nulls: list[str] = []
         while True:
             literal = self._literal(at + 1)
-            if literal is None:
+            if literal is not None:
+                literals.append(literal)
+                at = literal.following
+            elif self._upper(at + 1) == "NULL":
+                nulls = ["NULL"]
+                at += 2
+            else:
                 return None
-            literals.append(literal)
-            at = literal.following
             if self._upper(at) == ")":
                 break
             if self._upper(at) != ",":
                 return None
+        if not literals:
+            return None
         if _is_binary(column.kind) and all(one.is_text for one in literals):
-            listed = ", ".join(map(_binary_sql, literals))
+            listed = ", ".join([*map(_binary_sql, literals), *nulls])
             return f"{column.text} {'NOT ' if negated else ''}IN ({listed})", at + 1
         fits = _fits_of(column)
         if fits is None or not any(fits.changes(one) for one in literals):
             return None
         values = [fits.exact(one) for one in literals]
         known = [value for value in values if value is not None]
-        if not known:
+        if not known and not nulls:
             return (_always(column) if negated else _never(column)), at + 1
-        return f"{column.text} {'NOT ' if negated else ''}IN ({', '.join(known)})", at + 1
+        return f"{column.text} {'NOT ' if negated else ''}IN ({', '.join([*known, *nulls])})", at + 1
 
     def _column(self, at: int) -> _Column | None:
         name = self._name(at)

@@ -20,13 +20,17 @@ from datafusion.unparser import Dialect, Unparser
 from weir.errors import FilterError, QueryError
 from weir.schema.relabel import nullable_inside
 from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
+from weir.sharding.sql import why_unstable
 
 __all__ = ["Needed", "Top", "needed_by", "quoted", "sql_context", "sql_failure"]
 
 _ONLY_QUERIES = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 _TEXT = re.compile(r"('(?:[^']|'')*')")
 _WHERE = " WHERE "
+_SCAN = "TableScan: "
 _MOST_TOP_ROWS = 10_000
+_SUBQUERIES_IN_EXPRESSIONS = "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery"
+"""Whether a plan keeps ``(SELECT max(x) FROM t)`` in an expression, out of its inputs, or makes it a join."""
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.(?:public\.)?)?(?P<name>.*)' not found")
 _ADVICE = re.compile(r"\s+(?:Valid fields are|Column names are case sensitive)")
 
@@ -74,7 +78,11 @@ class Needed:
 
 def sql_context() -> SessionContext:
     """Return a session for one query. Names of columns are taken as they are written."""
-    return SessionContext(SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false"))
+    return SessionContext(_settings())
+
+
+def _settings() -> SessionConfig:
+    return SessionConfig().set("datafusion.sql_parser.enable_ident_normalization", "false")
 
 
 def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Schema, str], None]) -> Needed:
@@ -106,7 +114,7 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
 
 
 def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Schema, str], None]) -> Needed:
-    context = sql_context()
+    context = SessionContext(_settings().set(_SUBQUERIES_IN_EXPRESSIONS, "false"))
     # A column without nulls lets the plan decide "id IS NULL" by itself and ask for no such column; the
     # query, which sees nulls where nothing was asked for, would decide otherwise.
     nullable = pa.schema([field.with_nullable(True) for field in nullable_inside(schema)])
@@ -117,6 +125,9 @@ def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.S
         raise sql_failure(query, error, schema, name) from error
     scans: list[tuple[TableScan, str | None]] = []
     _collect(plan, None, scans)
+    if plan.display_indent().count(_SCAN) > len(scans):
+        # A subquery is left in an expression, such as the argument of an aggregate: it may look at anything.
+        return Needed(tuple(schema.names), None, None)
     asked = {column for scan, _ in scans for _, column in scan.projection()}
     conditions = [condition for _, condition in scans]
     every = [condition for condition in conditions if condition is not None]
@@ -128,7 +139,7 @@ def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.S
         except FilterError:
             filter = None
     columns = tuple(column for column in schema.names if column in asked)
-    limit = _limit(plan) if len(scans) == 1 and (filter is not None or not every) else None
+    limit = _limit(plan, is_filtered=filter is not None) if len(scans) == 1 else None
     top = _top(plan, schema) if len(scans) == 1 and limit is None else None
     if top is not None and not asked - set(top.columns):
         top = None
@@ -171,13 +182,16 @@ def _collect(plan: LogicalPlan, condition: str | None, scans: list[tuple[TableSc
 
 
 def _condition(filter: LogicalPlan, mark: str = "`") -> str | None:
-    """Return the condition of a filter over a scan; None if it cannot be written.
+    """Return the condition of a filter over a scan; None if it cannot be written, or not be asked twice.
 
     Parameters
     ----------
     mark : str
         What names of columns are put in: Lance takes backticks, DataFusion double quotes.
     """
+    if why_unstable(filter.to_variant().predicate()) is not None:
+        # The query applies it once more: of random() < 0.5 a quarter would be left.
+        return None
     try:
         text: str = Unparser(Dialect.default()).plan_to_sql(filter)
     except Exception:  # DataFusion raises nothing more specific
@@ -265,8 +279,15 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _limit(plan: LogicalPlan) -> int | None:
-    """Return the limit of a query that only selects, filters and limits."""
+def _limit(plan: LogicalPlan, *, is_filtered: bool) -> int | None:
+    """Return the limit of a query that only selects, filters and limits.
+
+    Parameters
+    ----------
+    is_filtered : bool
+        Whether the scan applies the condition right above it. What any other condition lets through cannot be
+        told, so that a limit above one says nothing of how many rows are enough.
+    """
     limit = None
     while True:
         node = plan.to_variant()
@@ -276,8 +297,11 @@ def _limit(plan: LogicalPlan) -> int | None:
             found = re.match(r"Limit: skip=(\d+), fetch=(\d+)", plan.display())
             if found is None:
                 return None
-            rows = int(found[1]) + int(found[2])
-            limit = rows if limit is None else min(limit, rows)
-        elif not isinstance(node, (Projection, SubqueryAlias, Filter)):
+            skipped, fetched = int(found[1]), int(found[2])
+            limit = skipped + (fetched if limit is None else min(limit, fetched))
+        elif isinstance(node, Filter):
+            if not (is_filtered and isinstance(plan.inputs()[0].to_variant(), TableScan)):
+                limit = None
+        elif not isinstance(node, (Projection, SubqueryAlias)):
             return None
         (plan,) = plan.inputs()

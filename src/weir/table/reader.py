@@ -322,20 +322,29 @@ class TableReader:
         at: At | None,
     ) -> SqlQuery:
         """Return a SQL query that has not run. See :meth:`weir.Table.sql`."""
+        state = self._asked(consistency, at)
 
         def scan(needed: Needed) -> Scan:
             columns = needed.columns or None
-            return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=at)
+            return self.scan(columns, needed.filter, needed.limit, consistency=consistency, at=state.token)
 
         def top(needed: Needed) -> pa.Table:
             def read(snapshot: ReadSnapshot) -> pa.Table:
+                self._shards.refuse_shared_keys(snapshot)
                 check_asked(snapshot.base.schema, needed.columns, None)
                 return top_rows(self._planner, self._shards.for_keys, snapshot, needed)
 
-            return self._read(self._asked(consistency, at), read)
+            return self._read(state, read)
 
         # What ``*`` stands for is settled when the query is planned.
-        return SqlQuery(query, self.snapshots.follow().schema, name, scan, top)
+        return SqlQuery(query, self._columns_of(state), name, scan, top)
+
+    def _columns_of(self, state: AskedState) -> pa.Schema:
+        """Return the columns of the table as it is, or as it was at a token."""
+        if state.token is None:
+            return self.snapshots.follow().schema
+        with self._states.reading(state.token):
+            return self._states.take(state.token).base.schema
 
     def _asked(self, consistency: str | Consistency, at: At | None) -> AskedState:
         refuse_forked()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import hypothesis.strategies as st
@@ -48,8 +49,13 @@ def test_near_vectors_far_from_the_origin_keep_their_order() -> None:
 
 @pytest.mark.parametrize("metric", [name for name in METRICS if name != "hamming"])
 def test_vectors_without_a_distance_are_left_out(metric: str) -> None:
-    vectors = np.array([[np.nan, 1], [1, 0], [0, 0], [np.inf, 0], [2, 2]], dtype=np.float32)
-    rows, found = nearest(vectors, np.vecdot(vectors, vectors), np.array([1, 1], dtype=np.float32), 5, metric)
+    vectors = np.array(
+        [[np.nan, 1], [1, 0], [0, 0], [np.inf, 0], [2, 2], [np.inf, -np.inf]], dtype=np.float32
+    )
+    lengths = np.vecdot(vectors, vectors)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows, found = nearest(vectors, lengths, np.array([1, 1], dtype=np.float32), 6, metric)
     assert 0 not in rows
     assert (2 in rows) == (metric != "cosine")
     assert not np.isnan(found).any()

@@ -40,16 +40,16 @@ def _exact(vectors: Vectors, query: Vectors, metric: str) -> Distances:
         differing: Distances = np.bitwise_count(vectors ^ query).sum(axis=1).astype(np.float32)
         return differing
     wide, asked = vectors.astype(np.float64), query.astype(np.float64)
-    if metric == "l2":
-        wide -= asked
-        squared: Distances = np.einsum("ij,ij->i", wide, wide).astype(np.float32)
-        return squared
-    inner: npt.NDArray[np.float64] = wide @ asked
-    if metric == "cosine":
-        lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide)) * np.sqrt(asked @ asked)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            inner = inner / lengths
-    return (1.0 - inner).astype(np.float32)
+    # Vectors may be infinite, or have no length: what has no distance is NaN.
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        if metric == "l2":
+            wide -= asked
+            squared: Distances = np.einsum("ij,ij->i", wide, wide).astype(np.float32)
+            return squared
+        inner: npt.NDArray[np.float64] = wide @ asked
+        if metric == "cosine":
+            inner = inner / (np.sqrt(np.einsum("ij,ij->i", wide, wide)) * np.sqrt(asked @ asked))
+        return (1.0 - inner).astype(np.float32)
 
 
 def nearest(
