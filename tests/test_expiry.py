@@ -46,6 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         "snapshots.capture",
         "changes.range",
         "maintenance.expire",
+        "search.search",
     ):
         monkeypatch.setattr(f"weir.{module}.expiry_instant", clock)
     return clock
@@ -177,6 +178,21 @@ def test_a_token_judges_by_its_instant(tmp_path: Path, clock: Clock) -> None:
             assert sorted(reader.scan(at=text).to_table()["id"].to_pylist()) == left
             assert reader.get([1, 2], at=text)["id"].to_pylist() == left
             assert reader.search([0.0, 0.0], 5, at=text).to_table()["id"].to_pylist() == left
+
+
+def test_the_token_of_a_search_judges_by_the_instant_of_the_search(tmp_path: Path, clock: Clock) -> None:
+    table = made(tmp_path / "t")
+    with table.writer() as writer:
+        writer.upsert([row(1, 1), row(2, 3)])
+    search = table.search([0.0, 0.0], 5)
+    assert search.to_table()["id"].to_pylist() == [1, 2]
+    clock.now = START + timedelta(days=2)
+    token = search.snapshot
+    assert table.search([0.0, 0.0], 5).to_table()["id"].to_pylist() == [2]
+    again = table.search([0.0, 0.0], 5, at=token)
+    assert again.to_table()["id"].to_pylist() == [1, 2]
+    assert again.snapshot == token
+    assert table.scan(at=str(token)).count() == 2
 
 
 def test_writes_that_look_find_no_row_that_has_expired(tmp_path: Path, clock: Clock) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from weir.errors import (
     ShardingError,
     StorageError,
 )
+from weir.format.merge_engine import MergeEngine
 from weir.format.resharding import is_resharding
 from weir.format.shard_manifest import ShardStatus
 from weir.log.manifest_store import list_shards, read_latest_manifest
@@ -54,7 +55,7 @@ def shown(table: weir.Table, **options: Any) -> Model:
     return found
 
 
-def replayed(changes: weir.ChangeFeed, model: Model | None = None) -> Model:
+def replayed(changes: Iterable[weir.ChangeBatch], model: Model | None = None) -> Model:
     """Return what a feed comes to, after checking the rows before its changes."""
     model = {} if model is None else model
     for change in changes:
@@ -529,3 +530,40 @@ def test_a_failpoint_raises_before_anything_is_said(tmp_path: Path) -> None:
     table.alter(shard_by=weir.bucket("id", 3))
     table.upsert(rows(range(2), 2))
     assert shown(table) == {**dict.fromkeys(range(8), 1), 0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("max_rows", [None, 3])
+@pytest.mark.parametrize(
+    "engine", [None, MergeEngine.aggregation(n="sum", text="max")], ids=["newest", "sums"]
+)
+def test_a_feed_that_is_left_with_the_last_change_of_a_rule_goes_on_with_the_rows_of_before(
+    tmp_path: Path, engine: MergeEngine | None, max_rows: int | None
+) -> None:
+    table = made(tmp_path / "t", 1, merge_engine=engine)
+    table.upsert(rows(range(3), 1))
+    first = table.changes(consumer="follower", before=True, max_rows=max_rows)
+    table.alter(shard_by=weir.bucket("id", 2))
+    table.upsert(rows(range(3), 2))
+    model: Model = {}
+    batches = iter(first)
+    replayed([next(batches)], model)
+    first.commit()
+    assert model == dict.fromkeys(range(3), 1)
+    again = table.changes(consumer="follower", before=True, max_rows=max_rows)
+    for _ in range(3):
+        replayed(again, model)
+    assert model == shown(table) == dict.fromkeys(range(3), 2 if engine is None else 3)
+
+
+def test_an_iteration_with_a_limit_is_not_empty_while_there_is_more(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 1)
+    table.upsert(rows(range(3), 1))
+    table.upsert(rows(range(3), 2))
+    # A fence follows, and no rows.
+    table.alter(shard_by=weir.bucket("id", 2))
+    table.upsert(rows(range(3), 3))
+    feed = table.changes(max_rows=2)
+    model: Model = {}
+    while changes := list(feed):
+        replayed(changes, model)
+    assert model == shown(table) == dict.fromkeys(range(3), 3)

@@ -829,3 +829,28 @@ def test_a_token_from_before_a_backup_was_restored(table: weir.Table) -> None:
     ):
         with pytest.raises(SnapshotExpiredError, match=f"WAL entry {cut.position + 1} of shard"):
             read_it()
+
+
+def test_a_consumer_that_is_behind_reads_on_with_a_limit_after_collection(tmp_path: Path) -> None:
+    """What its place needs is kept, and what a state between its place and the end would need is not."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.changes(consumer="behind", before=True).commit()
+    told = []
+    with table.writer() as writer:
+        for n in range(6):
+            writer.upsert([{"id": 1, "n": n}])
+            told.append({"id": 1, "n": n - 1} if n else None)
+            if n % 2:
+                writer.flush()
+        table.maintenance.merge()
+        writer.upsert([{"id": 1, "n": 6}])
+        told.append({"id": 1, "n": 5})
+        for _ in range(3):
+            table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
+        found = []
+        for _ in told:
+            feed = weir.open(table.uri, fsync=False).changes(consumer="behind", before=True, max_rows=1)
+            found += [row["_before"] for change in feed for row in change.rows.to_pylist()]
+            feed.commit()
+    assert found == told

@@ -16,6 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 import xxhash
 
+from weir.base.versions import details_at
 from weir.changes.options import FeedOptions, check_count
 from weir.changes.plan import Admitted, ChangePlan, PlanLimits, admit, arrived, beginning, split, with_cut
 from weir.changes.range import ChangeRange, ChangeSource
@@ -23,6 +24,7 @@ from weir.changes.rows import change_schema, check_names
 from weir.changes.start import EARLIEST, ConsumerTerms, find_start
 from weir.errors import InputError, OptionError, SnapshotExpiredError
 from weir.format.ipc_framing import StreamSize
+from weir.format.resharding import FEATURE, has_begun
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 from weir.log.wal import Wal
@@ -30,6 +32,7 @@ from weir.snapshots.capture import Cut, SnapshotCapture
 from weir.snapshots.consumers import StoredConsumer
 from weir.snapshots.expiry import changes_gone, check_state
 from weir.snapshots.history import state_token
+from weir.snapshots.swept import read_marks
 from weir.snapshots.time_travel import TokenReader
 from weir.snapshots.tokens import as_token
 
@@ -215,6 +218,9 @@ class ChangeFeed:
         end = self._until if cut is None else cut.token()
         assert end is not None
         wholes = self._wholes(end, cut)
+        if self._is_of_a_former_rule(wholes, cut or self._opened):
+            self._token = self._place_after((), cut or self._opened, is_state_needed=True)
+            wholes = self._wholes(end, cut)
         until = arrived(self._token, end)
         first = _of_the_first_rule(wholes, (cut or self._opened).manifests)
         is_whole = len(first) == len(wholes)
@@ -235,7 +241,8 @@ class ChangeFeed:
                 until = self._place_after(limited.values(), cut)
             wholes = limited
         ranges = tuple(one for whole in wholes.values() for one in split(whole, range_entries))
-        return ChangePlan(self._token, until, ranges, rows, nbytes, is_whole or bool(limits))
+        # Of fences alone nobody could tell that there is more.
+        return ChangePlan(self._token, until, ranges, rows, nbytes, is_whole or bool(limits and rows))
 
     def latest(self) -> SnapshotToken:
         """Return the place after everything that is committed now. No row is read.
@@ -323,6 +330,21 @@ class ChangeFeed:
                 )
         return found
 
+    def _is_of_a_former_rule(self, wholes: Mapping[UUID, ChangeRange], cut: Cut) -> bool:
+        """Whether rows before changes would be looked up in a state that lacks those of former shards.
+
+        So it is where reading was left with the last change of a former rule: the token of that change names
+        the state that its own shards began with.
+        """
+        if not self._needs_state or FEATURE not in cut.base.details.features:
+            return False
+        made_by = {shard_id: manifest.shard_spec_id for shard_id, manifest in cut.manifests.items()}
+        rule = min((made_by[shard_id] for shard_id in wholes if shard_id in made_by), default=0)
+        if rule <= min(made_by.values()) or not has_begun(cut.base.details, rule):
+            return False
+        known = details_at(cut.base, self._token.base_version)
+        return known is None or not has_begun(known, rule)
+
     def _place_after(
         self, ranges: Iterable[ChangeRange], cut: Cut | None, *, is_state_needed: bool = False
     ) -> SnapshotToken:
@@ -335,10 +357,11 @@ class ChangeFeed:
         for one in ranges:
             place = with_cut(place, replace(one.begin, position=one.position))
         if self._needs_state and cut is not None:
+            store = self._source.table.store
             positions = {shard_id: _position(place, shard_id) for shard_id in cut.manifests}
             try:
                 # The next plan should not look rows up in a log that begins where this one has begun.
-                return state_token(self._source.table.store, cut, positions)
+                return state_token(store, cut, positions, read_marks(store))
             except SnapshotExpiredError:
                 if is_state_needed:
                     raise

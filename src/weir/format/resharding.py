@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weir.format.index_details import IndexDetails, ShardSpec
 
-__all__ = ["FEATURE", "RESHARDING", "is_resharding", "newest_spec_id", "resharded", "resharding_begun"]
+__all__ = ["FEATURE", "RESHARDING", "has_begun", "is_resharding", "newest_spec_id", "resharded"]
+__all__ += ["resharding_begun"]
 
 FEATURE = "resharded"
 """Name of the feature of tables with shards of several rules."""
@@ -31,6 +32,12 @@ def newest_spec_id(details: IndexDetails) -> int:
 def is_resharding(details: IndexDetails) -> bool:
     """Whether shards of a former rule are still being emptied."""
     return RESHARDING in details.writer_config_defaults
+
+
+def has_begun(details: IndexDetails, rule: int) -> bool:
+    """Whether shards of former rules than this are merged, so that its own may have rows."""
+    newest = newest_spec_id(details)
+    return newest > rule or (newest == rule and not is_resharding(details))
 
 
 def resharding_begun(details: IndexDetails, spec: ShardSpec) -> IndexDetails:

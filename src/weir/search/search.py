@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.format.snapshot_token import SnapshotToken
+from weir.lsm.expired_rows import expiry_instant
 from weir.read.result import RowResult
 from weir.snapshots.capture import token_of
 from weir.snapshots.snapshot import ReadSnapshot
@@ -63,6 +65,7 @@ class Search(RowResult):
         self._reading = reading
         self._attempts = attempts
         self._seen: ReadSnapshot | None = None
+        self._read_at: datetime | None = None
 
     def explain(self) -> str:
         """Return what would be searched, and how, as text, one source per line."""
@@ -73,6 +76,7 @@ class Search(RowResult):
         return self._planned()[1]
 
     def _planned(self) -> tuple[ReadSnapshot, SearchPlan]:
+        self._read_at = expiry_instant()
         self._seen, plan = self._plan()
         return self._seen, plan
 
@@ -98,4 +102,4 @@ class Search(RowResult):
         if self._seen is None:
             self._planned()
         assert self._seen is not None
-        return token_of(self._seen)
+        return token_of(self._seen, self._read_at)

@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
@@ -112,8 +113,16 @@ def is_cut_of(cut: ShardCut, manifest: ShardManifest) -> bool:
     )
 
 
-def token_of(snapshot: ReadSnapshot) -> SnapshotToken:
-    """Return the token of a snapshot; nothing is kept for it."""
+def token_of(snapshot: ReadSnapshot, read_at: datetime | None = None) -> SnapshotToken:
+    """Return the token of a snapshot; nothing is kept for it.
+
+    Parameters
+    ----------
+    snapshot : ReadSnapshot
+        The snapshot.
+    read_at : datetime, optional
+        When it was read, if the snapshot does not say when it is judged what has expired. Default: now.
+    """
     cuts = []
     for view in sorted(snapshot.shards, key=lambda one: one.shard_id):
         # A published snapshot shows a shard without its log.
@@ -121,7 +130,8 @@ def token_of(snapshot: ReadSnapshot) -> SnapshotToken:
         cuts.append(cut_at(view.manifest, end))
     base = snapshot.base
     stamp = base.version_identity[:STAMP_BYTES]
-    return SnapshotToken(base.identity, base.version, tuple(cuts), base_stamp=stamp)
+    instant = None if base.expiry is None else instant_of(snapshot.instant or read_at or expiry_instant())
+    return SnapshotToken(base.identity, base.version, tuple(cuts), None, stamp, instant)
 
 
 class SnapshotCapture:

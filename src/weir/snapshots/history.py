@@ -19,7 +19,7 @@ from weir.base.versions import details_at, list_versions
 from weir.errors import CorruptionError
 from weir.format import layout
 from weir.format.garbage_marks import Marks
-from weir.format.resharding import is_resharding, newest_spec_id
+from weir.format.resharding import has_begun
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, SnapshotToken
 from weir.log.manifest_store import read_manifest_version
@@ -121,7 +121,7 @@ def state_token(
     positions : mapping of UUID to int
         For each shard of ``cut``, the last log position that counts.
     marks : Marks, optional
-        Of garbage: versions of the base table that are about to be removed do not count.
+        Of garbage: versions of the base table and generations that are about to be removed do not count.
 
     Raises
     ------
@@ -134,9 +134,32 @@ def state_token(
     }
     rule = _rule_reached(cut, positions)
     version = _base_version(cut.base, cut, manifests, marks.swept_versions, rule)
+    _refuse_gone_generations(cut.base, version, manifests, marks)
     cuts = (cut_at(manifest, positions[shard_id]) for shard_id, manifest in manifests.items())
     stamp = cut.base.version_identity[:STAMP_BYTES] if version == cut.base.version else b""
     return SnapshotToken(cut.base.identity, version, tuple(cuts), base_stamp=stamp)
+
+
+def _refuse_gone_generations(
+    base: BaseTable, version: int, manifests: Mapping[UUID, ShardManifest], marks: Marks
+) -> None:
+    """Refuse manifests with generations that are not in a version of the base table, and collected.
+
+    They are, once a later version has them and their shard lists them no more, though the manifest and the
+    version may both be stored still. One listing for each shard with such generations.
+    """
+    details = details_at(base, version)
+    for shard_id, manifest in manifests.items():
+        merged = 0 if details is None else details.merged_generation(shard_id)
+        read = [one for one in manifest.flushed_generations if one.generation > merged]
+        if not read:
+            continue
+        stored = set(base.store.list_directories(layout.shard_directory(shard_id)))
+        stored -= marks.of(shard_id).swept.directories
+        for one in read:
+            if one.path not in stored:
+                where = f"{base.uri}/{layout.generation_path(shard_id, one.path)}"
+                raise expired(f"generation {one.generation} of shard {shard_id}", where)
 
 
 def _manifest_at(store: ObjectStore, namespace: str, newest: ShardManifest, position: int) -> ShardManifest:
@@ -228,9 +251,7 @@ def _first_of_rule(base: BaseTable, versions: Sequence[int], rule: int) -> int:
 
     def is_done(version: int) -> bool:
         details = details_at(base, version)
-        if details is None or newest_spec_id(details) < rule:
-            return False
-        return newest_spec_id(details) > rule or not is_resharding(details)
+        return details is not None and has_begun(details, rule)
 
     at = bisect_left(versions, True, key=is_done)
     if at == len(versions) or not at or versions[at - 1] != versions[at] - 1:

@@ -130,6 +130,18 @@ def test_lists_of_texts_are_searched_as_one_text_is(lives: Lives, at: int) -> No
     lives.check(query, k, "number = 1", column="lines")
 
 
+def test_the_only_column_with_an_index_is_searched_though_it_holds_lists(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("name", pa.string(), nullable=False), ("tags", pa.list_(pa.string()))])
+    table = weir.create(tmp_path, schema, primary_key="name", fsync=False)
+    table.indexes.create("tags", "INVERTED")
+    with table.writer() as writer:
+        writer.upsert([{"name": "a", "tags": ["red", "blue"]}, {"name": "red", "tags": ["blue"]}])
+    assert table.search_text("red", columns=["name"]).to_table()["name"].to_pylist() == ["a"]
+    table.indexes.create("name", "INVERTED")
+    # Of several that have one it is the only text.
+    assert table.search_text("red", columns=["name"]).to_table()["name"].to_pylist() == ["red"]
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize("at", range(len(QUERIES)))
 @pytest.mark.parametrize("bm25", [(0.0, 0.3), (3.0, 1.0)], ids=str)

@@ -22,7 +22,7 @@ def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) 
         If a column does not exist or holds no text, or none is named and there are several.
     """
     texts = _texts(schema)
-    lists = [one.name for one in schema if _is_list_of_texts(one.type)]
+    lists = _lists(schema)
     shown = f"The text columns are {', '.join(texts)}" if texts else "The table has no text column"
     if column is None and any(leaf.column is None for leaf in leaves(query)):
         if len(texts) != 1:
@@ -46,19 +46,20 @@ def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) 
 def only_indexed_column(base: BaseTable, query: object) -> str | None:
     """Return the column that a query means where it names none of several: the only one with an index.
 
-    None where the query names its columns, the table has one text column at most, or none or several
-    have an index. Where it has to look, it asks storage for the newest version: one round trip.
+    None where the query names its columns, the table has one column of texts or lists of them at most, or
+    none or several have an index. Where it has to look, it asks storage for the newest version: one round
+    trip.
     """
     if not isinstance(query, str) and all(leaf.column is not None for leaf in _leaves(query)):
         return None
-    if len(_texts(base.schema)) < 2:
+    if len(_texts(base.schema)) + len(_lists(base.schema)) < 2:
         return None
     newest = base.latest()
     indexed = {
         index.column
         for index in base_indexes(newest)
         if index.definition is not None and index.definition.kind is IndexKind.INVERTED
-    }.intersection(_texts(newest.schema))
+    }.intersection([*_texts(newest.schema), *_lists(newest.schema)])
     return indexed.pop() if len(indexed) == 1 else None
 
 
@@ -70,6 +71,10 @@ def _leaves(query: object) -> list[MatchQuery | PhraseQuery]:
 
 def _texts(schema: pa.Schema) -> list[str]:
     return [one.name for one in schema if pa.types.is_string(one.type) or pa.types.is_large_string(one.type)]
+
+
+def _lists(schema: pa.Schema) -> list[str]:
+    return [one.name for one in schema if _is_list_of_texts(one.type)]
 
 
 def _is_list_of_texts(type: pa.DataType) -> bool:
